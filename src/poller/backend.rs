@@ -42,7 +42,9 @@ pub enum Backend {
     /// The ring only polls. It is never the default.
     ///
     /// It needs no system call to check for events, and one for a wait together with everything
-    /// that changed since the last one. `docs/PLATFORM.md` has figures, and the differences.
+    /// that changed since the last one. That holds for a thread that waits alone: the workers of a
+    /// pool share an epoll set instead, so that closing a socket waits for none of them.
+    /// `docs/PLATFORM.md` has figures, and the differences.
     IoUring,
     /// `poll(2)`: every Unix.
     Poll,
@@ -246,14 +248,19 @@ impl Backend {
         Err(none_of(errors))
     }
 
-    /// Opens the backend.
-    pub(super) fn open(self) -> io::Result<AnySelector> {
+    /// Opens the backend: for one thread that waits, or for several, one at a time.
+    pub(super) fn open(self, is_shared: bool) -> io::Result<AnySelector> {
+        let interface = match self {
+            // "Why no ring is shared", in the ring's file.
+            Backend::IoUring if is_shared => Backend::Epoll,
+            other => other,
+        };
         // If a ring is refused, trying to make one gives the reason.
-        let may_be_available = self == Backend::IoUring && backends::io_uring::IS_BUILT;
+        let may_be_available = interface == Backend::IoUring && backends::io_uring::IS_BUILT;
         if !may_be_available && !self.is_available() {
             return Err(self.unavailable());
         }
-        let opened = self.open_it();
+        let opened = interface.open_it();
         opened.map_err(|error| self.with_name(guess_meaning(error)))
     }
 
@@ -282,7 +289,7 @@ impl Backend {
     /// Returns why it is not available.
     fn unavailable(self) -> io::Error {
         let why = match self {
-            Backend::IoUring if backends::io_uring::IS_BUILT => match self.open() {
+            Backend::IoUring if backends::io_uring::IS_BUILT => match self.open(false) {
                 Err(error) => return error,
                 // It was unavailable for a moment only.
                 Ok(_) => "at this moment".into(),

@@ -162,16 +162,18 @@ impl Poller {
     /// any other error comes with the names of the backend and the call, and the kernel's error as
     /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
-        // The process first: children forked after this know that they are other processes.
-        let process = Process::current();
-        Ok(Poller::with(backend, backend.open()?, process))
+        Poller::open(backend, false)
     }
 
     /// [`new`](Self::new), for a poller that several threads wait on, one at a time.
     pub(crate) fn new_shared(backend: Backend) -> io::Result<Poller> {
-        let poller = Poller::new(backend)?;
-        poller.selector.share()?;
-        Ok(poller)
+        Poller::open(backend, true)
+    }
+
+    fn open(backend: Backend, is_shared: bool) -> io::Result<Poller> {
+        // The process first: children forked after this know that they are other processes.
+        let process = Process::current();
+        Ok(Poller::with(backend, backend.open(is_shared)?, process))
     }
 
     /// Opens the first of these backends that can be opened; [`backend`](Self::backend) returns

@@ -47,11 +47,6 @@ pub(crate) trait Selector: Send + Sync {
 
     fn notify(&self) -> io::Result<()>;
 
-    /// From now on several threads may wait, one at a time. Called before anything else.
-    fn share(&self) -> io::Result<()> {
-        Ok(())
-    }
-
     /// Returns the descriptor that is readable while a wait would return immediately; makes it
     /// first, if the backend does not always have it.
     fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {

@@ -72,12 +72,10 @@ impl Worker {
     }
 
     /// Polls for the pool while a worker is in the middle of a task: that may wait, in another
-    /// executor, for a timer or a source of its shard. This also makes the pollers release sources
-    /// that were dropped here, whose peers would wait for end-of-file otherwise.
+    /// executor, for a timer or a source of its shard.
     fn serve_pool(&self) {
-        let (shared, is_running) = (self.shared(), !self.have_exited());
-        for shard in shared.shards.iter() {
-            if is_running || shared.reactor_of(shard).poller().has_orders() {
+        if !self.have_exited() {
+            for shard in self.shared().shards.iter() {
                 self.poll_for(shard);
             }
         }

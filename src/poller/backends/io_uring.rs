@@ -15,10 +15,16 @@
 //! it sees `waiting` and writes to the notifier, which the ring polls, so the owner returns from
 //! its wait. The ring is created disabled, and enabled by the first thread that waits. If another
 //! thread waits later, it makes its own ring, arms everything there again, and drops the old ring.
-//! A pool's ring is *shared*: it is made without `DEFER_TASKRUN`, so any thread may enter it, and
-//! whichever waits next becomes the owner. The kernel then does the work of a poll on the thread
-//! that has armed it, and interrupts it for that. So as long as that thread sleeps where nothing
-//! interrupts it, as in `fsync`, nothing is reported of what it has armed.
+//!
+//! **Why no ring is shared.** A poller on which several threads wait is an epoll set on this
+//! backend too (`Backend::open`). In any ring the kernel ends a poll, and lets go of its file, on
+//! the thread that has armed it (`io_req_task_work_add` in io_uring/io_uring.c), whichever request
+//! removes it: `ASYNC_CANCEL`, `POLL_REMOVE`, `IORING_REGISTER_SYNC_CANCEL`. So closing a socket
+//! would have to wait for another worker: for milliseconds while completions overflow, and without
+//! a bound if that worker sleeps where nothing interrupts it, as in `fsync`. Events are held up
+//! likewise, and each interrupts that worker: a round trip between tasks of two workers took 23 µs
+//! of processor time in a shared ring, and takes 13 µs with epoll (Linux 6.18). A ring that polls
+//! an epoll set would need one system call more for each wait than epoll alone.
 //!
 //! **Why no stale event is reported.** Each arming has a unique number, which the kernel returns
 //! with each completion of that arming. Any change abandons the number, and later completions with
@@ -27,10 +33,8 @@
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
 //! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
 //! armed. On another thread it is an order: carried out immediately if the owner sleeps, otherwise
-//! when it next enters the kernel. (Any thread may enter a shared ring, and removes the poll at
-//! once. It waits for a moment until the thread that has armed it was interrupted, and has ended
-//! it.) If the poller's runtime is not driven ([`rest`](Uring::rest)), that may be never, so the
-//! ring is dropped, and the next wait makes another.
+//! when it next enters the kernel. If the poller's runtime is not driven ([`rest`](Uring::rest)),
+//! that may be never, so the ring is dropped, and the next wait makes another. Neither sleeps.
 //!
 //! Traps. Each has a test, mostly in `ring_tests`. Figures: Linux 6.18.
 //!
@@ -116,7 +120,7 @@ pub(in crate::poller) fn is_available() -> bool {
     if let Some(refused) = REFUSED.get() {
         return !refused;
     }
-    let refused = match new_ring(SUBMISSIONS, COMPLETIONS, false) {
+    let refused = match new_ring(SUBMISSIONS, COMPLETIONS) {
         Ok(_) => false,
         Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return true,
         Err(error) if sys::is_out_of_descriptors(&error) => return true,
@@ -144,7 +148,7 @@ impl Uring {
     }
 
     fn with_queues(submissions: u32, completions: u32) -> io::Result<Uring> {
-        let ring = new_ring(submissions, completions, false)?;
+        let ring = new_ring(submissions, completions)?;
         let notifier = Notifier::new()?;
         Ok(Uring {
             table: Mutex::new(Table {
@@ -175,14 +179,9 @@ impl Uring {
 
     #[cold]
     fn take_over(&self, table: &mut Table) -> io::Result<()> {
-        if table.is_shared && table.owner != 0 {
-            table.owner = thread();
-            return Ok(());
-        }
         let is_new = table.ring.is_some() && table.owner == 0;
         if !is_new {
-            let is_shared = table.is_shared;
-            let make = || new_ring(self.submissions, self.completions, is_shared);
+            let make = || new_ring(self.submissions, self.completions);
             let ring = match make() {
                 Err(error) if table.ring.is_some() && sys::is_out_of_descriptors(&error) => {
                     // The descriptor of the old ring will do, unless another thread takes it first.
@@ -260,8 +259,7 @@ impl Uring {
         let is_to_remove = !line.registered && own.stale != 0;
         table.lines.mark_changed(number);
         if is_to_remove {
-            let may_enter = is_owner || table.is_shared && table.owner != 0;
-            if may_enter {
+            if is_owner {
                 // If that fails, the removal stays an order, which the next wait carries out.
                 let _ = table.remove_now(number);
             } else if table.resting && !is_exposed {
@@ -451,13 +449,6 @@ impl Selector for Uring {
         Ok(())
     }
 
-    fn share(&self) -> io::Result<()> {
-        let mut table = self.table.lock();
-        table.ring = Some(new_ring(self.submissions, self.completions, true)?);
-        table.is_shared = true;
-        Ok(())
-    }
-
     fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         if self.exposed.get().is_none() {
             let made = WakeDescriptor::eventfd()?;
@@ -531,7 +522,8 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         if table.is_own() {
-            // The kernel closes the rest, but later.
+            // The kernel closes the rest, but later. (Another thread may not enter the ring: it drops
+            // that of a runtime that has closed, and so polls nothing, or of a bare `Poller`.)
             let _ = table.remove_all();
         }
     }

@@ -1,5 +1,7 @@
 //! Runtimes: rules 48 to 55 and 59, and related behaviour.
 
+#[cfg(target_os = "linux")]
+mod closing;
 mod driving;
 mod embedding;
 mod ending;

@@ -430,8 +430,8 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
     });
 }
 
-/// With io-uring the kernel holds references to polled files, so closing needs the blocked worker's
-/// own turn, unless another worker takes over.
+/// A poll in a ring holds its file open until the thread that has armed it has a turn: so what a pool
+/// waits for is in no ring.
 #[test]
 fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
     with_every_runtime_of_several(|runtime, _, _| {
@@ -479,8 +479,7 @@ fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
     });
 }
 
-/// A worker takes its poller back from the worker that helped, even if that needs a descriptor
-/// (io-uring).
+/// A worker takes its poller back from the worker that helped.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {

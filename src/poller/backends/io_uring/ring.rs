@@ -35,25 +35,20 @@ pub(super) const NO_IOWAIT: IoringEnterFlags = IoringEnterFlags::from_bits_retai
 /// `IORING_REGISTER_EVENTFD`.
 const REGISTER_EVENTFD: u8 = 4;
 
-/// Makes a ring, which can only poll: for one thread, or for several that enter it in turn.
-pub(super) fn new_ring(submissions: u32, completions: u32, is_shared: bool) -> io::Result<IoUring> {
+/// Makes a ring, which can only poll, for one thread.
+pub(super) fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
     let refused = |call, error| {
         let meaning = meaning(&error);
         explained(call, error, meaning)
     };
-    let mut builder = IoUring::builder();
-    builder
+    let ring = IoUring::builder()
         .dontfork()
         .setup_r_disabled()
         .setup_submit_all()
-        .setup_cqsize(completions);
-    if !is_shared {
-        builder
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag();
-    }
-    let ring = builder
+        .setup_cqsize(completions)
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
         .build(submissions)
         .map_err(|error| refused("io_uring_setup", error))?;
     let operations = [

@@ -24,8 +24,6 @@ pub(super) struct Table {
     /// While `waiting` is set no other thread touches the ring; otherwise only the owner does,
     /// under the lock.
     pub(super) owner: u64,
-    /// Whether the ring passes from owner to owner: see `Selector::share`.
-    pub(super) is_shared: bool,
     /// Whether the owner sleeps in the kernel, or is about to.
     pub(super) waiting: bool,
     /// Whether the runtime is not driven for now.
@@ -80,11 +78,6 @@ pub(super) struct Collected {
     /// Whether there was no room for all events.
     pub(super) is_full: bool,
 }
-
-/// How often, and after which time each, a thread looks whether another one has ended a poll: a
-/// millisecond in all, which is long for a thread that the kernel interrupts.
-const MAX_ROUNDS_TO_END: usize = 50;
-const ROUND_TO_END: Duration = Duration::from_micros(20);
 
 /// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
 /// The rest is left to the next wait.
@@ -256,30 +249,7 @@ impl Table {
         }
         self.removes = true;
         self.lines.all[number as usize].own.stale = 0;
-        self.finish_work()?;
-        if self.is_shared {
-            self.wait_for_end(stale, number as u32);
-        }
-        Ok(())
-    }
-
-    /// Waits until the thread that has armed a poll of a shared ring, and that the kernel
-    /// interrupts, has ended the poll; but not for long, since that thread may sleep where nothing
-    /// interrupts it. No other thread collects completions meanwhile: the caller has the lock.
-    fn wait_for_end(&mut self, arming: u32, number: u32) {
-        let data = user_data(arming, number);
-        for _ in 0..MAX_ROUNDS_TO_END {
-            // Whether its last completion is in the queue, where it is left.
-            let mut completed = self.ring().completion();
-            let has_ended = (completed.by_ref())
-                .any(|entry| entry.user_data() == data && !cqueue::more(entry.flags()));
-            // Its destructor would tell the kernel that these were collected.
-            std::mem::forget(completed);
-            if has_ended || self.enter_now().is_err() {
-                return;
-            }
-            std::thread::sleep(ROUND_TO_END);
-        }
+        self.finish_work()
     }
 
     /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
