@@ -190,9 +190,11 @@ impl Meta {
         self.is_finished.load(Ordering::Acquire)
     }
 
-    /// Whether the task was never polled.
+    /// Whether the task was never polled. (The number of polls wraps. When it is zero again, the
+    /// time of the last poll is another one than that of the spawn.)
     fn is_new(&self) -> bool {
         self.polls.load(Ordering::Relaxed) == 0
+            && self.polled.load(Ordering::Relaxed) == self.spawned
     }
 
     pub(crate) fn name(&self) -> Option<&Name> {
@@ -432,6 +434,21 @@ mod tests {
         let mut known = Vec::new();
         (worker.local).for_each_new(|meta| known.push(meta.id.as_u64()));
         assert_eq!(known, [is_next]);
+        drop_tasks(&worker);
+    }
+
+    #[test]
+    fn a_task_is_not_new_again_after_2_to_the_32_polls() {
+        let (worker, spawn) = pool_worker();
+        let task = spawn();
+        let meta = task.metadata();
+        assert!(meta.is_new());
+        meta.begin_poll(meta.spawned);
+        assert!(!meta.is_new());
+        meta.polls.store(u32::MAX, Ordering::Relaxed);
+        meta.begin_poll(meta.spawned + 1);
+        assert!(!meta.is_new());
+        drop(task);
         drop_tasks(&worker);
     }
 
