@@ -31,19 +31,23 @@
 //! task. If the budget refuses it, the wait has the signal nevertheless, and completes when it is
 //! polled again.
 //!
+//! **Setting a latch** calls tasks' own wakers first. The others are foreign code, and may block. A
+//! thread that drives no worker takes these out one at a time. Meanwhile the others are in the
+//! queue, where the next `set` finds them, and each waiter is done if it is polled: see "Foreign
+//! wakers" in `reactor/parking.rs`.
+//!
 //! Waiting, setting and dropping a waiter take constant time, regardless of the number of waiters.
 //! (Setting a latch, which happens once, takes time for each waiter.)
 
 use std::fmt;
 use std::future::Future;
-use std::iter;
 use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::scheduler::{budget, waits_for};
+use crate::scheduler::{budget, is_own, waits_for, wake_each};
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 use crate::telemetry::Leaf;
 
@@ -104,6 +108,8 @@ struct Queue {
 struct Waiter {
     /// `None` after it is released; then it is not linked either.
     waker: Option<Waker>,
+    /// Whether it is a task's own waker, which only queues that task.
+    is_own: bool,
     previous: Option<usize>,
     next: Option<usize>,
 }
@@ -112,6 +118,7 @@ impl Queue {
     /// Appends a waiter, and returns its key.
     fn push(&mut self, waker: Waker) -> usize {
         let key = self.waiters.insert(Waiter {
+            is_own: is_own(&waker),
             waker: Some(waker),
             previous: self.last,
             next: None,
@@ -128,6 +135,21 @@ impl Queue {
         let first = self.first?;
         self.unlink(first);
         self.waiters[first].waker.take()
+    }
+
+    /// Releases the waiters with tasks' own wakers, and returns these in their order.
+    fn release_own(&mut self) -> Vec<Waker> {
+        let mut own = Vec::with_capacity(self.waiters.len());
+        let mut next = self.first;
+        while let Some(key) = next {
+            let waiter = &mut self.waiters[key];
+            next = waiter.next;
+            if waiter.is_own {
+                own.extend(waiter.waker.take());
+                self.unlink(key);
+            }
+        }
+        own
     }
 
     /// Removes a waiter. Returns its waker, or `None` if it was released.
@@ -332,10 +354,10 @@ impl Latch {
     pub fn set(&self) {
         let mut state = self.0.lock();
         state.set = true;
-        let mut wakers = Vec::with_capacity(state.queue.waiters.len());
-        wakers.extend(iter::from_fn(|| state.queue.release_first()));
+        let own = state.queue.release_own();
         drop(state);
-        wake_all(wakers);
+        wake_all(own);
+        wake_each(|| self.0.lock().queue.release_first());
     }
 
     /// Returns whether the latch is set.
@@ -499,9 +521,20 @@ impl Wait<'_> {
                 }
             }
             None => self.key = Some(state.queue.push(spare.take()?)),
-            Some(key) => match &mut state.queue.waiters[key].waker {
-                Some(old) => spare.renew(old, waker)?,
-                None => {
+            // Another thread sets it, and has not come to this waiter.
+            Some(_) if state.set && self.kind == Kind::Latch => {
+                return Ok(Some(Poll::Ready(())));
+            }
+            Some(key) => match &mut state.queue.waiters[key] {
+                Waiter {
+                    waker: Some(old),
+                    is_own: is_old_own,
+                    ..
+                } => {
+                    spare.renew(old, waker)?;
+                    *is_old_own = is_own(waker);
+                }
+                _ => {
                     state.queue.remove(key);
                     self.key = None;
                     return Ok(Some(Poll::Ready(())));

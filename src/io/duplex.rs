@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
-use crate::scheduler::budget;
+use crate::scheduler::{budget, wake_each};
 use crate::sync::{Mutex, Spare, wake_all};
 
 /// Makes two connected streams in memory: data written to one is read from the other, with up to
@@ -193,11 +193,8 @@ impl Pipe {
 
     /// Ends writing, and wakes both sides.
     fn end(&self) {
-        let mut state = self.state.lock();
-        state.has_ended = true;
-        let woken = std::mem::take(&mut state.wakers);
-        drop(state);
-        wake_all(woken.into_iter().flatten());
+        self.state.lock().has_ended = true;
+        wake_each(|| (self.state.lock().wakers.iter_mut()).find_map(Option::take));
     }
 }
 

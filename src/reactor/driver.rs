@@ -24,6 +24,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -52,11 +53,12 @@ pub(crate) struct Driver {
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
-/// Number of events taken from the kernel in one call, and of tasks run between two polls of the
-/// kernel. Both are the same: so the queue of ready tasks stays short, the memory touched when an
-/// event was delivered is still in the nearest cache when its task runs, and tasks are served in
-/// the kernel's order. With 32 to 64 the cost of a poll is too small to measure, compared with the
-/// tasks that run between two of them (Linux 6.18), and no task waits for long.
+/// Number of events taken from the kernel in one call, of timers fired in one turn, and of tasks run
+/// between two polls of the kernel. All are the same: so the queue of ready tasks stays short, the
+/// memory touched when an event was delivered is still in the nearest cache when its task runs, and
+/// tasks are served in the kernel's order. With 32 to 64 the cost of a poll is too small to
+/// measure, compared with the tasks that run between two of them (Linux 6.18), and no task waits
+/// for long; nor does it behind thousands of timers that are due at the same moment.
 pub(crate) const BATCH: usize = 64;
 
 /// After a wait that ended at a deadline, the clock is read only if another timer is due within
@@ -88,6 +90,8 @@ impl Slack {
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
+    /// The number of wakers found with these that were left as calls.
+    left: usize,
 }
 
 impl Default for Scratch {
@@ -95,6 +99,7 @@ impl Default for Scratch {
         Scratch {
             events: Events::with_capacity(BATCH),
             wakers: Vec::new(),
+            left: 0,
         }
     }
 }
@@ -273,8 +278,13 @@ impl Driver {
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
+        // A call is not made late.
+        let is_call = |earliest: &Instant| *earliest <= self.reactor.made;
         let slack = self.slack.get();
-        let after = |earliest| slack.map_or(earliest, |slack| slack.after(earliest));
+        let after = |earliest| match slack {
+            Some(slack) if !is_call(&earliest) => slack.after(earliest),
+            _ => earliest,
+        };
         match self.not_before().map(after).into_iter().chain(end).min() {
             Some(deadline) => Until::Deadline { deadline, now },
             None => Until::Never,
@@ -294,7 +304,7 @@ impl Driver {
         before_wakers: impl FnOnce(bool),
     ) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let Scratch { events, wakers } = &mut *scratch;
+        let Scratch { events, wakers, .. } = &mut *scratch;
         let may_sleep = !matches!(until, Until::Now);
         self.trace_if(may_sleep, Mark::Sleeps);
         let result = reactor.wait(self, events, until, wakers);
@@ -313,7 +323,7 @@ impl Driver {
         before_wakers: impl FnOnce(bool),
     ) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let Scratch { events, wakers } = &mut *scratch;
+        let Scratch { events, wakers, .. } = &mut *scratch;
         self.reached.set(None);
         let result = self
             .reactor
@@ -322,13 +332,21 @@ impl Driver {
         result
     }
 
-    /// Calls the wakers that were found, after `before_wakers` with whether there are any.
+    /// Calls the wakers that were found, after `before_wakers` with whether there are any. If there
+    /// are several, all but the first are left as calls before that, and so before the seat of a
+    /// shard is given up: the next worker that has it finds them.
     #[inline(always)]
     fn call_wakers(&self, mut scratch: Box<Scratch>, before_wakers: impl FnOnce(bool)) {
         let has_wakers = !scratch.wakers.is_empty();
+        if has_wakers && scratch.wakers.len() > 1 {
+            scratch.left = self.reactor.leave_calls(&mut scratch.wakers);
+        }
         before_wakers(has_wakers);
         if has_wakers {
             wake_all(scratch.wakers.drain(..));
+            if scratch.left > 0 {
+                self.reactor.make_calls(std::mem::take(&mut scratch.left));
+            }
         }
         self.scratch.set(Some(scratch));
     }
@@ -372,31 +390,38 @@ impl Driver {
         }
     }
 
-    /// Moves the wakers of all timers that are due at `now` to `wakers`.
+    /// Takes out the waker of the first timer that is due at `now`, or that of a call.
     #[inline]
-    fn take_due(&self, now: Instant, wakers: &mut Vec<Waker>) {
-        let counters = self.counters();
-        let late = |late| counters.count_fired(late);
-        self.timers.borrow_mut().fire(now, wakers, late);
-        if let Some(mut timers) = self.reactor.some_locked_timers() {
-            timers.fire(now, wakers, late);
-        }
+    fn take_due(&self, now: Instant) -> Option<Waker> {
+        let late = |late| self.counters.count_fired(late);
+        (self.reactor.fire_locked_timer(now, late))
+            .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 
     /// Wakes the tasks with timers that are due at `time`; and with those that are due now, if
-    /// another one `may_be_near`.
+    /// another one `may_be_near`. At most [`BATCH`], one after the other: the others stay where a
+    /// nested turn, another worker or the next turn finds them.
     #[inline(never)]
-    fn fire_at(&self, time: Instant, may_be_near: bool, before: &dyn Fn()) {
-        let mut scratch = self.scratch.take().unwrap_or_default();
-        self.take_due(time, &mut scratch.wakers);
-        if may_be_near && self.not_before().is_some_and(|next| next < time + NEAR) {
-            self.take_due(self.read_clock(), &mut scratch.wakers);
-        }
-        self.call_wakers(scratch, |has_wakers| {
-            if has_wakers {
+    fn fire_at(&self, mut time: Instant, mut may_be_near: bool, before: &dyn Fn()) {
+        let mut fired = 0;
+        wake_all(iter::from_fn(|| {
+            if fired == BATCH {
+                return None;
+            }
+            let mut due = self.take_due(time);
+            if due.is_none() && may_be_near {
+                may_be_near = false;
+                if self.not_before().is_some_and(|next| next < time + NEAR) {
+                    time = self.read_clock();
+                    due = self.take_due(time);
+                }
+            }
+            if due.is_some() && fired == 0 {
                 before();
             }
-        });
+            fired += 1;
+            due
+        }));
     }
 
     /// Lists the wakers that the timers keep, local and locked.
@@ -448,6 +473,8 @@ mod loom_tests {
     use crate::poller::{Backend, Poller};
     use crate::reactor::Wakeup;
     use crate::reactor::timer::{TimerHandle, TimerState};
+    use crate::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
 
     const FAR: Duration = Duration::from_secs(3_600);
 
@@ -531,6 +558,69 @@ mod loom_tests {
             let state = timer.poll(None, waker);
             closer.join().unwrap();
             assert_ne!(state, TimerState::Fired);
+        });
+    }
+
+    /// A worker, reduced to its turns, beside a thread that calls wakers that were found together.
+    /// The first one blocks until the second one was called.
+    #[test]
+    fn a_waker_may_block_on_one_that_was_found_with_it() {
+        struct Second(loom::sync::Arc<AtomicUsize>);
+        impl Wake for Second {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        struct First(loom::sync::Arc<AtomicUsize>);
+        impl Wake for First {
+            fn wake(self: Arc<Self>) {
+                while self.0.load(Ordering::Acquire) == 0 {
+                    loom::thread::yield_now();
+                }
+            }
+        }
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let woken = loom::sync::Arc::new(AtomicUsize::new(0));
+            let wakers = vec![
+                Arc::new(First(woken.clone())).into(),
+                Arc::new(Second(woken.clone())).into(),
+            ];
+            let caller = loom::thread::spawn(move || reactor.call(wakers));
+            while woken.load(Ordering::Acquire) == 0 {
+                driver.fire(|| {});
+                loom::thread::yield_now();
+            }
+            caller.join().unwrap();
+            assert_eq!(woken.load(Ordering::Acquire), 1, "it is called once");
+            assert!(!driver.has_timers(), "a call is left");
+        });
+    }
+
+    /// Whoever falls asleep meanwhile sees the calls, or is notified.
+    #[test]
+    fn a_call_that_is_left_ends_the_sleep_that_begins() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let caller = {
+                let reactor = reactor.clone();
+                let left = move || reactor.begin_call(&mut vec![Waker::noop().clone(); 3]);
+                loom::thread::spawn(move || assert_eq!(left(), 2))
+            };
+            let came_before = reactor.park() != Wakeup::None;
+            let before = driver.next_timeout();
+            caller.join().unwrap();
+            let notified = reactor.resume() == Wakeup::Notified;
+            assert!(came_before || notified || before == Some(Duration::ZERO));
+            assert_eq!(driver.next_timeout(), Some(Duration::ZERO), "it is lost");
+            driver.fire(|| {});
+            assert_eq!(driver.next_timeout(), None, "it is there yet");
         });
     }
 

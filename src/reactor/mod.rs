@@ -30,14 +30,15 @@ mod timer_heap;
 mod waiters;
 
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock::now;
 use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, wake_all};
 use crate::sys::AsRawDescriptor;
 use crate::telemetry::{Counters, Mark};
 use driver::{TimerOp, TimerOps};
@@ -85,6 +86,9 @@ pub(crate) struct Reactor {
     timer_op_count: AtomicUsize,
     /// Set once, before the table is emptied; from then on registrations are refused.
     closed: AtomicBool,
+    /// When it was made: what calls are due since. No timer is due as early, unless it was set to a
+    /// moment that had passed long before.
+    made: Instant,
 }
 
 impl Reactor {
@@ -132,6 +136,7 @@ impl Reactor {
             locked_timer_count: AtomicUsize::new(0),
             timer_op_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            made: now(),
         });
         registry::add(&reactor);
         reactor
@@ -405,6 +410,66 @@ impl Reactor {
     #[inline]
     fn some_locked_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
         self.has_locked_timers().then(|| self.locked_timers.lock())
+    }
+
+    /// Fires the locked timers that are due at `now`, up to the first one with a waker. Calls `fired`
+    /// with the lateness of each.
+    #[inline]
+    fn fire_locked_timer(&self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
+        let mut timers = self.some_locked_timers()?;
+        let before = timers.entries();
+        let waker = timers.fire(now, fired);
+        if timers.entries() < before {
+            // It was a call.
+            self.locked_timer_count
+                .store(timers.entries(), Ordering::Relaxed);
+        }
+        waker
+    }
+
+    // Calls: see "Foreign wakers" in `parking`.
+
+    /// Leaves all of these wakers but the first to whoever fires timers, and returns their number:
+    /// none, if the reactor has closed.
+    #[cold]
+    fn leave_calls(&self, wakers: &mut Vec<Waker>) -> usize {
+        let mut timers = self.locked_timers.lock();
+        if self.is_closed() {
+            return 0;
+        }
+        let left = wakers.len().saturating_sub(1);
+        for waker in wakers.drain(wakers.len() - left..) {
+            timers.push_call(self.made, waker);
+        }
+        self.locked_timer_count
+            .store(timers.entries(), Ordering::Relaxed);
+        left
+    }
+
+    /// Makes that number of the calls that were left, unless others have made them.
+    #[cold]
+    fn make_calls(&self, number: usize) {
+        let next = || self.fire_locked_timer(self.made, |_| {});
+        wake_all(iter::from_fn(next).take(number));
+    }
+
+    /// Calls wakers that were found together, on any thread.
+    pub(crate) fn call(&self, mut wakers: Vec<Waker>) {
+        if wakers.len() < 2 {
+            return wake_all(wakers);
+        }
+        let left = self.begin_call(&mut wakers);
+        wake_all(wakers);
+        self.make_calls(left);
+    }
+
+    /// Leaves all of these wakers but the first, and wakes the worker. Returns their number.
+    fn begin_call(&self, wakers: &mut Vec<Waker>) -> usize {
+        let left = self.leave_calls(wakers);
+        if left > 0 {
+            self.unpark();
+        }
+        left
     }
 
     /// Inserts a timer. Returns `None` if the reactor has closed.

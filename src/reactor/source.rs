@@ -444,8 +444,7 @@ impl Source {
         self.deliver_both(&mut state, &mut wakers);
         // The rest of a permanent interest is not asked for again.
         (self.readiness).set_sticky_flags(&mut state, Ready::UNKNOWN);
-        drop(state);
-        wake_all(wakers);
+        call(state, wakers);
         Err(error)
     }
 
@@ -606,8 +605,7 @@ impl Source {
         if result.is_err() {
             self.deliver_both(&mut state, &mut wakers);
         }
-        drop(state);
-        wake_all(wakers);
+        call(state, wakers);
     }
 
     /// Acts like an event in both directions. `ended` is whether reading was shut down.
@@ -617,8 +615,9 @@ impl Source {
         if ended {
             ready |= Ready::CLOSED;
         }
-        (self.readiness).deliver(&mut self.readiness.lock(), ready, false, &mut wakers);
-        wake_all(wakers);
+        let mut state = self.readiness.lock();
+        (self.readiness).deliver(&mut state, ready, false, &mut wakers);
+        call(state, wakers);
     }
 
     /// Detaches from a reactor that closes: waiters are woken, try, and register elsewhere.
@@ -665,6 +664,18 @@ impl Source {
 
     fn next_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Calls the wakers that were taken out of the state of a source, outside its lock. If there are
+/// several, those that wait for their call are left with the reactor of the source.
+fn call(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+    let registration = state.registrations.first.as_ref();
+    let reactor = registration.map(|registration| registration.reactor.clone());
+    drop(state);
+    match reactor {
+        Some(reactor) => reactor.call(wakers),
+        None => wake_all(wakers),
     }
 }
 

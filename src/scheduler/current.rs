@@ -25,6 +25,7 @@ use std::task::{RawWakerVTable, Waker};
 
 use super::{Id, Local, Meta, Shared};
 use crate::reactor::{Driver, Own, Reactor};
+use crate::sync::wake_all;
 
 /// A worker, from the point of view of the thread that drives it.
 pub(super) struct Current {
@@ -250,6 +251,24 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
             is_here.then_some(Own::No)
         }
     })
+}
+
+/// Whether `waker` is the running task's own: then it only queues the task, on any thread.
+#[inline]
+pub(crate) fn is_own(waker: &Waker) -> bool {
+    Running::get().own(waker) == Own::Yes
+}
+
+/// Calls each waker that `next` takes out of its place, under no lock: see "Foreign wakers" in
+/// `reactor::parking`. If this thread drives a worker, they are left as calls with its reactor,
+/// where a nested turn or another worker finds them. If it drives none, each stays in its place
+/// until it is called.
+pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
+    let wakers = std::iter::from_fn(next);
+    match driver() {
+        Some(driver) => driver.reactor().call(wakers.collect()),
+        None => wake_all(wakers),
+    }
 }
 
 /// Unparks the worker of `reactor`. Costs no atomic operation if this thread drives that worker and

@@ -72,8 +72,8 @@ pub(crate) use current::set_wrapper;
 pub(crate) use current::within_call;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, current_worker, driver, drop_within, own, running_id, set_running, with_local,
-    with_running, with_worker_of,
+    current_local, current_worker, driver, drop_within, is_own, own, running_id, set_running,
+    wake_each, with_local, with_running, with_worker_of,
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, waits_for};

@@ -41,6 +41,7 @@ mod support;
 mod tasks;
 mod taskset;
 mod time;
+mod together;
 mod two_runtimes;
 mod udp;
 #[cfg(feature = "blocking")]
