@@ -8,7 +8,7 @@ mod support;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -113,6 +113,48 @@ fn listeners_in_two_runtimes_on_two_threads_both_get_one_signal() {
                 panic!("{}", message(&*panic));
             }
         }
+    });
+}
+
+/// The thread of the signals calls tasks' own wakers first.
+#[test]
+fn a_waker_may_block_on_a_task_with_the_same_signal() {
+    /// Blocks until it is told that the task has run, and reports whether it has.
+    struct Blocks(Mutex<mpsc::Receiver<()>>, mpsc::Sender<bool>);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            let told = self.0.lock().expect("no panic");
+            let has_run = told.recv_timeout(Duration::from_secs(20)).is_ok();
+            self.1.send(has_run).expect("the test waits");
+        }
+    }
+    let _alone = alone();
+    on_every_backend(|backend| {
+        let (run, told) = mpsc::channel();
+        let (report, reported) = mpsc::channel();
+        let mut first = ctrl_c();
+        let waker = Waker::from(Arc::new(Blocks(Mutex::new(told), report)));
+        let poll = Pin::new(&mut first).poll(&mut Context::from_waker(&waker));
+        assert!(poll.is_pending());
+        let runtime = runtime(backend);
+        runtime.block_on(async {
+            let waiting = Arc::new(polder::event::Event::new());
+            let task = polder::spawn({
+                let waiting = waiting.clone();
+                async move {
+                    let mut second = ctrl_c();
+                    assert!(poll_once(&mut second).await.is_none());
+                    waiting.set();
+                    second.await.expect("the handler is there");
+                    run.send(()).expect("the waker waits");
+                }
+            });
+            waiting.wait().await;
+            interrupt_from_another_thread();
+            task.await;
+        });
+        let has_run = reported.recv().expect("the waker reports");
+        assert!(has_run, "the task waited for the waker of another listener");
     });
 }
 

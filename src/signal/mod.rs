@@ -42,7 +42,7 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
-use crate::scheduler::waits_for;
+use crate::scheduler::{is_own, waits_for};
 use crate::sync::{NeedsClone, Spare, drop_all};
 use crate::sys::invalid;
 use crate::telemetry::Leaf;
@@ -340,10 +340,17 @@ impl Signals {
         match self.key.and_then(|key| registry.get_mut(key)) {
             None => {
                 let mask = self.mask();
-                let waker = Some(spare.take()?);
-                self.key = Some(registry.insert(Waiter { mask, waker }));
+                let waiter = Waiter {
+                    mask,
+                    waker: Some(spare.take()?),
+                    is_own: is_own(waker),
+                };
+                self.key = Some(registry.insert(waiter));
             }
-            Some(waiter) => spare.store(&mut waiter.waker, waker)?,
+            Some(waiter) => {
+                spare.store(&mut waiter.waker, waker)?;
+                waiter.is_own = is_own(waker);
+            }
         }
         self.note_wait();
         Ok(Poll::Pending)

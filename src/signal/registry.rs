@@ -3,7 +3,9 @@
 //! 1. The handler increments the counter of its signal and notifies the thread (see `unix.rs` and
 //!    `windows.rs`).
 //! 2. The thread compares the counters with the values that it saw last. Under the lock it takes
-//!    the wakers of all waiters for a signal that was counted since, and wakes them outside of it.
+//!    the wakers of waiters for a signal that was counted since, and calls them outside of it: first
+//!    tasks' own wakers, then the others one at a time, since such a waker may block. (See "Foreign
+//!    wakers" in `reactor/parking.rs`.)
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
 //! The counter is incremented before the wakers are taken. So a waiter either sees the new count or
@@ -75,6 +77,8 @@ pub(super) struct Waiter {
     pub(super) mask: u128,
     /// `None` once one of them has come, until it is polled again.
     pub(super) waker: Option<Waker>,
+    /// Whether that is a task's own waker, which only queues that task.
+    pub(super) is_own: bool,
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Registry> {
@@ -189,9 +193,18 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
         return;
     }
     // The wakers are taken, not cloned: cloning runs foreign code, and would run it under the lock.
-    let wakers: Vec<Waker> = (lock().waiters.iter_mut())
-        .filter(|(_, waiter)| waiter.mask & changed != 0)
+    let mut registry = lock();
+    let places = registry.waiters.capacity();
+    let own: Vec<Waker> = (registry.waiters.iter_mut())
+        .filter(|(_, waiter)| waiter.mask & changed != 0 && waiter.is_own)
         .filter_map(|(_, waiter)| waiter.waker.take())
         .collect();
-    wake_all(wakers);
+    drop(registry);
+    wake_all(own);
+    // A waiter that comes meanwhile, in one of these places or another one, sees the count.
+    wake_all((0..places).filter_map(|place| {
+        let mut registry = lock();
+        let waiter = registry.waiters.get_mut(place)?;
+        waiter.waker.take_if(|_| waiter.mask & changed != 0)
+    }));
 }

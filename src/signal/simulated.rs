@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
@@ -50,13 +51,15 @@ pub(super) fn remove(key: u64) {
 
 /// Wakes the waiters for a signal that a process has received.
 pub(crate) fn wake(owner: Owner, number: usize) {
-    let wakers = with(|waiters| {
-        let waiters = waiters.values_mut();
-        let waiting =
-            waiters.filter(|waiter| waiter.owner == owner && waiter.mask & mask(number) != 0);
-        waiting
-            .filter_map(|waiter| waiter.waker.take())
-            .collect::<Vec<Waker>>()
-    });
-    wake_all(wakers.unwrap_or_default());
+    let mut from = 0;
+    wake_all(iter::from_fn(|| {
+        with(|waiters| {
+            let mut waiters = waiters.range_mut(from..);
+            waiters.find_map(|(key, waiter)| {
+                from = key + 1;
+                let is_waiting = waiter.owner == owner && waiter.mask & mask(number) != 0;
+                waiter.waker.take_if(|_| is_waiting)
+            })
+        })?
+    }));
 }
