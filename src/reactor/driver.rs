@@ -222,6 +222,19 @@ impl Driver {
         }
     }
 
+    /// Parks the driver's reactor, that of a shard, for the pool worker that sleeps in its poller
+    /// next. Returns how long it may sleep: see [`until`](Self::until).
+    ///
+    /// **Why no timer is late.** The earliest deadline is read after the reactor has parked. A
+    /// thread that sets an earlier one does so under the heap's lock, and then unparks the reactor.
+    /// If that comes before `park`, the deadline is visible and read here; if it comes after, the
+    /// poller is notified. `loom` checks this below.
+    pub(crate) fn park_until(&self, timeout: Option<Duration>) -> Until {
+        // What came before is read below, so the result says nothing new.
+        self.reactor.park();
+        self.until(timeout)
+    }
+
     /// Returns the time until the earliest timer is due, or `None` if there is no timer.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.find_earliest();
@@ -546,6 +559,33 @@ mod loom_tests {
                 assert_eq!(driver.wakers_to_drop.borrow().len(), 1, "its waker is lost");
             },
         );
+    }
+
+    /// A pool worker falls asleep in its shard's poller while others set timers.
+    #[test]
+    fn a_timer_that_is_set_elsewhere_shortens_the_sleep_of_a_leader() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let reactor = Reactor::for_shard(Poller::new(Backend::default()).unwrap(), None);
+            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let set = |when: Instant| {
+                let reactor = reactor.clone();
+                move || TimerHandle::insert(&reactor, None, when, Waker::noop()).unwrap()
+            };
+            // Which of the two is the earliest when it is set depends on their order.
+            let (first, second) = (set(now() + FAR / 4), set(now()));
+            let others = [loom::thread::spawn(first), loom::thread::spawn(second)];
+            let until = driver.park_until(Some(FAR));
+            let timers = others.map(|other| other.join().unwrap());
+            let notified = reactor.resume() == Wakeup::Notified;
+            let timeout = until.timeout().unwrap();
+            assert!(
+                notified || timeout == Duration::ZERO,
+                "it sleeps for {timeout:?}"
+            );
+            drop(timers);
+        });
     }
 
     #[test]

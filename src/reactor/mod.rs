@@ -70,7 +70,7 @@ pub(crate) struct Reactor {
     parking: Parking,
     /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's;
     /// and whether the worker leads: when it sleeps, it waits in that one's poller instead of this
-    /// one's. Written by the worker's thread before it parks: see [`set_leads`](Self::set_leads).
+    /// one's. Written by the worker's thread before it parks: see [`park_as`](Self::park_as).
     shard: Option<Arc<Reactor>>,
     leads: AtomicBool,
     /// Counters of the worker that this reactor belongs to.
@@ -190,16 +190,16 @@ impl Reactor {
         self.shard.as_ref()
     }
 
-    /// Sets whether the worker leads: when it sleeps next, it waits in the poller of its shard.
-    /// Called before [`park`](Self::park), on the worker's thread.
+    /// [`park`](Self::park) of a pool worker, which waits in the poller of its shard if it `leads`.
     ///
-    /// A thread that finds the worker parked reads this after it has exchanged the state that
+    /// A thread that finds the worker parked reads that after it has exchanged the state that
     /// `park` wrote. So it reads what was written before that `park`, or something newer. In the
     /// latter case the worker has resumed since, and that has told it to look; the notification,
-    /// which may go to the wrong poller, is not needed.
+    /// which may go to the wrong poller, is not needed. `loom` checks this below.
     #[inline]
-    pub(crate) fn set_leads(&self, leads: bool) {
+    pub(crate) fn park_as(&self, leads: bool) -> Wakeup {
         self.leads.store(leads, Ordering::Relaxed);
+        self.park()
     }
 
     /// Whether the worker, if it sleeps, waits in the poller of its shard.
@@ -544,4 +544,38 @@ fn closed() -> io::Error {
         io::ErrorKind::NotConnected,
         "the runtime that was to drive this has ended",
     )
+}
+
+#[cfg(all(test, loom, unix))]
+mod loom_tests {
+    use super::*;
+    use crate::poller::Backend;
+    use crate::sys;
+
+    /// The pollers are real, and a notification is in one of them when its descriptor is readable.
+    #[test]
+    fn a_notification_is_in_the_poller_that_the_worker_sleeps_in() {
+        for leads in [false, true] {
+            loom::model(move || {
+                let poller = || Poller::new(Backend::default()).unwrap();
+                let shard = Reactor::for_shard(poller(), None);
+                let worker = Reactor::for_pool_worker(poller(), &shard);
+                // It slept in the other poller before.
+                worker.park_as(!leads);
+                worker.resume();
+                let waker = {
+                    let worker = worker.clone();
+                    loom::thread::spawn(move || worker.unpark())
+                };
+                let came_before = worker.park_as(leads) != Wakeup::None;
+                waker.join().unwrap();
+                let slept_in = if leads { &shard } else { &worker };
+                let descriptor = slept_in.poller.descriptor().unwrap();
+                assert!(
+                    came_before || sys::is_ready(&descriptor, false).unwrap(),
+                    "it sleeps on"
+                );
+            });
+        }
+    }
 }

@@ -19,10 +19,9 @@
 //! * While all are awake, each polls between two turns, and takes half of the tasks of one that is
 //!   stuck.
 //!
-//! **Why no timer is late.** A leader reads the earliest deadline after it has parked in the shared
-//! reactor. A thread that sets an earlier one does so under the heap's lock, and then unparks that
-//! reactor. So either the leader has read that deadline, or it is notified. If no worker
-//! leads, the next one that polls reads it.
+//! **Why no timer is late.** A leader that falls asleep has read the earliest deadline, or is
+//! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
+//! it.
 //!
 //! Apart from the seat and the watch's mark, which are in the [`Shard`], what is here is touched by
 //! the worker's thread only.
@@ -167,15 +166,11 @@ impl Worker {
             // Timers are fired in a later turn, when the end of this wait is out of date.
             return self.driver.forget_time();
         };
-        let reactor = self.driver.reactor();
-        // Parks the shard's reactor too, so that a thread that sets an earlier timer from now on
-        // notifies its poller. `until` below reads those that were set before, so the result says
-        // nothing new.
-        reactor.park();
+        // From here on a thread that sets an earlier timer notifies the shard's poller.
+        let until = self.driver.park_until(timeout);
         seat.sleeps = true;
-        let until = self.driver.until(timeout);
         pool.has_polled.set(true);
-        self.wait_once(reactor, &until, Some(seat));
+        self.wait_once(self.driver.reactor(), &until, Some(seat));
     }
 
     /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
@@ -301,8 +296,7 @@ impl Worker {
 
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
-        self.reactor.set_leads(leads);
-        self.note(self.reactor.park());
+        self.note(self.reactor.park_as(leads));
         self.needs_collect.get()
     }
 
@@ -352,5 +346,43 @@ impl Shared {
     pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
         let reactor = self.remote(shard.workers.start).reactor.shard();
         reactor.expect("it is a pool worker's")
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::poller::{Backend, Poller};
+    use crate::reactor::{Direction, Io, Registered, SourceKind, Trust, Wakeup};
+    use crate::scheduler::BusyPollConfig;
+    use std::os::unix::net::UnixStream;
+    use std::task::Waker;
+
+    /// The other shard's worker has found the seat taken, and sleeps.
+    #[test]
+    fn a_seat_given_back_to_a_shard_wakes_its_worker() {
+        let poller = || Poller::new(Backend::default()).expect("it opens");
+        let shards = vec![(poller(), vec![poller()]), (poller(), vec![poller()])];
+        let shared = Arc::new(Shared::new(shards, poller()));
+        let worker = Worker::new(shared.clone(), 1, BusyPollConfig::default());
+        let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).reactor);
+        let (near, _far) = UnixStream::pair().unwrap();
+        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
+        for has_sources in [false, true] {
+            let reactor = shared.reactor_of(shard);
+            if has_sources {
+                let (source, direction) = (io.source(), Direction::Read);
+                source.clear(direction, source.snapshot(direction));
+                let waits = source.register_waker(reactor, direction, io.id(), Waker::noop());
+                assert_eq!(waits.unwrap(), Registered::Waits);
+            }
+            assert_eq!(reactor.has_sources(), has_sources);
+            sleeps.park_as(false);
+            worker.poll_for(shard);
+            assert_eq!(sleeps.resume(), Wakeup::Notified);
+            assert!(shard.seat.take().is_some(), "it is free");
+        }
+        // Otherwise the source would hold itself.
+        Driver::new(shared.reactor_of(shard).clone(), Arc::default()).close();
     }
 }

@@ -617,13 +617,9 @@ mod tests {
     fn an_idle_worker_that_leads_is_woken_last() {
         let shared = shared();
         assert_eq!(shared.find_idle(), None);
-        for index in [0, 1] {
-            shared.remote(index).reactor.park();
-        }
         for leader in [0, 1] {
             for index in [0, 1] {
-                let reactor = &shared.remote(index).reactor;
-                reactor.set_leads(index == leader);
+                shared.remote(index).reactor.park_as(index == leader);
             }
             assert_eq!(shared.find_idle(), Some(1 - leader));
         }
