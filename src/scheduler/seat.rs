@@ -201,6 +201,8 @@ mod loom_tests {
         workers: Vec<Worker>,
         /// Whether others count as having worked when a worker falls asleep.
         have_worked: AtomicBool,
+        /// The number of tasks that any worker may take.
+        tasks: AtomicUsize,
     }
 
     struct Worker {
@@ -243,7 +245,7 @@ mod loom_tests {
         }
 
         fn has_tasks(&self) -> bool {
-            false
+            self.world.tasks.load(Ordering::Relaxed) > 0
         }
 
         fn have_others_worked(&self) -> bool {
@@ -266,9 +268,10 @@ mod loom_tests {
             loop {
                 let state = match self.sleeper.fall_asleep(self.index, self, world) {
                     Sleep::No(seat) => {
-                        // It collects what has come.
+                        // It collects what has come, and takes the tasks.
                         world.workers[self.index].parking.resume();
                         drop(seat);
+                        world.tasks.store(0, Ordering::Relaxed);
                         continue;
                     }
                     Sleep::Leads(seat) => {
@@ -335,6 +338,7 @@ mod loom_tests {
                     })
                     .collect(),
                 have_worked: AtomicBool::new(have_worked),
+                tasks: AtomicUsize::new(0),
             })
         }
 
@@ -345,6 +349,20 @@ mod loom_tests {
                     || worker.state.load(Ordering::Relaxed) & (LEADS | WATCHES) != 0
             };
             assert!(self.workers.iter().any(will_come), "the poller is alone");
+        }
+
+        /// A thread injects a task: see `idle`.
+        fn inject(&self) {
+            self.tasks.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            self.wake_idle_of(0..self.workers.len());
+        }
+
+        /// All sleep or were woken: if there are tasks, one of them was.
+        fn assert_no_task_is_left(&self) {
+            let all_sleep = (self.workers.iter()).all(|worker| worker.parking.is_parked());
+            let tasks = self.tasks.load(Ordering::Relaxed);
+            assert!(tasks == 0 || !all_sleep, "{tasks} tasks, and all sleep");
         }
     }
 
@@ -377,6 +395,7 @@ mod loom_tests {
                 thread.join().unwrap();
             }
             world.assert_is_served();
+            world.assert_no_task_is_left();
         });
     }
 
@@ -426,6 +445,14 @@ mod loom_tests {
                 }
             });
         }
+    }
+
+    #[test]
+    fn no_task_is_left_where_all_fall_asleep() {
+        check_beside(1, 2, false, |here| match here.index {
+            2 => here.world.inject(),
+            _ => here.sleep(),
+        });
     }
 
     /// Those that are woken for nothing leave the seat to others.
