@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What several threads do together, under ThreadSanitizer: the rules about workers, tasks and
-# events, and the soak in small. Arguments choose others of the suite: `ci/tsan.sh runtime::`.
+# What several threads do together, under ThreadSanitizer: the queue that workers steal from, alone;
+# the rules about workers, tasks and events; and the soak in small. Arguments choose others of the
+# suite: `ci/tsan.sh runtime::`. `ci/tsan.sh --queue` runs the queue only.
 #
 # The sanitizer wants a standard library that it has seen too, built from source: with rustup's
 # nightly, if it is there with `rust-src`, or else with the compiler, cargo and source that Debian
@@ -37,9 +38,12 @@ fi
 # backtraces take half a minute each.
 export RUSTFLAGS="$flags" RUST_BACKTRACE=0
 export TSAN_OPTIONS="halt_on_error=1 report_thread_leaks=0 ${TSAN_OPTIONS:-}"
+test=("${cargo[@]}" test -Zbuild-std=std,panic_abort,test --target "$target")
+"${test[@]}" --lib --no-run
+run_tests timeout -k 10 600 "${test[@]}" --lib -- run_queue::
+[ "${1:-}" != --queue ] || exit 0
 rules=("$@")
 [ ${#rules[@]} != 0 ] || rules=(workers:: tasks:: events::)
-test=("${cargo[@]}" test -Zbuild-std=std,panic_abort,test --target "$target")
 "${test[@]}" --test conformance --test soak --no-run
 run_tests timeout -k 10 600 "${test[@]}" --test conformance -- "${rules[@]}"
 run_tests timeout -k 10 600 "${test[@]}" --test soak -- --nocapture

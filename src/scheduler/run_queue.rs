@@ -219,26 +219,24 @@ impl<T: Item> Drop for RunQueue<T> {
     }
 }
 
-/// A number, stored as an address that is one larger.
-#[cfg(test)]
-#[derive(PartialEq, Debug)]
-struct Number(usize);
-
-#[cfg(test)]
-impl Item for Number {
-    fn into_raw(self) -> NonNull<()> {
-        NonNull::new(ptr::without_provenance_mut(self.0 + 1)).unwrap()
-    }
-
-    unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        Number(raw.addr().get() - 1)
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
+
+    /// A number, stored as an address that is one larger.
+    #[derive(PartialEq, Debug)]
+    struct Number(usize);
+
+    impl Item for Number {
+        fn into_raw(self) -> NonNull<()> {
+            NonNull::new(ptr::without_provenance_mut(self.0 + 1)).unwrap()
+        }
+
+        unsafe fn from_raw(raw: NonNull<()>) -> Self {
+            Number(raw.addr().get() - 1)
+        }
+    }
 
     /// An item that owns an allocation, as tasks do.
     struct Boxed(Box<usize>);
@@ -279,6 +277,48 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
             (sum, thief.join().unwrap())
+        });
+        assert_eq!(popped + stolen, (0..rounds).sum::<usize>());
+    }
+
+    /// For ThreadSanitizer (`ci/tsan.sh`), which sees no race of the queue within a whole runtime:
+    /// the state of each task, which is synchronised too, hides it.
+    #[test]
+    fn two_thieves_and_the_owner_share_the_items() {
+        let queue = RunQueue::default();
+        let stop = AtomicBool::new(false);
+        let rounds = if cfg!(miri) { 300 } else { 90_000 };
+        let steal = || {
+            let mut sum = 0;
+            while !stop.load(Ordering::Relaxed) {
+                queue.steal(2, true, |Boxed(number)| sum += *number);
+                std::thread::yield_now();
+            }
+            sum
+        };
+        let (popped, stolen) = std::thread::scope(|scope| {
+            let thieves = [0, 1].map(|_| scope.spawn(steal));
+            let mut sum = 0;
+            for number in 0..rounds {
+                let mut item = Boxed(Box::new(number));
+                if number % 3 == 0 {
+                    // The one before it goes to the ring.
+                    let Some(before) = queue.push_next(item) else {
+                        continue;
+                    };
+                    item = before;
+                }
+                while let Err(back) = queue.push(item) {
+                    item = back;
+                    sum += queue.pop().map_or(0, |Boxed(number)| *number);
+                }
+            }
+            while let Some(Boxed(number)) = queue.pop_next().or_else(|| queue.pop()) {
+                sum += *number;
+            }
+            stop.store(true, Ordering::Relaxed);
+            let stolen = thieves.map(|thief| thief.join().unwrap());
+            (sum, stolen.iter().sum::<usize>())
         });
         assert_eq!(popped + stolen, (0..rounds).sum::<usize>());
     }
@@ -360,7 +400,25 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
+
+    /// A number, stored in memory that loom watches: taking an item without having seen what its
+    /// owner wrote there is a failure.
+    struct Number(usize);
+
+    impl Item for Number {
+        fn into_raw(self) -> NonNull<()> {
+            NonNull::from(Box::leak(Box::new(UnsafeCell::new(self.0)))).cast()
+        }
+
+        unsafe fn from_raw(raw: NonNull<()>) -> Self {
+            let raw = raw.cast::<UnsafeCell<usize>>().as_ptr();
+            // SAFETY: the caller has the pointer from `into_raw`, which leaked such a box, and
+            // passes it only once.
+            Number(unsafe { Box::from_raw(raw).with_mut(|number| *number) })
+        }
+    }
 
     /// The owner pushes `total` numbers, and pops when there is no room, while thieves steal: every
     /// number comes out once.
