@@ -43,8 +43,19 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 /// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken
 /// again and again, or that take turns as the watch, would never come to an inspection.
 ///
-/// Under Miri an inspection takes longer than that, so the watch would do nothing else.
-pub(super) const INTERVAL: Duration = Duration::from_micros(if cfg!(miri) { 50_000 } else { 350 });
+/// Under Miri an inspection takes longer than that, so the watch would do nothing else. Without a
+/// watch ([`IS_ON`]) no inspection comes.
+pub(super) const INTERVAL: Duration = if !IS_ON {
+    Duration::from_secs(3_600)
+} else if cfg!(miri) {
+    Duration::from_millis(50)
+} else {
+    Duration::from_micros(350)
+};
+
+/// Whether there is ever a watch. With `--cfg polder_no_watch` there is none: then a missing
+/// wake-up hangs a test, where the watch would only make it a little late (`ci/no_watch.sh`).
+const IS_ON: bool = !cfg!(polder_no_watch);
 
 /// Whether there is a watch: the mark. Which one has it is known to that worker only.
 #[derive(Debug, Default)]
@@ -77,7 +88,7 @@ impl Watch {
         expects: bool,
         workers: &impl ShardedWorkers,
     ) -> bool {
-        (expects || workers.needs_watch(index)) && !self.0.swap(true, Ordering::Relaxed)
+        IS_ON && (expects || workers.needs_watch(index)) && !self.0.swap(true, Ordering::Relaxed)
     }
 
     /// The watch is no longer one.
@@ -92,7 +103,7 @@ impl Watch {
     #[inline]
     pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
         fence(Ordering::SeqCst);
-        if !self.is_kept() {
+        if IS_ON && !self.is_kept() {
             workers.wake_idle(index);
         }
     }

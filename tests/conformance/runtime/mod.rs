@@ -8,6 +8,7 @@ mod ending;
 mod nesting;
 mod outliving;
 mod stealing;
+mod waking;
 
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
