@@ -181,6 +181,28 @@ impl Sleeper {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_taken_once_and_counts_its_uses() {
+        let seat = Seat::default();
+        let mut seen = vec![seat.uses()];
+        for _ in 0..2 {
+            assert!(seat.is_free());
+            let taken = seat.take().unwrap();
+            assert!(!seat.is_free() && seat.take().is_none());
+            seen.push(seat.uses());
+            drop(taken);
+            seen.push(seat.uses());
+        }
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!(seen.len(), count, "{seen:?}");
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
