@@ -28,6 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::thread;
 
+use futures_lite::future;
+
 use super::Runtime;
 use super::spawn::{spawn_local_on, spawn_on};
 use super::task_set::{Members, Report, Reporting};
@@ -122,6 +124,8 @@ impl Runtime {
                     std::process::abort();
                 }
                 self.worker.drop_all_tasks();
+                // What is left was refused: the threads that have spawned it drop it.
+                future::block_on(state.wait());
             }
         }
         failure

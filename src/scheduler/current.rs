@@ -220,6 +220,11 @@ pub(crate) fn with_worker_of<R>(
     })
 }
 
+/// Whether this thread drives a worker of `shared`.
+pub(super) fn is_of(shared: &Shared) -> bool {
+    with_local(|local| std::ptr::eq(&*local.shared, shared)).unwrap_or(false)
+}
+
 /// The driver of the worker that this thread drives.
 #[inline]
 pub(crate) fn driver() -> Option<Rc<Driver>> {

@@ -140,8 +140,13 @@ const MOVABLE: u32 = 1 << 16;
 /// The task's runtime is traced.
 const TRACED: u32 = 1 << 17;
 
+/// The runtime closes, does not wait for this task, and does not count its end: see
+/// [`late`].
+const UNCOUNTED: u32 = 1 << 18;
+
 impl Meta {
-    /// Counts the task as spawned: by the current worker, if it is one of `shared`.
+    /// Counts the task as spawned: by the current worker, if it is one of `shared`. Another
+    /// thread does not count it if the runtime closes: see [`late`].
     #[inline]
     pub(crate) fn new(shared: &Arc<Shared>, placement: Placement, label: Label) -> Meta {
         let (here, id, spawned) = with_current(|current| match current {
@@ -152,11 +157,15 @@ impl Meta {
             }
             None => (None, Id::of_no_worker(), tick(now())),
         });
-        shared.task_spawned(here);
-        let traced = if shared.trace.is_some() { TRACED } else { 0 };
+        let mut flags = if shared.trace.is_some() { TRACED } else { 0 };
+        if here.is_none() && shared.is_closing() {
+            flags |= UNCOUNTED;
+        } else {
+            shared.task_spawned(here);
+        }
         Meta {
             shared: shared.clone(),
-            state: AtomicU32::new(placement.0 | traced),
+            state: AtomicU32::new(placement.0 | flags),
             spawned,
             id,
             site: label.site,
@@ -220,6 +229,20 @@ impl Meta {
     #[inline]
     fn is_movable(&self) -> bool {
         self.state() & MOVABLE != 0
+    }
+
+    #[inline]
+    fn is_counted(&self) -> bool {
+        self.state() & UNCOUNTED == 0
+    }
+
+    /// Counts the end of a task that its spawner, who has its runnable, is about to drop.
+    fn end_count(&self) {
+        if self.is_counted() {
+            self.state
+                .store(self.state() | UNCOUNTED, Ordering::Relaxed);
+            self.shared.task_ended(None);
+        }
     }
 
     /// Assigns the task to the pool worker at `index`.

@@ -136,5 +136,7 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
         }
         Some(local.index)
     });
-    meta.shared.task_ended(index.flatten());
+    if meta.is_counted() {
+        meta.shared.task_ended(index.flatten());
+    }
 }

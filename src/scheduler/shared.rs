@@ -38,6 +38,10 @@
 //! for its end. Checking for empty queues would not be enough: the spawner may be about to push.
 //! The spawner reads the flag again after it has pushed, and unparks the main worker. Workers of
 //! the runtime need no such care, since the main worker reads the count after they have exited.
+//! A spawner that has seen the flag counts no further task, and counts the end of one that it has
+//! counted before it drops it: so the main worker waits for no more than one task of each thread,
+//! and for none of its destructors, however many are spawned meanwhile. (See
+//! [`late`](super::late).)
 //!
 //! For the cleanup of movable tasks, see [`closing`](super::closing).
 //!
@@ -57,7 +61,7 @@ use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::run_queue::RunQueue;
 use super::shard::Shard;
-use super::{Local, Meta, Placement, Runnable, late};
+use super::{Local, Meta, Placement, Runnable, current, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -455,10 +459,19 @@ impl Shared {
     #[inline]
     pub(crate) fn schedule_new(&self, runnable: Runnable) {
         if self.is_closing() {
-            late::drop_late(runnable)
+            self.refuse(runnable)
         } else {
             runnable.schedule()
         }
+    }
+
+    #[cold]
+    fn refuse(&self, runnable: Runnable) {
+        // The main worker waits for the threads of the others.
+        if !current::is_of(self) {
+            runnable.metadata().end_count();
+        }
+        late::drop_late(runnable)
     }
 
     /// Whether to forget the future of a task that is about to be spawned, because the runtime

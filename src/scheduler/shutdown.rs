@@ -100,7 +100,7 @@ impl Worker {
             if let Some(stealable) = &local.stealable {
                 stealable.owned.wake_all();
             }
-            if local.has_work() {
+            if local.has_work() || late::has_queued() {
                 continue;
             }
             if self.remote().staying.get() == 0 {

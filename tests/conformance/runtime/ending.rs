@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -311,6 +311,53 @@ fn a_runtime_ends_within_the_destructor_of_a_task_that_is_spawned_too_late() {
         let gone = runtime(backend).handle();
         gone.spawn(hold(ends_another)).detach();
         assert_eq!(alive.count(), 0);
+    });
+}
+
+/// Otherwise it would end only when others spawn no more.
+#[test]
+fn dropping_the_runtime_waits_for_no_task_that_is_refused() {
+    on_every_backend(|backend| {
+        let runtime = runtime(backend);
+        let (closes, is_closing) = mpsc::channel();
+        let (refused, is_refused) = mpsc::channel();
+        let (ended, has_ended) = mpsc::channel();
+        let spawner = thread::spawn({
+            let handle = runtime.handle();
+            move || {
+                is_closing.recv_timeout(LIMIT).unwrap();
+                let seen = Arc::new(Mutex::new(None));
+                let waits = OnDrop({
+                    let seen = seen.clone();
+                    move || {
+                        refused.send(()).unwrap();
+                        let is_over = has_ended.recv_timeout(LIMIT / 4);
+                        // It is too late for that runtime, but not for others.
+                        polder::block_on(sleep(Duration::ZERO));
+                        *seen.lock().unwrap() = Some(is_over);
+                    }
+                });
+                handle.spawn(hold(waits)).detach();
+                seen.lock().unwrap().take()
+            }
+        });
+        let lets_spawn = OnDrop(move || {
+            closes.send(()).unwrap();
+            is_refused.recv_timeout(LIMIT).unwrap();
+        });
+        let begun = Signal::default();
+        let has_begun = begun.clone();
+        let first = async move {
+            begun.send(());
+            hold(lets_spawn).await
+        };
+        runtime.spawn(first).detach();
+        runtime.block_on(has_begun.receive());
+        drop(runtime);
+        // (It may be gone, if that took too long.)
+        let _ = ended.send(());
+        let seen = spawner.join().unwrap();
+        assert_eq!(seen, Some(Ok(())), "the drop waited for a refused task");
     });
 }
 
