@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::pool::{Call, Class, POOL, SharedCall};
-use crate::scheduler::{current_trace, new_id, within_call};
+use crate::scheduler::{current_trace, new_id, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::task::{Abort, Inner, Outcome, Task, noted};
+use crate::task::{Abort, Inner, Origin, Outcome, Task, noted};
 use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
@@ -51,6 +51,7 @@ where
     T: Send + 'static,
 {
     let id = new_id();
+    let origin = move || Origin::of_call(id, site);
     let trace = current_trace();
     let mut span = TaskSpan::new(|| NewTask {
         kind: Kind::Blocking,
@@ -63,12 +64,12 @@ where
         if let Some(trace) = &trace {
             trace.push(Mark::CallBegins((id.as_u64(), site)));
         }
-        let call = || within_call(id, || catch_unwind(AssertUnwindSafe(f)));
+        let call = || within(id, None, || catch_unwind(AssertUnwindSafe(f)));
         let result = span.end(call);
         if let Some(trace) = trace {
             trace.push(Mark::CallEnds(id.as_u64()));
         }
-        Outcome::new(result.map_err(|panic| noted(site, panic)), site)
+        Outcome::new(result.map_err(|panic| noted(site, panic)), origin())
     };
     // A simulated world has one thread, which runs the call after a delay.
     #[cfg(feature = "sim")]
@@ -84,7 +85,7 @@ where
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));
-        Call::done(Outcome::new(refused, site))
+        Call::done(Outcome::new(refused, origin()))
     });
     Task::new(Inner::Blocking(call), id)
 }

@@ -24,9 +24,9 @@ use slab::Slab;
 
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
-use crate::scheduler::{budget, waits_for};
+use crate::scheduler::{self, budget, waits_for};
 use crate::sync::{Handoff, Mutex, contain};
-use crate::task::{AbortHandle, Outcome, Task, noted, poll_to_its_end, set_finished};
+use crate::task::{AbortHandle, Origin, Outcome, Task, noted, poll_to_its_end, set_finished};
 use crate::telemetry::{Label, Leaf};
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
@@ -787,7 +787,8 @@ impl<T> Report<T> for Place<T> {
     fn report(self, result: Option<thread::Result<T>>) {
         let outcome = result.map(|result| {
             let result = result.map_err(|panic| noted(self.site, panic));
-            Outcome::new(result, self.site)
+            let origin = scheduler::with_running(Origin::of::<T>);
+            Outcome::new(result, origin.expect("it is polled within its task"))
         });
         let unwanted = self.outcomes.update_and_wake(|state| {
             if state.closed {

@@ -68,12 +68,10 @@ use crate::telemetry::{Id, Label, Leaf, Name};
 pub(crate) use busy::BusyPollConfig;
 #[cfg(feature = "tracing")]
 pub(crate) use current::set_wrapper;
-#[cfg(feature = "blocking")]
-pub(crate) use current::within_call;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, current_worker, driver, drop_within, is_own, own, running_id, set_running,
-    wake_each, with_local, with_running, with_worker_of,
+    current_local, current_worker, driver, drop_within, is_own, own, running_id, running_name,
+    set_running, wake_each, with_local, with_running, with_worker_of, within,
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, waits_for};
@@ -99,7 +97,7 @@ pub(crate) struct Meta {
     pub(crate) id: Id,
     /// The place where it was spawned.
     pub(crate) site: &'static Location<'static>,
-    name: Option<Box<Name>>,
+    name: Option<Arc<Name>>,
     /// The leaf that it waits for: see [`Leaf`]. Written like `state`.
     pub(crate) waits_for: AtomicU64,
     /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
@@ -208,6 +206,12 @@ impl Meta {
 
     pub(crate) fn name(&self) -> Option<&Name> {
         self.name.as_deref()
+    }
+
+    /// [`name`](Self::name), to be kept beyond the task.
+    #[inline]
+    pub(crate) fn counted_name(&self) -> Option<Arc<Name>> {
+        self.name.clone()
     }
 
     #[inline]

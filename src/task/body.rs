@@ -6,8 +6,10 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
@@ -15,6 +17,7 @@ use pin_project_lite::pin_project;
 use crate::scheduler::{self, Meta, OwnedKey};
 use crate::spans::{self, TaskSpan};
 use crate::sync::contain;
+use crate::telemetry::{Id, Name};
 
 pin_project! {
     /// The user's future, and the scheduler's data about it.
@@ -60,7 +63,7 @@ impl<F: Future> Future for Body<'_, F> {
         let this = self.project();
         if this.meta.is_aborted() {
             // The task drops this body, and with it the future, before its result can be taken.
-            return Poll::Ready(Outcome::cancelled(this.meta.site));
+            return Poll::Ready(Outcome::cancelled(this.meta));
         }
         scheduler::set_running(cx.waker(), this.meta);
         let future = this.future.as_pin_mut().expect("only `drop` takes it");
@@ -80,7 +83,7 @@ impl<F: Future> Future for Body<'_, F> {
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(noted(this.meta.site, panic)),
         };
-        Poll::Ready(Outcome::new(result, this.meta.site))
+        Poll::Ready(Outcome::new(result, Origin::of::<F::Output>(this.meta)))
     }
 }
 
@@ -103,29 +106,64 @@ pub(crate) fn poll_to_its_end<F: Future>(
 
 pub(crate) type Panic = Box<dyn Any + Send>;
 
+/// The task of an outcome, which may outlive the task: async-task drops the output of one that was
+/// detached after the task's memory, and a handle may be dropped anywhere.
+pub(crate) struct Origin {
+    site: &'static Location<'static>,
+    id: Id,
+    name: Option<Arc<Name>>,
+}
+
+impl Origin {
+    /// The task with this metadata, and an output of type `T`.
+    #[inline]
+    pub(crate) fn of<T>(meta: &Meta) -> Origin {
+        Origin {
+            site: meta.site,
+            id: meta.id,
+            // Otherwise no destructor can ask for it (but that of a panic's value, which is text).
+            name: needs_drop::<T>().then(|| meta.counted_name()).flatten(),
+        }
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn of_call(id: Id, site: &'static Location<'static>) -> Origin {
+        Origin {
+            site,
+            id,
+            name: None,
+        }
+    }
+}
+
 /// The output of a task, or its panic, which is reported if it is not taken.
 pub(crate) struct Outcome<T> {
     /// `None` if the task was cancelled, or the result was taken.
     result: Option<Result<T, Panic>>,
-    site: &'static Location<'static>,
+    origin: Origin,
 }
 
 impl<T> Outcome<T> {
-    pub(crate) fn new(result: Result<T, Panic>, site: &'static Location<'static>) -> Outcome<T> {
+    #[inline]
+    pub(crate) fn new(result: Result<T, Panic>, origin: Origin) -> Outcome<T> {
         Outcome {
             result: Some(result),
-            site,
+            origin,
         }
     }
 
-    pub(crate) fn cancelled(site: &'static Location<'static>) -> Outcome<T> {
-        Outcome { result: None, site }
+    /// The outcome of the task with this metadata, which was cancelled.
+    fn cancelled(meta: &Meta) -> Outcome<T> {
+        Outcome {
+            result: None,
+            origin: Origin::of::<()>(meta),
+        }
     }
 
     /// Returns the output or the panic. `None` if the task was cancelled.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
         if let Some(Err(panic)) = &self.result {
-            taken(self.site, &**panic);
+            taken(self.origin.site, &**panic);
         }
         self.result.take()
     }
@@ -135,7 +173,7 @@ impl<T> Outcome<T> {
     pub(crate) fn take(mut self) -> Option<T> {
         match self.result.take() {
             Some(Ok(value)) => Some(value),
-            Some(Err(panic)) => resume(self.site, panic),
+            Some(Err(panic)) => resume(self.origin.site, panic),
             None => None,
         }
     }
@@ -143,12 +181,17 @@ impl<T> Outcome<T> {
 
 impl<T> Drop for Outcome<T> {
     fn drop(&mut self) {
+        let Origin { site, id, name } = &mut self.origin;
         match self.result.take() {
             None => {}
-            Some(Ok(value)) => contain(|| drop(value)),
+            Some(Ok(value)) => {
+                if needs_drop::<T>() {
+                    scheduler::within(*id, name.take(), || contain(|| drop(value)));
+                }
+            }
             Some(Err(panic)) => {
-                report(self.site, &*panic);
-                contain(|| drop(panic));
+                report(site, &*panic);
+                scheduler::within(*id, name.take(), || contain(|| drop(panic)));
             }
         }
     }

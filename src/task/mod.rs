@@ -49,7 +49,7 @@ pub(crate) use abort::Abort;
 pub use abort::AbortHandle;
 #[cfg(feature = "sim")]
 pub(crate) use body::panic_message;
-pub(crate) use body::{Outcome, noted, poll_to_its_end};
+pub(crate) use body::{Origin, Outcome, noted, poll_to_its_end};
 
 pub use crate::telemetry::{Id, Name};
 
@@ -238,7 +238,7 @@ where
 /// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on),
 /// except for a `block_on` within a function given to `unblock`. Such a function has the id of the
 /// `Task` that `unblock` has returned. The destructors of a future that is cancelled run within its
-/// task.
+/// task, and so does that of an output that is not awaited.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());
@@ -258,8 +258,7 @@ pub fn id() -> Option<Id> {
 /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
 /// ```
 pub fn name() -> Option<Name> {
-    // Cloning a name at most increments a count, and runs no foreign code.
-    scheduler::with_running(|meta| meta.name().cloned()).flatten()
+    scheduler::running_name()
 }
 
 /// Records that the future of the running task has been dropped, or will not be polled again: its

@@ -1179,6 +1179,90 @@ fn a_destructor_of_a_cancelled_future_knows_its_task() {
     });
 }
 
+/// Such an output is dropped after the task's memory, or anywhere.
+#[test]
+fn a_destructor_of_an_output_knows_its_task() {
+    in_every_runtime(|_| async {
+        let (seen, here) = (Arc::new(Mutex::new(None)), task::id());
+        for way in 0..8 {
+            let output = OnDrop({
+                let seen = seen.clone();
+                move || *seen.lock().unwrap() = Some((task::id(), task::name()))
+            });
+            let go = Arc::new(Latch::new());
+            let returns = {
+                let go = go.clone();
+                async move {
+                    go.wait().await;
+                    output
+                }
+            };
+            let mut set = TaskSet::new();
+            let (task, abort) = if way < 6 {
+                let task = polder::spawn_named("returns", returns);
+                let abort = task.abort_handle();
+                (Some(task), abort)
+            } else {
+                (None, set.spawn(returns))
+            };
+            let id = task.as_ref().map(Task::id);
+            let end = async || {
+                go.set();
+                until("it is done", || abort.is_finished()).await;
+            };
+            match (way, task) {
+                (0, Some(task)) => {
+                    task.detach();
+                    end().await;
+                }
+                (1, Some(task)) => {
+                    end().await;
+                    task.detach();
+                }
+                (2, Some(task)) => {
+                    end().await;
+                    drop(task);
+                }
+                (3, Some(task)) => {
+                    end().await;
+                    drop(task.cancel());
+                }
+                (4, Some(task)) => {
+                    end().await;
+                    drop(task.fallible());
+                }
+                (_, Some(task)) => {
+                    end().await;
+                    // Within another task, which is the current one again afterwards.
+                    let drops = polder::spawn(async move {
+                        drop(task);
+                        task::id()
+                    });
+                    let other = drops.id();
+                    assert_eq!(drops.await, Some(other));
+                }
+                (6, None) => {
+                    end().await;
+                    drop(set);
+                }
+                (_, None) => {
+                    set.detach_all();
+                    end().await;
+                }
+            }
+            until("the output is dropped", || seen.lock().unwrap().is_some()).await;
+            let (seen_id, seen_name) = seen.lock().unwrap().take().unwrap();
+            if id.is_some() {
+                assert_eq!(seen_id, id, "way {way}");
+                assert_eq!(seen_name.as_deref(), Some("returns"), "way {way}");
+            } else {
+                assert!(seen_id.is_some(), "way {way}");
+            }
+            assert_eq!(task::id(), here);
+        }
+    });
+}
+
 #[test]
 fn a_panic_in_a_futures_destructor_is_contained() {
     with_every_runtime(|runtime, _| {
