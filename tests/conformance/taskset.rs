@@ -1,12 +1,14 @@
 //! `TaskSet`: tasks that end together.
 
 use std::cell::Cell;
-use std::future::pending;
+use std::future::{Future, pending, poll_fn};
 use std::panic::resume_unwind;
+use std::pin::pin;
 use std::process::{Command, Output};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use polder::event::Event;
@@ -374,6 +376,57 @@ fn a_task_is_joined_after_its_future_was_dropped() {
             assert_eq!(dropped.load(Ordering::SeqCst), round);
         }
     });
+}
+
+/// Also where the code that waits runs on another thread: it is woken by the report.
+#[test]
+fn a_future_is_dropped_before_its_result_is_reported() {
+    with_every_runtime(|runtime, _| {
+        for is_in_scope in [false, true] {
+            let dropped = Arc::new(AtomicUsize::new(0));
+            let (guard, go) = (Dropped(dropped.clone()), Arc::new(Latch::new()));
+            // (An async block drops what it holds as it returns.)
+            let holds = {
+                let go = go.clone();
+                let mut waits = Box::pin(async move { go.wait().await });
+                poll_fn(move |cx| {
+                    let _ = &guard;
+                    waits.as_mut().poll(cx)
+                })
+            };
+            let seen = Arc::new(Mutex::new(None));
+            let waker = Waker::from(Arc::new(Looks(dropped, seen.clone())));
+            let cx = &mut Context::from_waker(&waker);
+            let is_reported = || seen.lock().unwrap().is_some();
+            if is_in_scope {
+                runtime.scope(async |scope| {
+                    let mut task = scope.spawn(holds);
+                    assert!(pin!(&mut task).poll(cx).is_pending());
+                    go.set();
+                    until("it is reported", is_reported).await;
+                });
+            } else {
+                runtime.block_on(async {
+                    let mut set = TaskSet::new();
+                    set.spawn(holds);
+                    assert!(set.poll_join_next(cx).is_pending());
+                    go.set();
+                    until("it is reported", is_reported).await;
+                });
+            }
+            assert_eq!(*seen.lock().unwrap(), Some(1), "in a scope: {is_in_scope}");
+        }
+    });
+}
+
+/// Looks how many guards are dropped when it is first woken.
+struct Looks(Arc<AtomicUsize>, Arc<Mutex<Option<usize>>>);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let dropped = self.0.load(Ordering::SeqCst);
+        self.1.lock().unwrap().get_or_insert(dropped);
+    }
 }
 
 #[test]

@@ -121,10 +121,14 @@ polder::test! {
     async fn intervals_tick_exactly_and_treat_missed_ticks_as_they_say() {
         use MissedTickBehavior::{Burst, Delay, Skip};
 
-        for (missed, times) in [
-            (Burst, [0, 100, 350, 350, 400, 500]),
-            (Delay, [0, 100, 350, 450, 550, 650]),
-            (Skip, [0, 100, 350, 400, 500, 600]),
+        for (missed, late, times) in [
+            (Burst, 250, [0, 100, 350, 350, 400, 500]),
+            (Delay, 250, [0, 100, 350, 450, 550, 650]),
+            (Skip, 250, [0, 100, 350, 400, 500, 600]),
+            // A tick that is due at that moment was not missed.
+            (Burst, 300, [0, 100, 400, 400, 400, 500]),
+            (Delay, 300, [0, 100, 400, 500, 600, 700]),
+            (Skip, 300, [0, 100, 400, 400, 500, 600]),
         ] {
             let start = now();
             let mut ticks = interval(ms(100)).missed_ticks(missed);
@@ -132,7 +136,7 @@ polder::test! {
                 ticks.tick().await;
                 assert_passed(start, ms(at));
                 if nth == 1 {
-                    sleep(ms(250)).await;
+                    sleep(ms(late)).await;
                 }
             }
         }

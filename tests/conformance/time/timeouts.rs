@@ -1,5 +1,6 @@
 //! Rule 40: `timeout`, and deadlines next to a future that is always ready.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -58,6 +59,22 @@ fn an_elapsed_timeout_drops_nothing_early_and_turns_into_an_io_error() {
         assert_eq!(Arc::strong_count(&count), 1, "the future is dropped");
         let error = std::io::Error::from(elapsed);
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    });
+}
+
+#[test]
+fn an_elapsed_timeout_does_not_poll_its_future_again() {
+    in_every_runtime(|_| async {
+        let polls = Cell::new(0);
+        let never = poll_fn(|_| {
+            polls.set(polls.get() + 1);
+            Poll::<()>::Pending
+        });
+        let mut limited = pin!(timeout(ms(1), never));
+        limited.as_mut().await.expect_err("it is never done");
+        let before = polls.get();
+        limited.as_mut().await.expect_err("it has elapsed");
+        assert_eq!(polls.get(), before);
     });
 }
 
