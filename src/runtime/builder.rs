@@ -15,12 +15,21 @@ use crate::diagnostics::{Stall, Watch, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker, not_simulated};
 use crate::sync::contain;
-use crate::sys::{invalid, start_thread_with_stack};
+use crate::sys::{explained, invalid, start_thread_with_stack};
+use crate::telemetry::MAX_EVENTS;
 
 /// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
 /// descriptors, and occasionally reads the state of all others: more workers than the largest
 /// machines have cores are pure cost.
 const MAX_WORKERS: usize = 1_024;
+
+/// The maximum size of a thread's stack: more than a machine has memory, and so little that the
+/// standard library can round it up to whole pages.
+const MAX_STACK: usize = 1 << (if usize::BITS >= 64 { 40 } else { 30 });
+
+/// The maximum timer slack. With [`Duration::MAX`], for example, no timer would ever wake a worker
+/// that sleeps.
+const MAX_SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many workers share a poller, unless the builder says otherwise: with fewer, those that are
 /// idle serve fewer of the others; with more, they would wait for each other at the poller's locks.
@@ -209,7 +218,8 @@ impl Builder {
     }
 
     /// Sets the stack size of each pool thread, in bytes. The default is that of the standard
-    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to the minimum for a thread.
+    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to the minimum for a thread. The
+    /// maximum is 1 TiB, or 1 GiB on a platform of 32 bits.
     ///
     /// Futures are on the heap. The stack holds the calls within a poll, so it matters for deep
     /// recursion and large arrays. The thread that drives the runtime keeps the stack that it was
@@ -267,7 +277,7 @@ impl Builder {
     /// the timers that are due. No timer fires early. The slack applies to all timers of this
     /// runtime, including timeouts and intervals, on every platform. (It does not change the slack
     /// that Linux gives each thread, `PR_SET_TIMERSLACK`: use
-    /// [`on_thread_start`](Self::on_thread_start) to set that.)
+    /// [`on_thread_start`](Self::on_thread_start) to set that.) The maximum is a day.
     ///
     /// ```
     /// use polder::Runtime;
@@ -422,8 +432,8 @@ impl Builder {
     /// 65,536 per worker, and writes them to a file.
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
-    /// the end. The number is rounded up to a power of two, and limited to 2^26. Names are kept of
-    /// as many tasks as that, those that were spawned last.
+    /// the end. The number is rounded up to a power of two; the maximum is 2^26, which takes 1.5 GiB
+    /// for each worker. Names are kept of as many tasks as that, those that were spawned last.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;
@@ -512,13 +522,31 @@ impl Builder {
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available, or the kernel's
     /// error if the kernel refuses it (for a list: the errors of each);
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` has an unknown name, for
-    /// an empty list, for zero or more than 1,024 workers, and for a name with a NUL byte; and the
-    /// system's error if descriptors or threads are exhausted.
+    /// an empty list, for zero or more than 1,024 workers, for a name with a NUL byte, and for a
+    /// [stack](Self::stack_size), a [slack](Self::timer_slack) or a [trace](Self::trace) beyond its
+    /// maximum; and the system's error if descriptors or threads are exhausted (for a thread its
+    /// [source](std::error::Error::source), as of the kind
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock)).
     pub fn build(self) -> io::Result<Runtime> {
         not_simulated(super::ANOTHER_RUNTIME)?;
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
             let words = format!("a runtime has 1 to {MAX_WORKERS} workers, not {workers}");
+            return Err(invalid(words));
+        }
+        if let Some(bytes) = self.stack_size.filter(|&bytes| bytes > MAX_STACK) {
+            let words = format!("a thread's stack has at most {MAX_STACK} bytes, not {bytes}");
+            return Err(invalid(words));
+        }
+        if self.timer_slack > MAX_SLACK {
+            let (most, slack) = (MAX_SLACK, self.timer_slack);
+            let words = format!("the timer slack is at most {most:?}, and not {slack:?}");
+            return Err(invalid(words));
+        }
+        if let Some(events) = self.trace.filter(|&events| events > MAX_EVENTS) {
+            let words = format!(
+                "a trace keeps at most {MAX_EVENTS} events per worker, in 1.5 GiB, not {events}"
+            );
             return Err(invalid(words));
         }
         let name = self.name.as_deref().unwrap_or("polder");
@@ -566,14 +594,17 @@ impl Builder {
                 worker.run_pool_worker(|| start.iter().for_each(|start| (start.0)(index)));
                 stop.iter().for_each(|stop| stop.stop(index));
             };
-            let thread =
-                start_thread_with_stack(&format!("{name}-{index}"), self.stack_size, Box::new(run));
-            match thread {
+            let name = format!("{name}-{index}");
+            match start_thread_with_stack(&name, self.stack_size, Box::new(run)) {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(error) => {
                     // Other workers drop what was sent to those.
                     (runtime.shared()).workers_never_start(pool_workers - index);
-                    return Err(error);
+                    let number = index + 1;
+                    let words = format!(
+                        "cannot start the thread of pool worker {number} of {pool_workers}"
+                    );
+                    return Err(explained(words, error));
                 }
             }
         }

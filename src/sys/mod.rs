@@ -47,6 +47,31 @@ pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, words.into())
 }
 
+/// An error of the system, with words. It is of the same kind, and its source has the number, since
+/// an error with words has none.
+#[derive(Debug)]
+struct Explained {
+    words: String,
+    cause: std::io::Error,
+}
+
+impl std::fmt::Display for Explained {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.words, self.cause)
+    }
+}
+
+impl std::error::Error for Explained {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Adds `words` to an error of the system.
+pub(crate) fn explained(words: String, cause: std::io::Error) -> std::io::Error {
+    std::io::Error::new(cause.kind(), Explained { words, cause })
+}
+
 /// The error for a request that this system cannot fulfil.
 pub(crate) fn unsupported(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, words.into())

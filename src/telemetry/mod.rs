@@ -27,4 +27,4 @@ pub(crate) use leaf::Leaf;
 pub(crate) use open::{Open, OpenKind};
 pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;
-pub(crate) use trace_ring::{Event, Ring};
+pub(crate) use trace_ring::{Event, MAX_EVENTS, Ring};

@@ -29,7 +29,7 @@ pub(crate) struct Event {
 const KIND_BITS: u32 = 8;
 
 /// The limit of a worker's events: 1.5 GiB of memory.
-pub(super) const MAX_EVENTS: usize = 1 << 26;
+pub(crate) const MAX_EVENTS: usize = 1 << 26;
 
 pub(crate) struct Ring {
     start: Instant,

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -858,6 +859,44 @@ fn builds_that_fail_again_and_again_leave_no_memory() {
     in_children(rule);
 }
 
+#[test]
+fn a_setting_beyond_its_limit_is_an_error_that_names_both() {
+    on_every_backend(|backend| {
+        let builder = || Runtime::builder().backend(backend);
+        let (slack, events) = (Duration::from_secs(86_400), 1 << 26);
+        for (builder, limit) in [
+            (builder().workers(0), "1 to 1024 workers, not 0"),
+            (builder().workers(1_025), "1 to 1024 workers, not 1025"),
+            (
+                builder().workers(2).stack_size(usize::MAX),
+                &*format!("bytes, not {}", usize::MAX),
+            ),
+            (
+                builder().timer_slack(Duration::MAX),
+                "at most 86400s, and not 18446744073709551615",
+            ),
+            (
+                builder().timer_slack(slack + Duration::from_nanos(1)),
+                "at most 86400s",
+            ),
+            (
+                builder().trace(1_000_000_000),
+                "67108864 events per worker, in 1.5 GiB, not 1000000000",
+            ),
+            (builder().trace(events + 1), "not 67108865"),
+        ] {
+            let error = builder.build().expect_err(limit);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains(limit), "{error}");
+        }
+        let runtime = builder()
+            .timer_slack(slack)
+            .build()
+            .expect("it is the limit");
+        runtime.block_on(async {});
+    });
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
@@ -882,7 +921,16 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
                 Ok(runtime) => assert_eq!(runtime.block_on(runtime.spawn(async { 1 })), 1),
                 Err(error) => {
                     failed += 1;
-                    assert_eq!(error.raw_os_error(), Some(libc::EAGAIN), "{error}");
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                    let words = error.to_string();
+                    assert!(
+                        words.starts_with("cannot start the thread of pool"),
+                        "{words}"
+                    );
+                    let cause = std::error::Error::source(&error);
+                    let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>());
+                    let number = cause.and_then(std::io::Error::raw_os_error);
+                    assert_eq!(number, Some(libc::EAGAIN), "{error}");
                 }
             }
             eventually("what was begun is gone", || no_more(left(), before));

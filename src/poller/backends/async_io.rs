@@ -354,7 +354,7 @@ fn start_reactor() -> io::Result<()> {
     if !OWNER.get_or_init(Process::current).is_current() {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "async-io's reactor was started before `fork`, by the parent of this process",
+            "async-io was used before `fork`, by a parent of this process, and its thread is not here",
         ));
     }
     static STARTED: AtomicBool = AtomicBool::new(false);
