@@ -24,7 +24,7 @@ use slab::Slab;
 
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
-use crate::scheduler::{self, budget, waits_for};
+use crate::scheduler::{self, KEPT, budget, waits_for};
 use crate::sync::{Handoff, Mutex, contain};
 use crate::task::{AbortHandle, Origin, Outcome, Task, noted, poll_to_its_end, set_finished};
 use crate::telemetry::{Label, Leaf};
@@ -133,7 +133,7 @@ impl Members {
 
     /// Removes a task from the list.
     pub(super) fn remove(&self, index: usize) {
-        let removed = self.0.lock().tasks.try_remove(index);
+        let removed = scheduler::remove(&mut self.0.lock().tasks, index);
         drop(removed);
     }
 
@@ -161,6 +161,16 @@ struct Outcomes<T> {
     ended: VecDeque<Ended<T>>,
     /// Whether the set was dropped, so that no outcome will be joined.
     closed: bool,
+}
+
+impl<T> Outcomes<T> {
+    fn pop(&mut self) -> Option<Ended<T>> {
+        let first = self.ended.pop_front();
+        if self.ended.is_empty() && self.ended.capacity() > KEPT {
+            self.ended = VecDeque::new();
+        }
+        first
+    }
 }
 
 impl<T> TaskSet<T> {
@@ -438,7 +448,7 @@ impl<T> TaskSet<T> {
     /// The panic of the task.
     pub fn try_join_next_result(&mut self) -> Option<thread::Result<T>> {
         loop {
-            let ended = self.outcomes.update(|state| state.ended.pop_front());
+            let ended = self.outcomes.update(Outcomes::pop);
             if let Some(result) = self.join(ended?) {
                 return Some(result);
             }
@@ -501,7 +511,7 @@ impl<T> TaskSet<T> {
                 if state.ended.is_empty() {
                     self.is_empty().then_some(Ok(None))
                 } else if paid {
-                    Some(Ok(state.ended.pop_front()))
+                    Some(Ok(state.pop()))
                 } else {
                     Some(Err(NeedsBudget))
                 }
@@ -798,5 +808,31 @@ impl<T> Report<T> for Place<T> {
             None
         });
         drop(unwanted); // Outside the lock: it runs foreign code, and reports a panic.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::future::yield_now;
+    use crate::scheduler::with_local;
+
+    #[test]
+    fn a_set_that_was_large_keeps_no_memory() {
+        crate::block_on(async {
+            let mut set = TaskSet::new();
+            set.extend((0..4 * KEPT).map(|_| yield_now()));
+            // All have ended before the first one is joined.
+            while set.outcomes.update(|state| state.ended.len()) < 4 * KEPT {
+                yield_now().await;
+            }
+            while set.join_next().await.is_some() {}
+            let members = set.members.0.lock().tasks.capacity();
+            let outcomes = set.outcomes.update(|state| state.ended.capacity());
+            let owned = with_local(|local| local.owned.borrow().capacity());
+            assert!(members <= KEPT, "{members} members");
+            assert!(outcomes <= KEPT, "{outcomes} outcomes");
+            assert!(owned.is_some_and(|owned| owned <= KEPT), "{owned:?} tasks");
+        });
     }
 }

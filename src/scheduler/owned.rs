@@ -65,11 +65,25 @@ impl MovableTasks {
     #[inline(never)]
     fn remove(&self, index: usize) {
         let mut tasks = self.tasks.lock();
-        let removed = tasks.try_remove(index);
+        let removed = remove(&mut tasks, index);
         self.count.store(tasks.len(), Ordering::Relaxed);
         drop(tasks);
         drop(removed);
     }
+}
+
+/// The capacity up to which a list keeps its memory when it becomes empty.
+pub(crate) const KEPT: usize = 1_024;
+
+/// Removes an entry. When the last one of many is gone, so is the memory: a list that is filled
+/// again allocates for as many entries as it gets.
+#[inline]
+pub(crate) fn remove<T>(list: &mut Slab<T>, index: usize) -> Option<T> {
+    let removed = list.try_remove(index);
+    if list.is_empty() && list.capacity() > KEPT {
+        *list = Slab::new();
+    }
+    removed
 }
 
 /// The place of a task in a list: with which worker, and at which index.
@@ -131,7 +145,7 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
             let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
             // The list is empty if the worker closes and it was taken.
-            let removed = local.owned.borrow_mut().try_remove(key.index());
+            let removed = remove(&mut local.owned.borrow_mut(), key.index());
             drop(removed);
         }
         Some(local.index)
