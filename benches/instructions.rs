@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polder::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use polder::net::{TcpListener, TcpStream};
@@ -55,6 +55,14 @@ fn main() {
             "timer" => {
                 for _ in 0..count {
                     let mut timer = Timer::after(Duration::from_secs(3_600));
+                    assert!(future::poll_once(&mut timer).await.is_none());
+                }
+            }
+            // An idle timeout, which each arrival of data pushes back.
+            "reset" => {
+                let mut timer = Timer::after(Duration::from_secs(3_600));
+                for _ in 0..count {
+                    timer.set_at(Instant::now() + Duration::from_secs(3_600));
                     assert!(future::poll_once(&mut timer).await.is_none());
                 }
             }

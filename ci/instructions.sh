@@ -43,7 +43,7 @@ count() {
     echo "# User instructions, locked instructions and hot 64-byte lines of code of one operation, on epoll: written"
     echo "# by ci/instructions.sh --write, with this compiler for this target:"
     echo "# $(rustc -vV | sed -n 's/^release: /rustc /p; s/^host: //p' | sort -r | paste -sd' ')"
-    for kind in tcp unix spawn yield timer; do
+    for kind in tcp unix spawn yield timer reset; do
         count "$kind" 1000
     done
     # Two wakes in a pool of two workers. (So many that how the threads begin does not count.)
@@ -88,7 +88,7 @@ compare
 # (Inlined by force it costs each round trip 21.) So the limit of a round trip holds for the compiler that the file
 # names: there it is 26 of 2,253.
 program=$(ci/executable.sh bench instructions --features sim)
-for kind in tcp unix spawn yield timer; do
+for kind in tcp unix spawn yield timer reset; do
     count "$kind" 1000
 done | tee "$work/sim" | sed 's/$/   with the feature sim/'
 awk -v is_known="$([ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ] || echo 1)" '

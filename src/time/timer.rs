@@ -238,6 +238,9 @@ impl Timer {
 
     /// Sets it to fire once, at `instant`.
     ///
+    /// If that is later than before, the next poll does not read the clock: a timer that is polled
+    /// only after `instant` fires one turn later.
+    ///
     /// ```
     /// use polder::Timer;
     /// use std::time::Instant;
@@ -320,8 +323,12 @@ impl Timer {
     /// Changes the deadline, and keeps the waker.
     #[inline]
     fn reset(&mut self, when: Option<Instant>) {
+        // A deadline that is pushed back, as that of an idle timeout, is most likely ahead. If it
+        // is not, its heap fires it, as it would have fired the earlier one.
+        let is_pushed_back = matches!(self.state, State::Set(_))
+            && self.when.is_some_and(|before| when >= Some(before));
+        self.may_be_due |= !is_pushed_back;
         self.when = when;
-        self.may_be_due = true;
         if let State::Set(handle) = &self.state {
             handle.reset(scheduler::driver().as_deref(), when);
         }
@@ -407,7 +414,11 @@ impl Timer {
                 self.state = State::Idle(None);
             }
             // There is none if it is too far away to be represented.
-            Some(period) => self.reset(when.checked_add(period)),
+            Some(period) => {
+                self.reset(when.checked_add(period));
+                // It may have missed some.
+                self.may_be_due = true;
+            }
         }
         when
     }
