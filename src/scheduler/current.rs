@@ -326,6 +326,13 @@ pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
 /// Guard: restores the worker that was current before.
 pub(super) struct Entered(Option<Current>);
 
+impl Entered {
+    /// The worker that was current before.
+    pub(super) fn outer(&self) -> Option<&Rc<Local>> {
+        self.0.as_ref().map(|current| &current.local)
+    }
+}
+
 impl Drop for Entered {
     fn drop(&mut self) {
         // This may drop the last reference to the worker, and run foreign code: so not under the

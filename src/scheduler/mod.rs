@@ -41,6 +41,7 @@ mod late;
 mod local;
 mod main_future;
 mod mutex_queue;
+mod nested;
 mod owned;
 mod pool;
 mod run_queue;
@@ -156,10 +157,9 @@ impl Meta {
             None => (None, Id::of_no_worker(), tick(now())),
         });
         let mut flags = if shared.trace.is_some() { TRACED } else { 0 };
-        if here.is_none() && shared.is_closing() {
-            flags |= UNCOUNTED;
-        } else {
-            shared.task_spawned(here);
+        match here {
+            None if shared.is_closing() => flags |= UNCOUNTED,
+            _ => shared.task_spawned(here),
         }
         Meta {
             shared: shared.clone(),

@@ -32,7 +32,7 @@
 //! How a future of `block_on` is polled among the tasks: see [`main_future`](super::main_future).
 //! How a runtime ends: see [`closing`](super::closing) and [`shutdown`](super::shutdown).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -48,6 +48,7 @@ use super::busy::{BusyPollConfig, IdlePeriod};
 use super::current::{self, Entered, Running};
 use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
+use super::nested::{Nested, Patience};
 use super::pool::PoolWorker;
 use super::seat::Seated;
 use super::shared::{Drive, Remote, Shared};
@@ -78,8 +79,8 @@ pub(crate) struct Worker {
     /// [`poll_and_fire`](Worker::poll_and_fire).
     pub(super) needs_collect: Cell<bool>,
     /// Whether its waits need no decisions: it is not a pool worker, does not busy-poll, is not
-    /// traced, and is neither embedded nor broken.
-    is_plain: Cell<bool>,
+    /// traced, and is neither embedded, broken nor nested.
+    pub(super) is_plain: Cell<bool>,
     /// Counts the times that it was about to call, or drop, foreign wakers.
     pub(super) foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
@@ -94,8 +95,10 @@ pub(crate) struct Worker {
     /// [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
     pub(super) pool: PoolWorker,
+    /// Set while it is driven within a drive of another worker.
+    pub(super) nested: RefCell<Option<Nested>>,
     /// Whether its poller has failed and can no longer wait.
-    is_broken: Cell<bool>,
+    pub(super) is_broken: Cell<bool>,
     /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
@@ -121,6 +124,7 @@ impl Worker {
             interrupted: Cell::new(None),
             searching: Cell::new(false),
             pool: PoolWorker::new(shared.workers(), shared.shards.len()),
+            nested: RefCell::new(None),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -143,9 +147,10 @@ impl Worker {
         site: &'static Location<'static>,
     ) -> F::Output {
         // The future is dropped before this, while the worker is current.
-        let _driving = self.drive();
+        let driving = self.drive();
         let mut future = pin!(future);
         let mut output = None;
+        let _nested = Nested::enter(self, driving.entered.outer());
         self.turn_until(site, &mut |cx| match future.as_mut().poll(cx) {
             Poll::Ready(value) => {
                 output = Some(value);
@@ -391,6 +396,12 @@ impl Worker {
         local.poll_ended.set(None);
         let finds_work = is_idle && local.is_pool_worker() && self.find_work();
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
+        let patience = if may_sleep && timeout.is_none() {
+            self.patience()
+        } else {
+            None
+        };
+        let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (local.is_pool_worker(), may_sleep) {
@@ -401,6 +412,9 @@ impl Worker {
         }
         if let Some(idle) = idle {
             self.end_idle(idle, timeout);
+        }
+        if let Some(patience) = patience {
+            self.end_patience(patience, stay_awake);
         }
     }
 
@@ -650,7 +664,7 @@ impl Worker {
             worker: self,
             before,
             task,
-            _entered: current::enter(&self.local, &self.driver),
+            entered: current::enter(&self.local, &self.driver),
         }
     }
 
@@ -698,7 +712,7 @@ pub(crate) struct Driving<'a> {
     before: Running,
     /// The same task, in the form that other threads can read, if it belongs to this worker.
     task: Option<(u64, &'static Location<'static>)>,
-    _entered: Entered,
+    entered: Entered,
 }
 
 impl Drop for Driving<'_> {

@@ -100,6 +100,7 @@ pub async fn consume_budget() {
 }
 
 /// Makes a task that may run on any worker of `shared`. Does not schedule it.
+#[inline]
 pub(crate) fn new<F>(shared: &Arc<Shared>, future: F, label: Label) -> (Runnable, Task<F::Output>)
 where
     F: Future + Send + 'static,

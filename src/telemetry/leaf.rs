@@ -28,6 +28,12 @@ impl Leaf {
     pub(crate) const UNKNOWN: u64 = 1 << Leaf::KIND;
     pub(crate) const WOKEN_WHILE_RUNNING: u64 = 15 << Leaf::KIND;
 
+    /// The number of the task, if the word is of a task.
+    pub(crate) fn task_of(word: u64) -> Option<u64> {
+        let is_task = word >> Leaf::KIND == Leaf::Task(0).encode() >> Leaf::KIND;
+        is_task.then_some(word & ((1 << Leaf::KIND) - 1))
+    }
+
     /// Encodes the leaf as a word, which a dump reads.
     pub(crate) fn encode(self) -> u64 {
         let (kind, which) = match self {

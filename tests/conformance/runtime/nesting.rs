@@ -1,22 +1,92 @@
 //! Rules 52 to 54 and 59: runtimes nested and side by side, plain threads, other reactors.
 
+use std::io::{BufRead, BufReader};
+#[cfg(unix)]
+use std::os::fd::AsRawFd;
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polder::event::Event;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 use polder::time::{sleep, timeout};
 use polder::{Handle, Task, Timer, future};
 
 use super::{one_byte, send_byte};
-use crate::child::in_children;
+use crate::child::{in_children, in_children_and_judge};
 use crate::probe::{Alive, Count, Mailbox, Signal, hold, join_all, own_waker, poll_with, tcp_pair};
-use crate::support::{eventually, on_every_backend, runtime, sized, within};
+use crate::support::{eventually, on_every_backend, runtime, runtime_of, sized, within};
+
+/// A reader of standard error lets each such call return, by its other future.
+#[cfg(unix)]
+#[test]
+fn a_block_on_that_waits_for_a_task_of_its_own_worker_is_reported() {
+    let judge = |_, output: &Output| {
+        let words = String::from_utf8_lossy(&output.stdout);
+        let reports = words
+            .matches("REPORT: polder: the `block_on` at tests/")
+            .count();
+        assert_eq!(reports, 4, "{words}");
+        assert!(
+            words.contains("can run. That is blocked by this call, in task "),
+            "{words}"
+        );
+        assert!(words.contains(", in the `block_on` at tests/"), "{words}");
+    };
+    let rule = |backend| {
+        let go_on = Arc::new(Event::new());
+        let (reader, writer) = UnixStream::pair().unwrap();
+        // SAFETY: both are descriptors; this is a separate process.
+        assert_eq!(unsafe { libc::dup2(writer.as_raw_fd(), 2) }, 2);
+        let sets = go_on.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(reader).lines() {
+                println!("REPORT: {}", line.unwrap());
+                sets.set();
+            }
+        });
+        let blocks = move |task: Task<()>| {
+            go_on.reset();
+            // The leaf that is polled last is the task.
+            let is_told = async { go_on.wait().await };
+            polder::block_on(future::or(is_told, task));
+        };
+        let waits = blocks.clone();
+        runtime_of(backend, 1).block_on(async {
+            // A task that was never polled, and one that was.
+            polder::spawn(async move {
+                waits(polder::spawn(std::future::pending()));
+                let polled = polder::spawn(std::future::pending());
+                future::yield_now().await;
+                waits(polled);
+            })
+            .await;
+        });
+        let waits = blocks.clone();
+        runtime_of(backend, 1).block_on(async { waits(polder::spawn(std::future::pending())) });
+        let runtime = runtime_of(backend, 2);
+        let handle = runtime.handle();
+        runtime.block_on(runtime.handle().spawn_on(1, move || async move {
+            blocks(handle.spawn_on(1, std::future::pending));
+            // These end by themselves.
+            let later = || sleep(Duration::from_millis(1_200));
+            polder::block_on(handle.spawn(later()));
+            polder::block_on(handle.spawn_on(0, later));
+            let never = handle.spawn_on(1, std::future::pending::<()>);
+            let limit = Duration::from_millis(1_200);
+            polder::block_on(timeout(limit, never)).expect_err("it never runs");
+        }));
+    };
+    in_children_and_judge(rule, judge);
+}
 
 #[test]
 fn a_nested_block_on_drives_only_its_own_tasks() {

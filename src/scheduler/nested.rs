@@ -1,0 +1,128 @@
+//! A `block_on` within a task that waits for a task which only the blocked worker can run.
+//!
+//! The call drives its own runtime and no other, and the worker of the outer task does not go on
+//! before it returns: so the wait never ends. It is reported on standard error, with both places.
+//!
+//! **Why it does not panic.** A future may have recorded a task as the last leaf that it waits for,
+//! and wait for something else too, such as a channel that another thread sends to. This cannot be
+//! seen, so the deadlock is certain only where nobody can prove it. For the same reason it is
+//! reported only after [`PATIENCE`] without any progress, and if the nested runtime has neither
+//! tasks nor timers nor sources that could end the wait.
+
+use std::panic::{Location, catch_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::worker::Worker;
+use super::{Local, Meta};
+use crate::clock::now;
+use crate::sync::OnDrop;
+use crate::telemetry::{Leaf, MAIN_FUTURE};
+
+/// How long a nested `block_on` waits for such a task before it is reported.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A drive within a task of another worker, or within its `block_on`.
+pub(super) struct Nested {
+    /// The worker further up this thread's stack, which is blocked.
+    outer: Rc<Local>,
+    /// The leaf for which the drive has waited for [`PATIENCE`] already.
+    checked: u64,
+}
+
+/// A sleep of at most [`PATIENCE`], for a task.
+pub(super) struct Patience {
+    start: Instant,
+    leaf: u64,
+}
+
+impl Patience {
+    pub(super) fn timeout(&self) -> Duration {
+        PATIENCE
+    }
+}
+
+impl Nested {
+    /// Begins a drive of `worker` within one of `outer`, until the result is dropped. The waits of
+    /// other drives have nothing to look at. (Nor have those within a drive of the same worker,
+    /// which runs its tasks meanwhile.)
+    pub(super) fn enter<'a>(
+        worker: &'a Worker,
+        outer: Option<&Rc<Local>>,
+    ) -> Option<impl Drop + 'a> {
+        let outer = outer.filter(|outer| !Rc::ptr_eq(outer, &worker.local))?;
+        let nested = Nested {
+            outer: outer.clone(),
+            checked: Leaf::NOTHING,
+        };
+        let mut before = worker.nested.replace(Some(nested));
+        let was_plain = worker.is_plain.replace(false);
+        Some(OnDrop(move || {
+            drop(worker.nested.replace(before.take()));
+            let is_plain = was_plain && !worker.embedded.get() && !worker.is_broken.get();
+            worker.is_plain.set(is_plain);
+        }))
+    }
+
+    /// Reports the deadlock if only the blocked worker can run the task with this id.
+    #[cold]
+    fn report(&self, id: u64, place: &Location<'_>) {
+        let outer = &*self.outer;
+        let mut found = None;
+        let mut look = |meta: &Meta| {
+            if meta.id.as_u64() == id && !meta.is_movable() {
+                found = Some(meta.site);
+            }
+        };
+        (outer.owned.borrow().iter()).for_each(|(_, task)| look(task.meta()));
+        outer.for_each_new(look);
+        let Some(site) = found else {
+            return;
+        };
+        let within = match outer.counters.task() {
+            Some((MAIN_FUTURE, site)) => format!("in the `block_on` at {site}"),
+            Some((task, site)) => format!("in task {task}, spawned at {site}"),
+            None => "in foreign code".to_owned(),
+        };
+        let worker = outer.index;
+        // It panics if it cannot write to standard error; that is ignored.
+        let _ = catch_unwind(|| {
+            eprintln!(
+                "polder: the `block_on` at {place} waits for task {id}, spawned at {site}, which \
+                 only worker {worker} can run. That is blocked by this call, {within}: `.await` \
+                 the task there"
+            );
+        });
+    }
+}
+
+impl Worker {
+    /// How long a nested drive may sleep, if its future waits for a task that was not looked at.
+    pub(super) fn patience(&self) -> Option<Patience> {
+        let nested = self.nested.borrow();
+        let checked = nested.as_ref()?.checked;
+        let leaf = self.local.mains.borrow().last()?.waits_for();
+        Leaf::task_of(leaf).filter(|_| leaf != checked)?;
+        Some(Patience { start: now(), leaf })
+    }
+
+    /// Ends such a sleep, after which the worker has collected nothing yet.
+    pub(super) fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
+        let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
+        if has_progress || now().saturating_duration_since(patience.start) < PATIENCE {
+            return;
+        }
+        let mut nested = self.nested.borrow_mut();
+        let (Some(nested), Some(task)) = (&mut *nested, Leaf::task_of(patience.leaf)) else {
+            return;
+        };
+        nested.checked = patience.leaf;
+        let may_end = self.shared().live_tasks() > 0
+            || self.driver.has_timers()
+            || self.reactor.has_sources();
+        let place = self.local.mains.borrow().last().map(|main| main.site);
+        if let (Some(place), false) = (place, may_end) {
+            nested.report(task, place);
+        }
+    }
+}
