@@ -181,20 +181,23 @@ impl<T> Outcome<T> {
 
 impl<T> Drop for Outcome<T> {
     fn drop(&mut self) {
-        let Origin { site, id, name } = &mut self.origin;
         match self.result.take() {
-            None => {}
-            Some(Ok(value)) => {
-                if needs_drop::<T>() {
-                    scheduler::within(*id, name.take(), || contain(|| drop(value)));
-                }
+            Some(Ok(value)) if needs_drop::<T>() => {
+                let Origin { id, name, .. } = &mut self.origin;
+                scheduler::within(*id, name.take(), || contain(|| drop(value)));
             }
-            Some(Err(panic)) => {
-                report(site, &*panic);
-                scheduler::within(*id, name.take(), || contain(|| drop(panic)));
-            }
+            Some(Err(panic)) => drop_panic(&mut self.origin, panic),
+            _ => {}
         }
     }
+}
+
+/// Reports and drops a panic that is not taken.
+#[cold]
+#[inline(never)]
+fn drop_panic(origin: &mut Origin, panic: Panic) {
+    report(origin.site, &*panic);
+    scheduler::within(origin.id, origin.name.take(), || contain(|| drop(panic)));
 }
 
 /// Returns the message of a panic.
