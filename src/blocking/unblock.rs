@@ -51,7 +51,7 @@ where
     T: Send + 'static,
 {
     let id = new_id();
-    let origin = move || Origin::of_call(id, site);
+    let origin = Origin { site, id };
     let trace = current_trace();
     let mut span = TaskSpan::new(|| NewTask {
         kind: Kind::Blocking,
@@ -64,12 +64,12 @@ where
         if let Some(trace) = &trace {
             trace.push(Mark::CallBegins((id.as_u64(), site)));
         }
-        let call = || within(id, None, || catch_unwind(AssertUnwindSafe(f)));
+        let call = || within(id, || catch_unwind(AssertUnwindSafe(f)));
         let result = span.end(call);
         if let Some(trace) = trace {
             trace.push(Mark::CallEnds(id.as_u64()));
         }
-        Outcome::new(result.map_err(|panic| noted(site, panic)), origin())
+        Outcome::new(result.map_err(|panic| noted(site, panic)), origin)
     };
     // A simulated world has one thread, which runs the call after a delay.
     #[cfg(feature = "sim")]
@@ -85,7 +85,7 @@ where
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));
-        Call::done(Outcome::new(refused, origin()))
+        Call::done(Outcome::new(refused, origin))
     });
     Task::new(Inner::Blocking(call), id)
 }

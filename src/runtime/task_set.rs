@@ -797,7 +797,7 @@ impl<T> Report<T> for Place<T> {
     fn report(self, result: Option<thread::Result<T>>) {
         let outcome = result.map(|result| {
             let result = result.map_err(|panic| noted(self.site, panic));
-            let origin = scheduler::with_running(Origin::of::<T>);
+            let origin = scheduler::with_running(Origin::of);
             Outcome::new(result, origin.expect("it is polled within its task"))
         });
         let unwanted = self.outcomes.update_and_wake(|state| {

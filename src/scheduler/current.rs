@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
-use super::{Id, Local, Meta, Name, Shared};
+use super::{Id, Local, Meta, Shared};
 use crate::reactor::{Driver, Own, Reactor};
 use crate::sync::wake_all;
 
@@ -43,23 +43,9 @@ thread_local! {
     /// Set by the body of each task that is polled or dropped.
     static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
 
-    /// The call of `unblock` that this thread makes, or the task whose output it drops; if it runs
+    /// The call of `unblock` that this thread makes, or the task whose output it drops, if it runs
     /// no task.
-    static BEYOND: RefCell<ManuallyDrop<Beyond>> =
-        const { RefCell::new(ManuallyDrop::new((None, None))) };
-}
-
-/// The identity of code that belongs to a task, and runs in none.
-type Beyond = (Option<Id>, Option<Arc<Name>>);
-
-fn replace_beyond(beyond: Beyond) -> Beyond {
-    let before = BEYOND.try_with(|slot| slot.replace(ManuallyDrop::new(beyond)));
-    ManuallyDrop::into_inner(before.expect("it has no destructor"))
-}
-
-/// Calls `f`, which runs no foreign code.
-fn with_beyond<R>(f: impl FnOnce(&Beyond) -> R) -> R {
-    (BEYOND.try_with(|slot| f(&slot.borrow()))).expect("it has no destructor")
+    static CALL: Cell<Option<Id>> = const { Cell::new(None) };
 }
 
 /// The data and the vtable of a waker.
@@ -184,23 +170,16 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
 /// The id of the task that runs on this thread, or of the call of `unblock` on it, or of the task
 /// whose output it drops.
 pub(crate) fn running_id() -> Option<Id> {
-    with_running(|meta| meta.id).or_else(|| with_beyond(|(id, _)| *id))
-}
-
-/// The name of the same.
-pub(crate) fn running_name() -> Option<Name> {
-    // Cloning a name at most increments a count, and runs no foreign code.
-    with_running(|meta| meta.name().cloned())
-        .unwrap_or_else(|| with_beyond(|(_, name)| name.as_deref().cloned()))
+    with_running(|meta| meta.id).or_else(|| CALL.get())
 }
 
 /// Calls `f`, which does not unwind, as the call of `unblock` with this id, or as the task with
-/// this id and name, which has ended. This may be within another task.
-pub(crate) fn within<R>(id: Id, name: Option<Arc<Name>>, f: impl FnOnce() -> R) -> R {
-    let outer = (Running::get(), replace_beyond((Some(id), name)));
+/// this id, which has ended. This may be within another task.
+pub(crate) fn within<R>(id: Id, f: impl FnOnce() -> R) -> R {
+    let outer = (Running::get(), CALL.replace(Some(id)));
     Running::reset();
     let result = f();
-    replace_beyond(outer.1);
+    CALL.set(outer.1);
     outer.0.set();
     result
 }

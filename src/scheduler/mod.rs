@@ -71,8 +71,8 @@ pub(crate) use busy::BusyPollConfig;
 pub(crate) use current::set_wrapper;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, current_worker, driver, drop_within, is_own, own, running_id, running_name,
-    set_running, wake_each, with_local, with_running, with_worker_of, within,
+    current_local, current_worker, driver, drop_within, is_own, own, running_id, set_running,
+    wake_each, with_local, with_running, with_worker_of, within,
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, waits_for};
@@ -98,7 +98,7 @@ pub(crate) struct Meta {
     pub(crate) id: Id,
     /// The place where it was spawned.
     pub(crate) site: &'static Location<'static>,
-    name: Option<Arc<Name>>,
+    name: Option<Box<Name>>,
     /// The leaf that it waits for: see [`Leaf`]. Written like `state`.
     pub(crate) waits_for: AtomicU64,
     /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
@@ -206,12 +206,6 @@ impl Meta {
 
     pub(crate) fn name(&self) -> Option<&Name> {
         self.name.as_deref()
-    }
-
-    /// [`name`](Self::name), to be kept beyond the task.
-    #[inline]
-    pub(crate) fn counted_name(&self) -> Option<Arc<Name>> {
-        self.name.clone()
     }
 
     #[inline]

@@ -9,7 +9,6 @@ use std::future::Future;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
@@ -17,7 +16,7 @@ use pin_project_lite::pin_project;
 use crate::scheduler::{self, Meta, OwnedKey};
 use crate::spans::{self, TaskSpan};
 use crate::sync::contain;
-use crate::telemetry::{Id, Name};
+use crate::telemetry::Id;
 
 pin_project! {
     /// The user's future, and the scheduler's data about it.
@@ -83,7 +82,7 @@ impl<F: Future> Future for Body<'_, F> {
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(noted(this.meta.site, panic)),
         };
-        Poll::Ready(Outcome::new(result, Origin::of::<F::Output>(this.meta)))
+        Poll::Ready(Outcome::new(result, Origin::of(this.meta)))
     }
 }
 
@@ -107,32 +106,19 @@ pub(crate) fn poll_to_its_end<F: Future>(
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// The task of an outcome, which may outlive the task: async-task drops the output of one that was
-/// detached after the task's memory, and a handle may be dropped anywhere.
+/// detached after the task's memory, and a handle may be dropped anywhere. (The name is gone with
+/// the task's memory: to keep it would cost each spawn.)
+#[derive(Clone, Copy)]
 pub(crate) struct Origin {
-    site: &'static Location<'static>,
-    id: Id,
-    name: Option<Arc<Name>>,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) id: Id,
 }
 
 impl Origin {
-    /// The task with this metadata, and an output of type `T`.
     #[inline]
-    pub(crate) fn of<T>(meta: &Meta) -> Origin {
-        Origin {
-            site: meta.site,
-            id: meta.id,
-            // Otherwise no destructor can ask for it (but that of a panic's value, which is text).
-            name: needs_drop::<T>().then(|| meta.counted_name()).flatten(),
-        }
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn of_call(id: Id, site: &'static Location<'static>) -> Origin {
-        Origin {
-            site,
-            id,
-            name: None,
-        }
+    pub(crate) fn of(meta: &Meta) -> Origin {
+        let (site, id) = (meta.site, meta.id);
+        Origin { site, id }
     }
 }
 
@@ -156,7 +142,7 @@ impl<T> Outcome<T> {
     fn cancelled(meta: &Meta) -> Outcome<T> {
         Outcome {
             result: None,
-            origin: Origin::of::<()>(meta),
+            origin: Origin::of(meta),
         }
     }
 
@@ -183,10 +169,9 @@ impl<T> Drop for Outcome<T> {
     fn drop(&mut self) {
         match self.result.take() {
             Some(Ok(value)) if needs_drop::<T>() => {
-                let Origin { id, name, .. } = &mut self.origin;
-                scheduler::within(*id, name.take(), || contain(|| drop(value)));
+                scheduler::within(self.origin.id, || contain(|| drop(value)));
             }
-            Some(Err(panic)) => drop_panic(&mut self.origin, panic),
+            Some(Err(panic)) => drop_panic(self.origin, panic),
             _ => {}
         }
     }
@@ -195,9 +180,9 @@ impl<T> Drop for Outcome<T> {
 /// Reports and drops a panic that is not taken.
 #[cold]
 #[inline(never)]
-fn drop_panic(origin: &mut Origin, panic: Panic) {
+fn drop_panic(origin: Origin, panic: Panic) {
     report(origin.site, &*panic);
-    scheduler::within(origin.id, origin.name.take(), || contain(|| drop(panic)));
+    scheduler::within(origin.id, || contain(|| drop(panic)));
 }
 
 /// Returns the message of a panic.

@@ -252,14 +252,16 @@ pub fn id() -> Option<Id> {
 }
 
 /// Returns the name of the task that runs on this thread. `None` outside of tasks, like [`id`], and
-/// in a task without a name: see [`spawn_named`](crate::spawn_named).
+/// in a task without a name: see [`spawn_named`](crate::spawn_named). The destructor of an output that
+/// is not awaited has an id and no name.
 ///
 /// ```
 /// let task = polder::spawn_named("indexer", async { polder::task::name() });
 /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
 /// ```
 pub fn name() -> Option<Name> {
-    scheduler::running_name()
+    // Cloning a name at most increments a count, and runs no foreign code.
+    scheduler::with_running(|meta| meta.name().cloned()).flatten()
 }
 
 /// Records that the future of the running task has been dropped, or will not be polled again: its

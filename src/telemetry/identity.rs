@@ -212,8 +212,8 @@ impl fmt::Debug for Name {
 /// Attributes of a task that its spawner sets.
 pub(crate) struct Label {
     pub(crate) site: &'static Location<'static>,
-    /// In an allocation of its own, since nearly all tasks have none.
-    pub(crate) name: Option<Arc<Name>>,
+    /// Boxed, since nearly all tasks have none.
+    pub(crate) name: Option<Box<Name>>,
     /// The size of a future that was boxed before it was passed on; zero for others.
     pub(crate) size: usize,
 }
@@ -221,7 +221,7 @@ pub(crate) struct Label {
 impl Label {
     pub(crate) fn named(name: Name, site: &'static Location<'static>) -> Label {
         Label {
-            name: Some(Arc::new(name)),
+            name: Some(Box::new(name)),
             ..Label::from(site)
         }
     }
