@@ -21,6 +21,9 @@ use crate::scheduler::budget;
 /// connections that is 32 MB, mostly for those in use.
 const BUFFER: usize = 16 << 10;
 
+/// The maximum size of a buffer: a larger one transfers no faster, and its zeros fill memory.
+const MAX_BUFFER: usize = 16 << 20;
+
 /// The size of [`copy`]'s buffer: the same as in `std::io::copy` and in futures-lite.
 const COPY_BUFFER: usize = 8 << 10;
 
@@ -118,7 +121,7 @@ where
 }
 
 /// [`copy_bidirectional`] with buffers of these sizes: `a_to_b` bytes for one direction, `b_to_a`
-/// for the other. (A size of 0 means 1.)
+/// for the other. (A size of 0 means 1, and one above 16 MiB means 16 MiB.)
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes, duplex};
@@ -206,7 +209,7 @@ enum State {
 impl Direction {
     fn new(size: usize, at_end: AtEnd) -> Direction {
         Direction {
-            buffer: vec![0; size.max(1)].into(),
+            buffer: vec![0; size.clamp(1, MAX_BUFFER)].into(),
             start: 0,
             end: 0,
             at_end,

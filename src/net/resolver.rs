@@ -28,12 +28,14 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 
+use socket2::{Domain, Type};
+
 use crate::blocking::{Class, POOL};
 use crate::event::Latch;
 use crate::runtime::{Handle, Resolver};
 use crate::scheduler::waits_for;
 use crate::sync::{Mutex, OnDrop};
-use crate::sys::{PerProcess, Process, unsupported};
+use crate::sys::{self, PerProcess, Process, unsupported};
 use crate::telemetry::Leaf;
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
@@ -261,7 +263,12 @@ fn failed(host: &str, error: &io::Error) -> (io::ErrorKind, String) {
 fn ask(host: &str) -> Answer {
     match (host, 0).to_socket_addrs() {
         Ok(addresses) => Ok(addresses.collect()),
-        Err(error) => Err(failed(host, &error)),
+        Err(error) => {
+            // The resolver needs descriptors, and without any reports the name as unknown.
+            let shortage = socket2::Socket::new(Domain::IPV4, Type::DGRAM, None).err();
+            let shortage = shortage.filter(sys::is_out_of_descriptors);
+            Err(failed(host, &shortage.unwrap_or(error)))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -42,9 +42,9 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// Cancel safe if `future` is: dropping the timeout drops `future`. After the deadline `future` is
 /// still dropped only with the timeout, so a timeout that is polled by reference keeps it.
-pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout {
-        future,
+        future: future.into_future(),
         limit: sleep(duration),
         is_done: false,
     }
@@ -72,9 +72,9 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
 /// # Cancel safety
 ///
 /// As [`timeout`].
-pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout {
-        future,
+        future: future.into_future(),
         limit: sleep_until(deadline),
         is_done: false,
     }

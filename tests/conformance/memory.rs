@@ -369,6 +369,15 @@ fn two_sides_that_never_wait_do_not_hold_the_worker() {
 }
 
 #[test]
+fn buffers_of_a_copy_have_a_limit() {
+    in_every_runtime(|_| async {
+        let (mut near, mut far) = (Endless::new(0, 8), Endless::new(0, 8));
+        let copied = copy_bidirectional_with_sizes(&mut near, &mut far, 0, usize::MAX).await;
+        assert_eq!(copied.unwrap(), (8, 8));
+    });
+}
+
+#[test]
 fn two_directions_that_never_wait_get_equal_shares() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = (Endless::new(0, usize::MAX), Endless::new(0, usize::MAX));

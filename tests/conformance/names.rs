@@ -17,6 +17,27 @@ use polder::{Backend, Handle, Runtime, Task, TaskSet};
 
 use crate::support::{LIMIT, eventually, on_every_backend_alone, until};
 
+/// The system's resolver takes the name for unknown.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_lookup_without_a_descriptor_left_says_so() {
+    let rule = |backend: Backend| {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        runtime.block_on(async {
+            // Starts the thread that makes lookups.
+            let _ = resolve("localhost:1").await;
+            let all = crate::child::all_descriptors();
+            let result = resolve("localhost:1").await;
+            drop(all);
+            if let Err(error) = result {
+                let words = error.to_string();
+                assert!(words.contains("open files"), "{words}");
+            }
+        });
+    };
+    crate::child::in_children(rule);
+}
+
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Runs `rule` on every backend, with one worker and with two.

@@ -942,6 +942,16 @@ mod errors {
     }
 }
 
+#[test]
+fn it_can_be_given_a_time_limit() {
+    in_every_runtime(|_| async {
+        let (listener, _) = listen().await;
+        let served = serve(listener, |stream, _| echo(stream));
+        let result = polder::time::timeout(Duration::from_millis(5), served).await;
+        assert!(result.is_err());
+    });
+}
+
 /// A dump can name a connection only by the place where its server was made.
 #[test]
 fn dumps_tell_connections_by_the_place_of_the_call_of_serve() {

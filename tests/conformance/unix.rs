@@ -892,6 +892,38 @@ fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
 }
 
 #[test]
+fn an_error_of_binding_a_unix_socket_names_the_path() {
+    in_every_kernel_runtime(|_| async {
+        let place = place();
+        let (taken, missing) = (place.path().join("taken"), place.path().join("none/socket"));
+        let _listener = UnixListener::bind(&taken).unwrap();
+        let all = [
+            (
+                UnixListener::bind(&taken).map(drop),
+                &taken,
+                ErrorKind::AddrInUse,
+            ),
+            (
+                UnixDatagram::bind(&taken).map(drop),
+                &taken,
+                ErrorKind::AddrInUse,
+            ),
+            (
+                UnixListener::bind(&missing).map(drop),
+                &missing,
+                ErrorKind::NotFound,
+            ),
+        ];
+        for (result, path, kind) in all {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), kind);
+            let words = error.to_string();
+            assert!(words.contains(&format!("{path:?}: ")), "{words}");
+        }
+    });
+}
+
+#[test]
 fn a_unix_datagram_socket_that_is_shut_down_wakes_who_waits() {
     in_every_runtime(|_| async {
         let (near, _far) = UnixDatagram::pair().unwrap();

@@ -21,6 +21,27 @@ pub(super) fn from_path(path: &Path) -> io::Result<SocketAddr> {
     })
 }
 
+/// Gives an error of `bind` words that name the address, as `not_bound` in `addresses.rs` does.
+#[cold]
+pub(super) fn not_bound(action: &str, address: &SocketAddr, error: io::Error) -> io::Error {
+    let help = match (error.kind(), address.as_pathname()) {
+        (io::ErrorKind::AddrInUse, Some(_)) => ": the file exists, perhaps without a listener",
+        (
+            io::ErrorKind::AddrInUse | io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied,
+            _,
+        ) => "",
+        _ => return error,
+    };
+    let name = match address.as_pathname() {
+        Some(path) => format!("{path:?}"),
+        None => format!("{address:?}"),
+    };
+    io::Error::new(
+        error.kind(),
+        format!("cannot {action} {name}: {error}{help}"),
+    )
+}
+
 /// Converts the standard library's address to the kernel's form.
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     if let Some(name) = sys::abstract_name(address) {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use socket2::SockAddr;
 
-use super::address::{UCred, from_kernel, from_path, to_kernel};
+use super::address::{UCred, from_kernel, from_path, not_bound, to_kernel};
 use crate::net::macros::socket;
 use crate::net::readiness::datagrams;
 use crate::net::socket::{Receive, Socket, SocketType, kernel};
@@ -96,8 +96,10 @@ impl UnixDatagram {
     ///
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
-        let address = to_kernel(address)?;
-        kernel::bind(SocketType::UnixDatagram, &address).map(UnixDatagram)
+        let bound = kernel::bind(SocketType::UnixDatagram, &to_kernel(address)?);
+        bound
+            .map(UnixDatagram)
+            .map_err(|error| not_bound("bind", address, error))
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use socket2::SockAddr;
 
-use super::address::{from_kernel, from_path, to_kernel};
+use super::address::{from_kernel, from_path, not_bound, to_kernel};
 use super::stream::UnixStream;
 use crate::net::macros::{Stream, socket};
 use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
@@ -97,8 +97,10 @@ impl UnixListener {
     ///
     /// As for [`bind`](Self::bind).
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
-        let address = to_kernel(address)?;
-        kernel::bind(SocketType::UnixListener, &address).map(UnixListener)
+        let bound = kernel::bind(SocketType::UnixListener, &to_kernel(address)?);
+        bound
+            .map(UnixListener)
+            .map_err(|error| not_bound("listen on", address, error))
     }
 
     /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
