@@ -19,7 +19,7 @@ use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::io_safe::IoSafe;
 use super::lent::LentIo;
-use super::operation::{HasIo, WaiterGuard};
+use super::operation::{HasIo, WaiterGuard, charged};
 use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
 use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
@@ -118,6 +118,40 @@ use crate::telemetry::OpenKind;
 /// output and error, which may be files; and if they are not, making them non-blocking affects
 /// every other program that shares them.
 ///
+/// Some files of Linux report *changes*: `/proc/self/mounts`, a pressure trigger (PSI),
+/// `cgroup.events`. They have `POLLPRI` for that, which an `Async` does not wait for. Nor can it
+/// wait for an epoll that has such a file: most of them report a change to the first who asks, and
+/// here each wait asks twice. A thread of the blocking pool can wait:
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", feature = "blocking"))] {
+/// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+///
+/// let mounts = std::fs::File::open("/proc/self/mounts")?;
+/// let wait = polder::unblock(move || {
+///     // A call that has begun cannot be cancelled: so it ends soon, and is made again.
+///     let limit = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+///     poll(&mut [PollFd::new(&mounts, PollFlags::PRI)], Some(&limit))
+/// });
+/// let changes = polder::block_on(wait)?;
+/// assert!(changes <= 1); // 0: nothing was mounted meanwhile.
+/// # }
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Other owners of a descriptor
+///
+/// A duplicate, an inherited descriptor and one in another process share flags and state.
+///
+/// * `O_NONBLOCK` belongs to the open file, and so to all of them: [`new`](Async::new) sets it for
+///   each owner, and nothing resets it. If another owner clears it, an operation may block its
+///   thread, and every task on it. (On Linux the streams and datagram sockets of
+///   [`net`](crate::net) are not affected; accepting is.)
+/// * If another owner shuts a socket down, a waiting operation is called again, and usually ends.
+///   On Linux a receive from a datagram socket and an accept from a Unix listener would block
+///   nevertheless: they end with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and
+///   [`InvalidInput`](io::ErrorKind::InvalidInput).
+///
 /// # Platforms
 ///
 /// On macOS kqueue and `poll` cannot wait for some devices, including `/dev/tty`: there, waiting
@@ -135,7 +169,8 @@ pub struct Async<T> {
 }
 
 impl<T: HasDescriptor + 'static> Async<T> {
-    /// Wraps `inner`, and makes its descriptor non-blocking.
+    /// Wraps `inner`, and makes its descriptor non-blocking: for all that share it, and for good
+    /// (see [above](Async#other-owners-of-a-descriptor)).
     ///
     /// It is registered with a reactor only when a task first has to wait.
     ///
@@ -186,7 +221,8 @@ impl<T: HasDescriptor + 'static> Async<T> {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "a regular file is always ready and cannot be waited for; \
-                 use polder::fs, polder::io::Unblock or polder::unblock",
+                 use polder::fs, polder::io::Unblock or polder::unblock, \
+                 also to wait for POLLPRI",
             ));
         }
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
@@ -435,7 +471,8 @@ impl<T> Async<T> {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     ///
     /// It may consume part of the available data and still return `WouldBlock`: it is then called
-    /// again for the rest, after other tasks.
+    /// again for the rest, after other tasks. After 32 such calls in a row the next one comes with
+    /// the next event, or after a rest of at most 10 ms.
     ///
     /// ```
     /// use polder::Async;
@@ -455,7 +492,8 @@ impl<T> Async<T> {
     ///
     /// # Errors
     ///
-    /// The operation's, and those of [`readable`](Self::readable).
+    /// The operation's, and those of [`readable`](Self::readable). The end of a socket that
+    /// [another owner](Async#other-owners-of-a-descriptor) has shut down.
     ///
     /// # Cancel safety
     ///
@@ -673,7 +711,7 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         let Async { lent, inner } = &mut *self;
         let wanted = !bytes.is_empty();
         lent.poll_operation(cx, Direction::Read, || {
-            or_nothing(wanted, inner.read(bytes))
+            charged(or_nothing(wanted, inner.read(bytes)))
         })
     }
 
@@ -685,7 +723,7 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         let Async { lent, inner } = &mut *self;
         let wanted = has_room(buffers);
         lent.poll_operation(cx, Direction::Read, || {
-            or_nothing(wanted, inner.read_vectored(buffers))
+            charged(or_nothing(wanted, inner.read_vectored(buffers)))
         })
     }
 }
@@ -700,7 +738,9 @@ where
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let wanted = !bytes.is_empty();
-        self.poll_read_with(cx, |mut inner| or_nothing(wanted, inner.read(bytes)))
+        self.poll_read_with(cx, |mut inner| {
+            charged(or_nothing(wanted, inner.read(bytes)))
+        })
     }
 
     fn poll_read_vectored(
@@ -710,7 +750,7 @@ where
     ) -> Poll<io::Result<usize>> {
         let wanted = has_room(buffers);
         self.poll_read_with(cx, |mut inner| {
-            or_nothing(wanted, inner.read_vectored(buffers))
+            charged(or_nothing(wanted, inner.read_vectored(buffers)))
         })
     }
 }
@@ -724,7 +764,7 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let Async { lent, inner } = &mut *self;
-        lent.poll_operation(cx, Direction::Write, || inner.write(bytes))
+        lent.poll_operation(cx, Direction::Write, || charged(inner.write(bytes)))
     }
 
     fn poll_write_vectored(
@@ -733,7 +773,9 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let Async { lent, inner } = &mut *self;
-        lent.poll_operation(cx, Direction::Write, || inner.write_vectored(buffers))
+        lent.poll_operation(cx, Direction::Write, || {
+            charged(inner.write_vectored(buffers))
+        })
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -756,7 +798,7 @@ where
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |mut inner| inner.write(bytes))
+        self.poll_write_with(cx, |mut inner| charged(inner.write(bytes)))
     }
 
     fn poll_write_vectored(
@@ -764,7 +806,7 @@ where
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |mut inner| inner.write_vectored(buffers))
+        self.poll_write_with(cx, |mut inner| charged(inner.write_vectored(buffers)))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

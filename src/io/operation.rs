@@ -8,6 +8,7 @@
 //!         succeeded, failed ────────────────────► ready
 //!         interrupted ──────────────────────────► try again
 //!         would block ── used up? ── no ────────► wake the task, pending
+//!                                    no, again and again ─► rest, pending
 //!                                    yes: it has been cleared; give the unit back
 //!     register the waker ── an event came ──────► try again
 //!                           registered ─────────► pending
@@ -28,7 +29,10 @@
 //! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. One that
 //! blocks while the descriptor is ready may do so again and again: that of TLS may wait for the
 //! other direction. So others run before the next attempt, also on a plain thread, which has no
-//! budget.
+//! budget; and after some attempts in a row it [rests](rest), so that it keeps no processor busy.
+//!
+//! **Bytes.** A unit pays for 2 KiB. What a transfer has moved beyond that is charged by the
+//! attempt ([`charged`]), which knows the number.
 
 use std::io;
 use std::ops::Deref;
@@ -36,7 +40,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::reactor::{Direction, Io, Registered, Snapshot, Source, WaiterId};
+use crate::reactor::{Blocked, Direction, Io, Registered, Snapshot, Source, WaiterId};
 use crate::runtime::context;
 use crate::scheduler::{self, budget};
 
@@ -96,7 +100,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
             let seen = source.snapshot(self.direction);
             match (self.attempt)(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if source.clear_if_spent(self.direction, seen)? {
+                    if source.clear_if_spent(self.direction, seen)? != Blocked::Again {
                         return Err(error);
                     }
                 }
@@ -124,7 +128,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
 #[inline]
 pub(crate) fn poll<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
-    source: &Source,
+    source: &Arc<Source>,
     cx: &Context<'_>,
     direction: Direction,
     mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
@@ -135,11 +139,17 @@ pub(crate) fn poll<T>(
             ready!(budget::consume(cx));
             match attempt(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !source.clear_if_spent(direction, seen)? {
-                        wake_later(cx.waker());
-                        return Poll::Pending;
+                    match source.clear_if_spent(direction, seen)? {
+                        Blocked::Spent => budget::restore(),
+                        Blocked::Again => {
+                            wake_later(cx.waker());
+                            return Poll::Pending;
+                        }
+                        Blocked::Vain => {
+                            rest(&mut register, source, cx.waker(), direction, seen)?;
+                            return Poll::Pending;
+                        }
                     }
-                    budget::restore();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 result => return Poll::Ready(result),
@@ -151,12 +161,45 @@ pub(crate) fn poll<T>(
     }
 }
 
+/// Charges the task's budget for a large transfer.
+#[inline]
+pub(crate) fn charged(moved: io::Result<usize>) -> io::Result<usize> {
+    let moved = moved?;
+    budget::charge(moved);
+    Ok(moved)
+}
+
 /// Wakes the task, so that it runs again after others. Compiled apart from reads that wait for an
 /// event, as those of every request do.
 #[cold]
 #[inline(never)]
 fn wake_later(waker: &Waker) {
     waker.wake_by_ref();
+}
+
+/// Lets an operation rest whose attempts block in vain: until an event comes, or a back-off of some
+/// milliseconds ends. Fails if they would block for ever.
+///
+/// The readiness is cleared although the descriptor is ready: an event since `seen` is counted
+/// beyond that, and at the end of the rest the operation is tried again in any case.
+#[cold]
+#[inline(never)]
+fn rest(
+    register: &mut dyn FnMut() -> io::Result<Registered>,
+    source: &Arc<Source>,
+    waker: &Waker,
+    direction: Direction,
+    seen: Snapshot,
+) -> io::Result<()> {
+    source.check_end(direction)?;
+    source.clear(direction, seen);
+    match register()? {
+        Registered::Waits => source.rest(direction),
+        Registered::IsReady => {
+            waker.wake_by_ref();
+            Ok(())
+        }
+    }
 }
 
 /// Registers `waker` for the next event, unless one has come since the readiness was cleared.
@@ -222,7 +265,11 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     pub(crate) fn parts(
         &mut self,
         waker: &Waker,
-    ) -> (&Source, Direction, impl FnMut() -> io::Result<Registered>) {
+    ) -> (
+        &Arc<Source>,
+        Direction,
+        impl FnMut() -> io::Result<Registered>,
+    ) {
         let WaiterGuard {
             handle,
             direction,

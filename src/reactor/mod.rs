@@ -49,7 +49,7 @@ use timer_heap::{Key, TimerHeap};
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parking::Wakeup;
 pub(crate) use readiness::{Direction, Registered, Snapshot};
-pub(crate) use source::{Io, Source, SourceKind, SourceWait, Trust};
+pub(crate) use source::{Blocked, Io, Source, SourceKind, SourceWait, Trust};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
 pub(crate) use waiters::{Own, WaiterId};

@@ -125,10 +125,10 @@ impl Registration {
 
     /// Backs off from `directions`, twice as long as the last time. When that is over, `source` is
     /// notified. Returns `false` if the reactor has closed: then the source is about to be sent
-    /// elsewhere.
+    /// elsewhere. `driver` is the reactor's, if this thread has it.
     pub(super) fn back_off(
         &mut self,
-        driver: &Driver,
+        driver: Option<&Driver>,
         source: &Arc<Source>,
         directions: Interest,
     ) -> bool {
@@ -140,7 +140,7 @@ impl Registration {
             source: Arc::downgrade(source),
             token: self.token,
         }));
-        let timer = TimerHandle::insert(&self.reactor, Some(driver), now() + length, &end);
+        let timer = TimerHandle::insert(&self.reactor, driver, now() + length, &end);
         let Some(timer) = timer else {
             return false;
         };
@@ -155,9 +155,9 @@ impl Registration {
     }
 
     /// Makes the next back-off start with the shortest length.
-    pub(super) fn reset_back_off(&mut self, driver: &Driver) {
+    pub(super) fn reset_back_off(&mut self, driver: Option<&Driver>) {
         if let Some(mut back_off) = self.back_off.take() {
-            back_off.timer.remove(Some(driver));
+            back_off.timer.remove(driver);
         }
     }
 

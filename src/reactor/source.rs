@@ -36,6 +36,12 @@
 //! grows as long as nothing else is found. Waiters that arrive meanwhile are woken after the delay.
 //! (With edges such an error is reported once.)
 //!
+//! The same back-off serves attempts that would block again and again although poll(2) reports the
+//! descriptor as ready: after [`MAX_VAIN_ATTEMPTS`] in a row the direction [rests](Source::rest).
+//! The causes are a caller's operation that does not want what is there, and kernels: Linux reports
+//! a datagram socket that was shut down as readable for ever. With edges nothing reports such a
+//! direction again, so the end of the back-off acts like an event.
+//!
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
 //! A waker is called and dropped under none of them, except for a task's own (see `waiters`).
 
@@ -49,7 +55,7 @@ use super::registration::{Registration, Registrations};
 use super::waiters::{Own, WaiterId};
 use super::{Driver, Reactor, Token};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use crate::telemetry::{Open, OpenKind};
@@ -98,6 +104,9 @@ pub(crate) struct Source {
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
     has_read: AtomicBool,
+    /// The number of attempts in a row that would block although the descriptor was ready: those
+    /// of all who operate on it. A lost update delays a rest by an attempt.
+    vain_attempts: AtomicU8,
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
     trusts_short_reads: AtomicBool,
     /// The simulated socket of this source, if any; the descriptor is a placeholder then.
@@ -130,6 +139,22 @@ pub(crate) struct SourceWait {
 /// enough that spurious events cost little, and enough that the cost of asking is negligible.
 const MAX_SUSPECT_EVENTS: u8 = 32;
 
+/// Number of attempts in a row that would block on a ready descriptor before it rests: so many
+/// messages a caller's operation may decline without delay.
+const MAX_VAIN_ATTEMPTS: u8 = 32;
+
+/// What follows an attempt that would block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Blocked {
+    /// The readiness is used up, and has been cleared: the operation waits for an event.
+    Spent,
+    /// The descriptor is ready nevertheless: the attempt is repeated after other tasks.
+    Again,
+    /// So were the attempts before: the operation [rests](Source::rest) first.
+    Vain,
+}
+
 impl Source {
     #[inline]
     pub(crate) fn snapshot(&self, direction: Direction) -> Snapshot {
@@ -148,11 +173,14 @@ impl Source {
         seen.is_ready() || self.trust == Trust::Kernel
     }
 
-    /// Evaluates an attempt that would block and began after `seen` was taken. Returns whether the
-    /// readiness is used up; then it has been cleared, and the operation waits for an event.
-    /// Otherwise the attempt is to be repeated.
+    /// Evaluates an attempt that would block and began after `seen` was taken. Clears the readiness
+    /// if it is used up.
     #[inline]
-    pub(crate) fn clear_if_spent(&self, direction: Direction, seen: Snapshot) -> io::Result<bool> {
+    pub(crate) fn clear_if_spent(
+        &self,
+        direction: Direction,
+        seen: Snapshot,
+    ) -> io::Result<Blocked> {
         let is_ready = match self.trust {
             Trust::Events => false,
             Trust::EventsOfTcp => {
@@ -162,13 +190,74 @@ impl Source {
             }
             Trust::Kernel => {
                 let query = |has_event| self.is_ready_now(direction, has_event);
-                return Ok(!self.readiness.refresh(direction, seen, query)?);
+                if !self.readiness.refresh(direction, seen, query)? {
+                    self.vain_attempts.store(0, Ordering::Relaxed);
+                    return Ok(Blocked::Spent);
+                }
+                true
             }
         };
-        if !is_ready {
-            self.clear(direction, seen);
+        if is_ready {
+            return Ok(self.count_vain_attempt());
         }
-        Ok(!is_ready)
+        self.clear(direction, seen);
+        Ok(Blocked::Spent)
+    }
+
+    #[cold]
+    fn count_vain_attempt(&self) -> Blocked {
+        let count = self.vain_attempts.load(Ordering::Relaxed) + 1;
+        let is_last = count >= MAX_VAIN_ATTEMPTS;
+        let count = if is_last { 0 } else { count };
+        self.vain_attempts.store(count, Ordering::Relaxed);
+        if is_last {
+            Blocked::Vain
+        } else {
+            Blocked::Again
+        }
+    }
+
+    /// Lets a direction rest that is ready in vain, and for which the caller has registered its
+    /// waker. The waker is woken by an event, or at the end of a back-off with a reactor that the
+    /// source is registered with; without edges by the latter only, since the poller would report
+    /// the direction at once.
+    ///
+    /// The waiter's own reactor is among those. If it closes, it wakes the waiters; if the source
+    /// leaves it, there is no other waiter.
+    ///
+    /// # Errors
+    ///
+    /// As for a wait.
+    #[cold]
+    pub(crate) fn rest(self: &Arc<Self>, direction: Direction) -> io::Result<()> {
+        let mut state = self.readiness.lock();
+        let mut result = Ok(());
+        for registration in state.registrations.iter_mut() {
+            let rests = interest(direction);
+            // Another one's is not prolonged: it has to end.
+            if registration.backed_off().contains(rests)
+                || !registration.back_off(None, self, rests)
+                || registration.reactor.mode == Mode::Edge
+            {
+                continue;
+            }
+            let wanted = registration.interest - rests;
+            result = result.and(self.set_interest(registration, wanted));
+        }
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => self.refuse(state, error).map(drop),
+        }
+    }
+
+    /// Returns an error if another owner has shut down a socket that the caller operates on, so
+    /// that Linux reports it as readable for ever, and each receive or accept would block.
+    #[cold]
+    pub(crate) fn check_end(&self, direction: Direction) -> io::Result<()> {
+        match self.trust {
+            Trust::Kernel if direction == Direction::Read => sys::check_end(&self.descriptor()),
+            _ => Ok(()),
+        }
     }
 
     /// Asks the kernel whether the descriptor is ready, and not only because of an old error.
@@ -508,7 +597,7 @@ impl Source {
                     // armed again.
                     _ => {
                         registration.interest = Interest::NONE;
-                        after
+                        after - registration.backed_off()
                     }
                 };
                 // With levels the poller may have given the source up (poll(2) on macOS, for a
@@ -576,32 +665,38 @@ impl Source {
         if spurious.is_empty() {
             registration.suspect_events = 0;
             if registration.backed_off().is_empty() {
-                registration.reset_back_off(driver);
+                registration.reset_back_off(Some(driver));
             }
             return spurious;
         }
         // The next event is checked immediately.
         registration.suspect_events = MAX_SUSPECT_EVENTS - 1;
-        if registration.back_off(driver, self, spurious) {
+        if registration.back_off(Some(driver), self, spurious) {
             spurious
         } else {
             Interest::NONE
         }
     }
 
-    /// Ends a back-off: arms the directions in it that have waiters.
+    /// Ends a back-off: arms the directions in it that have waiters. With edges they are still
+    /// armed, and nothing will report what has been there since: so it acts like an event.
     pub(super) fn end_back_off(&self, token: Token) {
         let mut wakers = Vec::new();
         let mut state = self.readiness.lock();
         let awaited = awaited(&state);
-        let mut result = Ok(());
+        let (mut result, mut events) = (Ok(()), Ready::default());
         // (Another reactor may have the same token for it: then its back-off is cut short.)
         for registration in state.registrations.iter_mut() {
             if registration.token == token {
-                let wanted = awaited & registration.take_backed_off();
-                result = result.and(self.add_interest(registration, wanted));
+                let directions = registration.take_backed_off();
+                if registration.reactor.mode == Mode::Edge {
+                    events |= ready_of(directions);
+                } else {
+                    result = result.and(self.add_interest(registration, awaited & directions));
+                }
             }
         }
+        (self.readiness).deliver(&mut state, events, false, &mut wakers);
         if result.is_err() {
             self.deliver_both(&mut state, &mut wakers);
         }
@@ -691,6 +786,13 @@ fn interest_of(ready: Ready) -> Interest {
     interest_in(|direction| ready.intersects(direction.ready()))
 }
 
+/// Returns the readiness of these directions.
+fn ready_of(directions: Interest) -> Ready {
+    let both = [Direction::Read, Direction::Write].into_iter();
+    let chosen = both.filter(|direction| directions.contains(interest(*direction)));
+    chosen.fold(Ready::default(), |all, direction| all | direction.ready())
+}
+
 /// Returns the directions for which `is_in` returns true.
 #[inline]
 fn interest_in(is_in: impl Fn(Direction) -> bool) -> Interest {
@@ -763,6 +865,7 @@ impl Io {
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
+                vain_attempts: AtomicU8::new(0),
                 trusts_short_reads: AtomicBool::new(false),
                 #[cfg(all(feature = "sim", not(loom)))]
                 simulated: None,

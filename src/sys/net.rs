@@ -1,7 +1,10 @@
 //! Code that only sockets need, and that is the same on Unix and Windows: the feature `net`.
 
-use std::io::{self, IoSliceMut, Read};
+use std::io;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+use std::io::{IoSliceMut, Read};
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 use socket2::SockRef;
 
 use super::{
@@ -12,6 +15,8 @@ use super::{
 /// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
+/// Receives from a stream over IP.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_vectored(
     socket: &impl HasDescriptor,
     buffers: &mut [IoSliceMut<'_>],

@@ -300,6 +300,48 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
+/// Whether receiving was shut down: of datagram sockets and Unix listeners on Linux, where a call
+/// would block nevertheless.
+#[cold]
+pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return is_now(socket, PollFlags::RDHUP);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return {
+        let _ = socket;
+        false
+    };
+}
+
+/// Returns the error for a descriptor whose reads would block for ever: that of a listener, or of a
+/// datagram socket, that [has ended](has_ended).
+#[cold]
+pub(crate) fn check_end(descriptor: &impl AsFd) -> io::Result<()> {
+    if has_ended(descriptor) {
+        let listens = is_listening(descriptor) == Some(true);
+        if listens {
+            return Err(rustix::io::Errno::INVAL.into());
+        }
+        let socket_type = rustix::net::sockopt::socket_type(descriptor);
+        if socket_type == Ok(rustix::net::SocketType::DGRAM) {
+            let words = "the socket was shut down for reading, by another of its owners";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, words));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a socket listens, if the platform reports it: Apple's systems do not.
+pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
+    #[cfg(not(target_vendor = "apple"))]
+    return rustix::net::sockopt::socket_acceptconn(socket).ok();
+    #[cfg(target_vendor = "apple")]
+    return {
+        let _ = socket;
+        None
+    };
+}
+
 /// Whether the descriptor is reported readable, and writable, only because of an error. Usually the
 /// next operation clears the error; an error queue stays until it is read.
 pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<[bool; 2]> {
@@ -330,13 +372,30 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(metadata.is_file() && is_own)
 }
 
+/// Flags of every send: if the peer is gone, that is an error, never a signal. Apple's kernel takes
+/// that flag (`sendit` in XNU's bsd/kern/uipc_syscalls.c); an old one ignores it, and has the
+/// socket's option only.
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | RECEIVE_FLAGS;
+
+/// Flags of every receive, and of every send: on Linux no call blocks, even if another owner of the
+/// socket has cleared `O_NONBLOCK`, which is a flag of the open file.
+///
+/// The BSDs and Apple's systems have `MSG_DONTWAIT`, too. There a call with it does not wait for
+/// the lock of the socket's buffer either (`SBLOCKWAIT`, in FreeBSD's sys/sockbuf.h and XNU's
+/// bsd/sys/socketvar.h): it would block while another thread's call is in progress, and no event
+/// would follow.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT;
+/// See above.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) const RECEIVE_FLAGS: libc::c_int = 0;
+
 /// Sends as much as fits. If the peer is gone, that is an error, never a signal. See `net::receive`
 /// for how the call is made.
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    // rustix lacks the flag on Apple's systems. Their kernel takes it (`sendit` in XNU's
-    // bsd/kern/uipc_syscalls.c); an old one ignores it, and has the socket's option only.
-    let flags = rustix::net::SendFlags::from_bits_retain(libc::MSG_NOSIGNAL as _);
+    // rustix lacks `MSG_NOSIGNAL` on Apple's systems.
+    let flags = rustix::net::SendFlags::from_bits_retain(SEND_FLAGS as _);
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 

@@ -59,9 +59,15 @@ pub use crate::blocking::unblock;
 /// Lets other tasks run if the running one has done much work since its last poll.
 ///
 /// Within one poll a task may complete 128 operations on sockets, timers, events and tasks before
-/// others run, and within its first poll 32. So it cannot starve them, even if it never has to wait
-/// itself. This call counts as one operation, for work that polder does not see: a channel of
-/// another crate, a part of a long computation.
+/// others run, and within its first poll 32. A transfer of more than 2 KiB counts as one operation
+/// for each 2 KiB: so it is 256 KiB, and 64 in the first poll. So a task cannot starve others, even
+/// if it never has to wait itself. This call counts as one operation, for work that polder does not
+/// see: a channel of another crate, a part of a long computation, the messages in a buffer. (One
+/// read brings thousands of empty WebSocket frames. A loop over them calls this for each.)
+///
+/// The bytes of sockets and of an [`Async`](crate::Async) that is read and written as a stream
+/// count; not those of `duplex`, which costs no system call, of files, whose operations wait for a
+/// thread, nor of functions that are passed to an `Async`.
 ///
 /// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
 /// immediately.

@@ -1,16 +1,16 @@
 //! `Async<T>`: any descriptor, any reader, any way of reading.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use polder::future::{poll_once, zip};
+use polder::future::{or, poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::{Async, Timer};
 
@@ -196,6 +196,125 @@ fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
         Timer::after(Duration::from_millis(5)).await;
         let end: Option<()> = task.cancel().await;
         assert!(end.is_none());
+    });
+}
+
+/// And so it does not keep a processor busy.
+#[test]
+fn an_operation_that_never_wants_what_is_there_rests() {
+    in_every_kernel_runtime(|_| async {
+        let (near, mut far) = pair();
+        far.write_all(b"x").expect("it is connected");
+        come(&near).await;
+        let (start, calls) = (Instant::now(), AtomicUsize::new(0));
+        let endless = near.read_with(|_| {
+            calls.fetch_add(1, Ordering::SeqCst);
+            io::Result::<()>::Err(ErrorKind::WouldBlock.into())
+        });
+        let endless = polder::time::timeout(Duration::from_millis(30), endless).await;
+        assert!(endless.is_err(), "it never wants it");
+        let calls = calls.into_inner();
+        // 32 calls, then a rest of at least a millisecond. One that spins has thousands a
+        // millisecond.
+        let limit = 32 * (2 + start.elapsed().as_millis() as usize);
+        assert!((33..=limit).contains(&calls), "{calls} calls of {limit}");
+    });
+}
+
+#[test]
+fn operations_that_rest_are_called_again_without_an_event() {
+    in_every_kernel_runtime(|_| async {
+        let (near, mut far) = pair();
+        far.write_all(b"x").expect("it is connected");
+        come(&near).await;
+        let wants = AtomicBool::new(false);
+        let never = near.read_with(|_| io::Result::<()>::Err(ErrorKind::WouldBlock.into()));
+        let read = near.read_with(|mut near| match wants.load(Ordering::SeqCst) {
+            true => near.read(&mut [0; 8]),
+            false => Err(ErrorKind::WouldBlock.into()),
+        });
+        let write = near.write_with(|mut near| match wants.load(Ordering::SeqCst) {
+            true => near.write(b"y"),
+            false => Err(ErrorKind::WouldBlock.into()),
+        });
+        let later = async {
+            Timer::after(Duration::from_millis(20)).await;
+            wants.store(true, Ordering::SeqCst);
+            pending::<()>().await;
+        };
+        let both = zip(read, write);
+        // `never` takes the place of others that rest on the same descriptor.
+        let done = or(async { Some(both.await) }, async {
+            let (result, ()) = zip(never, later).await;
+            result.expect("it never ends");
+            None
+        });
+        let done = polder::time::timeout(Duration::from_secs(20), done).await;
+        let (read, written) = done.expect("it rests for ever").expect("it is done");
+        assert_eq!((read.expect("a byte"), written.expect("room")), (1, 1));
+    });
+}
+
+/// As the documentation of `Async` says: a change is reported to one poll(2), which a thread makes.
+#[cfg(all(target_os = "linux", feature = "blocking"))]
+#[test]
+fn a_file_that_reports_changes_is_polled_by_unblock() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::fs::File;
+
+    in_every_kernel_runtime(|backend| async move {
+        let refused = File::open("/proc/self/mounts").and_then(Async::new);
+        let error = refused.expect_err("it is a regular file");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("POLLPRI"), "{error}");
+
+        // The kernel counts changes of the host's name, in any namespace.
+        let name = File::open("/proc/sys/kernel/hostname").expect("Linux has it");
+        let changes = polder::unblock(move || {
+            let limit = Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
+            poll(&mut [PollFd::new(&name, PollFlags::PRI)], Some(&limit))
+        });
+        let changed = thread::spawn(|| {
+            let name = b"polder";
+            // SAFETY: takes a number; then bytes with their length.
+            unsafe {
+                libc::unshare(libc::CLONE_NEWUTS) == 0
+                    && libc::sethostname(name.as_ptr().cast(), name.len()) == 0
+            }
+        });
+        if !changed.join().expect("it has no panic") {
+            println!("only root can change the name, on {backend}");
+            return;
+        }
+        assert_eq!(changes.await.expect("it can be polled"), 1, "no report");
+    });
+}
+
+/// On edges an event is reported once, and an operation may leave many messages behind.
+#[test]
+fn an_operation_that_declines_many_messages_comes_to_the_last() {
+    const MESSAGES: usize = 200;
+    in_every_kernel_runtime(|_| async {
+        let (near, mut far) = pair();
+        far.write_all(&[1; MESSAGES]).expect("it is connected");
+        far.write_all(&[2]).expect("it is connected");
+        let mut declined = 0;
+        let read = near.read_with(|mut near| {
+            let mut byte = [0];
+            assert_eq!(near.read(&mut byte)?, 1);
+            if byte == [2] {
+                return Ok(());
+            }
+            declined += 1;
+            Err(ErrorKind::WouldBlock.into())
+        });
+        let read = polder::time::timeout(Duration::from_secs(20), read).await;
+        read.expect("it rests for ever")
+            .expect("the last one comes");
+        assert_eq!(declined, MESSAGES);
     });
 }
 

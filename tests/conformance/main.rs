@@ -16,6 +16,8 @@ mod compat;
 mod connecting;
 mod descriptor;
 mod diagnostics;
+#[cfg(target_os = "linux")]
+mod elsewhere;
 mod endings;
 mod events;
 #[cfg(feature = "fs")]

@@ -23,8 +23,8 @@ use polder::{Async, Timer};
 use crate::probe::{accept_from, join_all, listen, tcp_pair};
 use crate::streams::{Count, poll_future};
 use crate::support::{
-    a_turn, eventually, in_every_runtime, in_every_runtime_alone, on_every_backend_alone, runtime,
-    until, within,
+    a_turn, eventually, in_every_kernel_runtime, in_every_runtime, in_every_runtime_alone,
+    on_every_backend_alone, runtime, until, within,
 };
 
 const SOON: Duration = Duration::from_millis(2);
@@ -508,6 +508,152 @@ fn an_operation_under_a_foreign_executor_does_not_livelock() {
             });
         });
         timeout(SHORT, task).await.expect("the budget is renewed");
+    });
+}
+
+/// With one unit left, in one poll: an operation that blocks, then one that is ready.
+#[test]
+fn an_attempt_that_blocks_costs_no_budget() {
+    const BUDGET: usize = 128;
+    in_every_kernel_runtime(|_| async {
+        let (socket, _far) = tcp_pair().await;
+        let (other, _other) = tcp_pair().await;
+        let watched = Async::new(net::TcpStream::try_from(other).unwrap()).unwrap();
+        let (mut socket, mut reference) = (socket, &watched);
+        let (mut near, _far) = polder::io::duplex(8);
+        let mut byte = [0];
+        let reads: [(&str, Pin<Box<dyn Future<Output = io::Result<usize>> + '_>>); 4] = [
+            ("a socket", Box::pin(async { socket.read(&mut [0]).await })),
+            (
+                "an Async",
+                Box::pin(async { reference.read(&mut [0]).await }),
+            ),
+            (
+                "readiness",
+                Box::pin(async { watched.readable().await.map(|()| 1) }),
+            ),
+            ("a duplex", Box::pin(near.read(&mut byte))),
+        ];
+        #[cfg(feature = "blocking")]
+        let (end, mut unblock) = {
+            let (end, waits) = std::sync::mpsc::channel::<()>();
+            (end, polder::io::Unblock::new(Waits(waits)))
+        };
+        #[cfg(feature = "blocking")]
+        let mut bytes = [0];
+        #[cfg(feature = "blocking")]
+        let reads = reads.into_iter().chain([(
+            "an Unblock",
+            Box::pin(unblock.read(&mut bytes)) as Pin<Box<dyn Future<Output = _>>>,
+        )]);
+        for (what, mut read) in reads {
+            yield_now().await;
+            std::future::poll_fn(|cx| {
+                let mut consume = || pin!(polder::task::consume_budget()).poll(cx).is_ready();
+                (1..BUDGET).for_each(|_| assert!(consume()));
+                assert!(read.as_mut().poll(cx).is_pending(), "{what}");
+                let mut consume = || pin!(polder::task::consume_budget()).poll(cx).is_ready();
+                assert!(consume(), "{what}: it has cost the last unit");
+                assert!(!consume(), "the budget is larger");
+                Poll::Ready(())
+            })
+            .await;
+        }
+        #[cfg(feature = "blocking")]
+        drop(end);
+    });
+}
+
+/// A read of it ends with its channel.
+#[cfg(feature = "blocking")]
+struct Waits(std::sync::mpsc::Receiver<()>);
+
+#[cfg(feature = "blocking")]
+impl io::Read for Waits {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        let _ = self.0.recv();
+        Ok(0)
+    }
+}
+
+/// Returns the largest number of bytes that one poll has moved.
+async fn largest_poll(
+    moved: &AtomicUsize,
+    transfer: impl Future<Output = io::Result<()>>,
+) -> usize {
+    let mut transfer = pin!(transfer);
+    let mut largest = 0;
+    let result = std::future::poll_fn(|cx| {
+        let before = moved.load(Ordering::Relaxed);
+        let result = transfer.as_mut().poll(cx);
+        largest = largest.max(moved.load(Ordering::Relaxed) - before);
+        result
+    });
+    result.await.unwrap();
+    largest
+}
+
+/// Writes or reads `total` bytes, in calls of `piece` bytes at most.
+async fn transfer(
+    mut stream: impl AsyncRead + polder::io::AsyncWrite + Unpin,
+    writes: bool,
+    piece: usize,
+    total: usize,
+    moved: &AtomicUsize,
+) -> io::Result<()> {
+    let mut bytes = vec![0; piece];
+    while moved.load(Ordering::Relaxed) < total {
+        let count = if writes {
+            stream.write(&bytes).await?
+        } else {
+            stream.read(&mut bytes).await?
+        };
+        moved.fetch_add(count, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// A kernel's buffers hold megabytes, and 128 transfers fill them.
+#[test]
+fn a_poll_that_transfers_much_is_ended_by_its_bytes() {
+    const TOTAL: usize = 16 << 20;
+    on_every_backend_alone(|backend| {
+        for (is_async, writes, piece, limit) in [
+            (false, true, 64 << 10, 320 << 10),
+            (false, false, 64 << 10, 320 << 10),
+            (true, true, 64 << 10, 320 << 10),
+            // One call takes no more than a megabyte, whatever it is given.
+            (false, true, 8 << 20, 1 << 20),
+        ] {
+            let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let peer = std::thread::spawn(move || {
+                use std::io::{Read, Write};
+                let mut far = net::TcpStream::connect(address).unwrap();
+                let mut bytes = vec![0; 1 << 20];
+                if writes {
+                    while far.read(&mut bytes).is_ok_and(|count| count > 0) {}
+                } else {
+                    while far.write(&bytes).is_ok() {}
+                }
+            });
+            let (near, _) = listener.accept().unwrap();
+            let moved = AtomicUsize::new(0);
+            let largest = runtime(backend).block_on(async {
+                if is_async {
+                    let near = Async::new(near).unwrap();
+                    largest_poll(&moved, transfer(near, writes, piece, TOTAL, &moved)).await
+                } else {
+                    let near = TcpStream::try_from(near).unwrap();
+                    largest_poll(&moved, transfer(near, writes, piece, TOTAL, &moved)).await
+                }
+            });
+            peer.join().unwrap();
+            assert!(
+                largest <= limit,
+                "{largest} bytes in a poll; Async: {is_async}, writes: {writes}, pieces of {piece}"
+            );
+        }
     });
 }
 

@@ -34,10 +34,11 @@ pub(super) use self::system as kernel;
 use self::system::SystemSocket;
 #[cfg(feature = "sim")]
 pub(super) use self::world as kernel;
-use crate::io::operation::{Attempt, Operation};
+use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
-use crate::sys::{BorrowedDescriptor, OwnedDescriptor, invalid};
+use crate::scheduler::budget;
+use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::telemetry::OpenKind;
 use crate::time::{Timer, timeout};
 
@@ -166,7 +167,7 @@ pub(super) trait KernelSocket: Options {
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)>;
     /// Sends a datagram, to the peer unless an address is given.
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize>;
-    /// Whether receiving was shut down, although a receive would block.
+    /// Whether receiving was shut down, although a receive or an accept would block.
     fn has_ended(&self) -> bool;
     /// Whether the socket's own buffer has room, although a send would block.
     fn has_room(&self) -> bool;
@@ -309,7 +310,7 @@ impl Socket {
         if result.as_ref().err().is_some_and(is_would_block) {
             for (direction, seen) in seen.into_iter().flatten() {
                 // If the kernel has more data, the next wait finds the direction ready.
-                source.clear_if_spent(direction, seen)?;
+                let _ = source.clear_if_spent(direction, seen)?;
             }
         }
         result
@@ -331,14 +332,15 @@ impl Socket {
     /// Accepts a connection. Skips connections that their peers aborted in the queue.
     pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
         let accepted = self.system.socket_type.accepted();
-        self.reading(move |_| {
-            loop {
-                match self.kernel().accept(accepted) {
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    other => return other,
-                }
+        let accept = move || loop {
+            match self.kernel().accept(accepted) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                other => return other,
             }
-        })
+        };
+        // As the blocking call, and as TCP's listeners.
+        let end = || Err(sys::not_listening());
+        self.reading(move |seen| self.or_end(seen, accept, end))
     }
 
     #[inline]
@@ -391,12 +393,14 @@ impl Socket {
         self.reading(|seen| Ok(self.after_read(seen, self.kernel().read_vectored(buffers)?)))
     }
 
-    /// Clears the readiness after a read that has drained the socket, and was not the end.
+    /// Charges for a read, and clears the readiness if it has drained the socket, and was not the
+    /// end.
     #[inline]
     fn after_read(&self, seen: Snapshot, (read, is_drained): (usize, bool)) -> usize {
         if is_drained && read > 0 {
             self.io().source().clear_after_short_read(seen);
         }
+        budget::charge(read);
         read
     }
 
@@ -404,20 +408,22 @@ impl Socket {
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         // As in `poll_read`.
         if let Some(world) = self.world() {
-            return self.writing(|_| world.write(bytes)).poll_apart(cx.waker());
+            let attempt = |_| charged(world.write(bytes));
+            return self.writing(attempt).poll_apart(cx.waker());
         }
-        self.writing(|_| self.system.write(bytes)).poll(cx)
+        self.writing(|_| charged(self.system.write(bytes))).poll(cx)
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.writing(|_| self.kernel().write(bytes)).attempt()
+        self.writing(|_| charged(self.kernel().write(bytes)))
+            .attempt()
     }
 
     pub(super) fn write_vectored(
         &self,
         buffers: &[IoSlice<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(|_| self.kernel().write_vectored(buffers))
+        self.writing(|_| charged(self.kernel().write_vectored(buffers)))
     }
 
     /// Peeks at the bytes of a stream.
@@ -446,11 +452,8 @@ impl Socket {
         receive: Receive,
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let received = self.kernel().recv(bytes, receive);
-            if self.has_ended(seen, &received) {
-                return Ok(0);
-            }
-            received
+            let recv = || charged(self.kernel().recv(bytes, receive));
+            self.or_end(seen, recv, || Ok(0))
         })
     }
 
@@ -461,20 +464,39 @@ impl Socket {
         receive: Receive,
     ) -> Operation<'_, impl Attempt<(usize, SockAddr)>> {
         self.reading(move |seen| {
-            let received = self.kernel().recv_from(bytes, receive);
-            if self.has_ended(seen, &received) {
-                return Ok((0, no_peer(self.system.socket_type)?));
-            }
-            received
+            let recv_from = || {
+                let (received, from) = self.kernel().recv_from(bytes, receive)?;
+                Ok((charged(Ok(received))?, from))
+            };
+            let end = || Ok((0, no_peer(self.system.socket_type)?));
+            self.or_end(seen, recv_from, end)
         })
     }
 
-    /// After `shutdown` Linux reports a datagram socket as readable forever, and each receive would
-    /// block. Such a receive has ended: it returns nothing.
-    fn has_ended<T>(&self, seen: Snapshot, received: &io::Result<T>) -> bool {
-        received.as_ref().err().is_some_and(is_would_block)
-            && self.system.socket_type.r#type() == Type::DGRAM
-            && seen.has_sticky_flags()
+    /// Makes an attempt to receive or accept, and returns `end` if it would block for ever.
+    ///
+    /// After a shutdown Linux reports a datagram socket and a Unix listener as readable for ever,
+    /// and a non-blocking call would block where the blocking one ends (`__skb_recv_datagram`).
+    /// What came before the shutdown is taken first, by a second attempt.
+    fn or_end<T>(
+        &self,
+        seen: Snapshot,
+        mut attempt: impl FnMut() -> io::Result<T>,
+        end: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match attempt() {
+            Err(error) if is_would_block(&error) && self.has_ended(seen) => match attempt() {
+                Err(error) if is_would_block(&error) => end(),
+                result => result,
+            },
+            result => result,
+        }
+    }
+
+    fn has_ended(&self, seen: Snapshot) -> bool {
+        let socket_type = self.system.socket_type;
+        seen.has_sticky_flags()
+            && (socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener)
             && self.kernel().has_ended()
     }
 
@@ -484,7 +506,7 @@ impl Socket {
         bytes: &[u8],
         to: Option<&SockAddr>,
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(move |_| self.kernel().send(bytes, to))
+        self.writing(move |_| charged(self.kernel().send(bytes, to)))
     }
 
     /// Attempts to send one Unix datagram to an address. `None` if the receiver's queue is full.
@@ -500,7 +522,7 @@ impl Socket {
     ) -> Operation<'_, impl Attempt<Option<usize>>> {
         self.writing(move |_| match self.kernel().send(bytes, Some(address)) {
             Err(error) if is_would_block(&error) && self.kernel().has_room() => Ok(None),
-            result => result.map(Some),
+            result => charged(result).map(Some),
         })
     }
 

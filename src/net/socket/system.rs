@@ -14,6 +14,7 @@ use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::{BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block};
 use crate::reactor::Io;
+use crate::scheduler::budget::MAX_TRANSFER;
 use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
 use crate::time::Timer;
@@ -208,6 +209,15 @@ impl SystemSocket {
     }
 }
 
+impl Receive {
+    fn flags(self) -> i32 {
+        match self {
+            Receive::Take => sys::RECEIVE_FLAGS,
+            Receive::Peek => sys::PEEK_FLAGS,
+        }
+    }
+}
+
 sys::lend_descriptor!([] SystemSocket, |system| system.descriptor());
 
 impl KernelSocket for SystemSocket {
@@ -265,26 +275,36 @@ impl KernelSocket for SystemSocket {
 
     #[inline]
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        sys::send(&self.descriptor(), bytes)
+        sys::send(&self.descriptor(), &bytes[..bytes.len().min(MAX_TRANSFER)])
     }
 
     fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let buffers = &buffers[..buffers.len().min(sys::MAX_SLICES)];
-        SockRef::from(self).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+        let mut room = MAX_TRANSFER;
+        let fits = |buffer: &&IoSlice<'_>| match room.checked_sub(buffer.len()) {
+            Some(left) => {
+                room = left;
+                true
+            }
+            None => false,
+        };
+        let most = buffers
+            .iter()
+            .take(sys::MAX_SLICES)
+            .take_while(fits)
+            .count();
+        match buffers.get(most) {
+            // The rest, the beginning of which is larger, is left to the next call.
+            Some(large) if room == MAX_TRANSFER && most < sys::MAX_SLICES => self.write(large),
+            _ => SockRef::from(self).send_vectored_with_flags(&buffers[..most], sys::SEND_FLAGS),
+        }
     }
 
     fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize> {
-        match receive {
-            Receive::Take => SockRef::from(self).recv(to_fill(bytes)),
-            Receive::Peek => SockRef::from(self).peek(to_fill(bytes)),
-        }
+        SockRef::from(self).recv_with_flags(to_fill(bytes), receive.flags())
     }
 
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
-        match receive {
-            Receive::Take => SockRef::from(self).recv_from(to_fill(bytes)),
-            Receive::Peek => SockRef::from(self).peek_from(to_fill(bytes)),
-        }
+        SockRef::from(self).recv_from_with_flags(to_fill(bytes), receive.flags())
     }
 
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {

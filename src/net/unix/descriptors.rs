@@ -136,7 +136,8 @@ impl UnixStream {
             let mut space = [MaybeUninit::uninit(); RECV_SPACE];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let buffers = &mut [IoSliceMut::new(bytes)];
-            let received = recvmsg(socket, buffers, &mut control, RECV_FLAGS)?;
+            let flags = RecvFlags::from_bits_retain(sys::RECEIVE_FLAGS as _) | RECV_FLAGS;
+            let received = recvmsg(socket, buffers, &mut control, flags)?;
             let rights = |message| match message {
                 RecvAncillaryMessage::ScmRights(rights) => Some(rights),
                 _ => None,

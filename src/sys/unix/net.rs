@@ -17,17 +17,23 @@ use rustix::event::PollFlags;
 use socket2::{SockAddr, SockRef};
 
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
-use super::OwnedDescriptor;
+use super::{OwnedDescriptor, RECEIVE_FLAGS};
 
-/// Flags of every send: if the peer is gone, that is an error, never a signal.
-pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL;
+/// Flags of a receive that leaves the bytes in the queue.
+pub(crate) const PEEK_FLAGS: libc::c_int = libc::MSG_PEEK | RECEIVE_FLAGS;
+
+/// The error of `accept` for a listener that was shut down.
+pub(crate) fn not_listening() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
 
 /// The hot path of small messages. On Linux rustix makes the system call inline; libc's function is
 /// a call through the dynamic linker's table, checks for thread cancellation, and passes errors in
 /// a thread-local.
 #[inline]
 pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::net::recv(socket, bytes, rustix::net::RecvFlags::empty())?.0)
+    let flags = rustix::net::RecvFlags::from_bits_retain(RECEIVE_FLAGS as _);
+    Ok(rustix::net::recv(socket, bytes, flags)?.0)
 }
 
 /// Receives from a Unix stream. Also returns whether a short read shows that the stream is drained.
@@ -51,29 +57,26 @@ pub(crate) fn receive_message(
     message.msg_iovlen = buffers.len() as _;
     // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an
     // `iovec`, by its documentation, and what the kernel writes goes to the bytes that these lend.
-    let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, 0) };
+    let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, RECEIVE_FLAGS) };
     match usize::try_from(read) {
         Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
         Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
+/// Receives from a stream over IP.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn receive_vectored(
+    socket: &impl AsFd,
+    buffers: &mut [io::IoSliceMut<'_>],
+) -> io::Result<usize> {
+    Ok(receive_message(socket, buffers)?.0)
+}
+
 /// Whether a socket's own buffer has room, although a send would block.
 #[cold]
 pub(crate) fn has_room(socket: &impl AsFd) -> bool {
     super::is_now(socket, PollFlags::OUT)
-}
-
-/// Whether receiving was shut down, although a receive would block: datagrams on Linux.
-#[cold]
-pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    return super::is_now(socket, PollFlags::RDHUP);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    return {
-        let _ = socket;
-        false
-    };
 }
 
 /// Returns the consequence of an error of `accept` for the next attempt.
@@ -181,17 +184,6 @@ pub(crate) fn abstract_address(name: &[u8]) -> Option<io::Result<SocketAddr>> {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     return {
         let _ = name;
-        None
-    };
-}
-
-/// Whether a socket listens, if the platform reports it: Apple's systems do not.
-pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
-    #[cfg(not(target_vendor = "apple"))]
-    return rustix::net::sockopt::socket_acceptconn(socket).ok();
-    #[cfg(target_vendor = "apple")]
-    return {
-        let _ = socket;
         None
     };
 }

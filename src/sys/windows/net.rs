@@ -13,6 +13,17 @@ use super::OwnedDescriptor;
 /// No flags: sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
+/// Flags of every receive.
+pub(crate) const RECEIVE_FLAGS: i32 = 0;
+
+/// Flags of a receive that leaves the bytes in the queue.
+pub(crate) const PEEK_FLAGS: i32 = WinSock::MSG_PEEK;
+
+/// The error of `accept` for a listener that was shut down.
+pub(crate) fn not_listening() -> io::Error {
+    io::Error::from_raw_os_error(WinSock::WSAEINVAL)
+}
+
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read(bytes)
 }

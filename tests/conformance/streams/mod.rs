@@ -168,6 +168,16 @@ pub fn poll_write(
 pub fn fill(stream: &mut (impl AsyncWrite + Unpin), count: &Arc<Count>) -> usize {
     let chunk = vec![b'x'; 256 * 1024];
     let mut written = 0;
+    // Another waker, which is woken whenever the budget is used up.
+    let probe = Count::new();
+    loop {
+        let woken = probe.woken();
+        match poll_write(stream, &probe, &chunk) {
+            Poll::Ready(result) => written += result.expect("the peer is there"),
+            Poll::Pending if probe.woken() > woken => {}
+            Poll::Pending => break,
+        }
+    }
     while let Poll::Ready(result) = poll_write(stream, count, &chunk) {
         written += result.expect("the peer is there");
     }
