@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn large_transfers_are_charged_by_the_byte() {
         crate::block_on(poll_fn(|cx| {
-            let mut polls = |bytes| {
+            let polls = |bytes| {
                 // The budget is used up, and renewed by refusals.
                 while consume(cx).is_ready() {}
                 while consume(cx).is_pending() {}
