@@ -229,13 +229,19 @@ fn operations_that_rest_are_called_again_without_an_event() {
         come(&near).await;
         let wants = AtomicBool::new(false);
         let never = near.read_with(|_| io::Result::<()>::Err(ErrorKind::WouldBlock.into()));
-        let read = near.read_with(|mut near| match wants.load(Ordering::SeqCst) {
-            true => near.read(&mut [0; 8]),
-            false => Err(ErrorKind::WouldBlock.into()),
+        let read = near.read_with(|mut near| {
+            if wants.load(Ordering::SeqCst) {
+                near.read(&mut [0; 8])
+            } else {
+                Err(ErrorKind::WouldBlock.into())
+            }
         });
-        let write = near.write_with(|mut near| match wants.load(Ordering::SeqCst) {
-            true => near.write(b"y"),
-            false => Err(ErrorKind::WouldBlock.into()),
+        let write = near.write_with(|mut near| {
+            if wants.load(Ordering::SeqCst) {
+                near.write(b"y")
+            } else {
+                Err(ErrorKind::WouldBlock.into())
+            }
         });
         let later = async {
             Timer::after(Duration::from_millis(20)).await;

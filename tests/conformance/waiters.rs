@@ -522,7 +522,8 @@ fn an_attempt_that_blocks_costs_no_budget() {
         let (mut socket, mut reference) = (socket, &watched);
         let (mut near, _far) = polder::io::duplex(8);
         let mut byte = [0];
-        let reads: [(&str, Pin<Box<dyn Future<Output = io::Result<usize>> + '_>>); 4] = [
+        type Read<'a> = Pin<Box<dyn Future<Output = io::Result<usize>> + 'a>>;
+        let reads: [(&str, Read<'_>); 4] = [
             ("a socket", Box::pin(async { socket.read(&mut [0]).await })),
             (
                 "an Async",
