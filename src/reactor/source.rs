@@ -726,6 +726,34 @@ impl Source {
         }
     }
 
+    /// Calls `call` for those of `directions` that were not shut down yet, if any, and remembers
+    /// them unless it fails. All handles share that, so the kernel is never asked twice.
+    ///
+    /// A second shutdown is not harmless. On FreeBSD, NetBSD and OpenBSD shutting down the writing
+    /// of a TCP socket that the peer has acknowledged ends reading, and what the peer still sends
+    /// is lost (`tcp_usrclosed` in netinet/tcp_usrreq.c). XNU returns `ENOTCONN`
+    /// (`soshutdownlock` in bsd/kern/uipc_socket.c). Linux ignores it.
+    ///
+    /// The lock is held during the call, so that of two threads one makes it, and the other one
+    /// returns after it.
+    pub(crate) fn shut_down(
+        &self,
+        directions: Interest,
+        call: impl FnOnce(Interest) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut state = self.readiness.lock();
+        let left = directions - state.shut_down;
+        if left.is_empty() {
+            return Ok(());
+        }
+        call(left)?;
+        state.shut_down |= left;
+        drop(state);
+        // Some kernels do not report it to waiters: completion ports under wine, for one.
+        self.wake(left.is_readable());
+        Ok(())
+    }
+
     /// Lists the wakers that it keeps, under the token that it has in one table.
     pub(super) fn waits(&self, token: Token, waits: &mut Vec<SourceWait>) {
         let state = self.readiness.lock();

@@ -254,7 +254,13 @@ impl Network<'_> {
         if how != Shutdown::Write {
             socket.read_shut = true;
         }
-        if how != Shutdown::Read && !socket.wants_fin {
+        if how != Shutdown::Read {
+            // Losing the peer's bytes, as the BSDs do, would show only in tests that wait for some.
+            assert!(
+                !socket.wants_fin,
+                "polder has shut down the writing of a connection twice: on some systems that \
+                 loses what the peer still sends"
+            );
             socket.end_writing();
             self.transmit(id);
         }

@@ -252,18 +252,31 @@ impl Socket {
         Arc::ptr_eq(self.io().source(), other.io().source())
     }
 
+    /// Shuts down what was not shut down before.
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.kernel().shutdown(how)?;
-        // Some kernels do not report it to waiters: completion ports under wine, for one.
-        self.io().source().wake(how != Shutdown::Write);
-        Ok(())
+        let directions = match how {
+            Shutdown::Read => Interest::READABLE,
+            Shutdown::Write => Interest::WRITABLE,
+            Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
+        };
+        self.io().source().shut_down(directions, |left| {
+            self.kernel().shutdown(match left {
+                Interest::READABLE => Shutdown::Read,
+                Interest::WRITABLE => Shutdown::Write,
+                _ => Shutdown::Both,
+            })
+        })
     }
 
     /// Closing a writer ends writing: the peer sees the end of file. It is no error if the peer is
-    /// gone already.
+    /// gone already: `ENOTCONN`; if it goes in this moment, the BSDs return `ECONNRESET`, and XNU
+    /// `EINVAL` (`tcp_usr_shutdown` in netinet/tcp_usrreq.c).
     pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
+        use io::ErrorKind::{ConnectionReset, InvalidInput, NotConnected};
         match self.shutdown(Shutdown::Write) {
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            Err(error) if [NotConnected, ConnectionReset, InvalidInput].contains(&error.kind()) => {
+                Poll::Ready(Ok(()))
+            }
             result => Poll::Ready(result),
         }
     }

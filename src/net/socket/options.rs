@@ -104,10 +104,10 @@ impl Options for SystemSocket {
         let socket = SockRef::from(self);
         match option {
             Opt::Flag(Flag::Broadcast, on) => socket.set_broadcast(on),
-            Opt::Flag(Flag::Keepalive, on) => socket.set_keepalive(on),
+            Opt::Flag(Flag::Keepalive, on) => sys::unless_ended(socket.set_keepalive(on)),
             Opt::Flag(Flag::MulticastLoopV4, on) => socket.set_multicast_loop_v4(on),
             Opt::Flag(Flag::MulticastLoopV6, on) => socket.set_multicast_loop_v6(on),
-            Opt::Flag(Flag::Nodelay, on) => socket.set_tcp_nodelay(on),
+            Opt::Flag(Flag::Nodelay, on) => sys::unless_ended(socket.set_tcp_nodelay(on)),
             Opt::Flag(Flag::Passrights, on) => {
                 // Before the kernel lets any in. Refusing them again does not undo this: some may
                 // be in the queue.

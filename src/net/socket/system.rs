@@ -234,7 +234,17 @@ impl KernelSocket for SystemSocket {
     }
 
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        SockRef::from(self).shutdown(how)
+        let socket = SockRef::from(self);
+        if how == Shutdown::Both && sys::REFUSES_SECOND_SHUTDOWN {
+            // If the peer has ended, reading counts as shut down, and both at once would be refused
+            // without an effect.
+            socket.shutdown(Shutdown::Write)?;
+            return match socket.shutdown(Shutdown::Read) {
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+                result => result,
+            };
+        }
+        socket.shutdown(how)
     }
 
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {

@@ -206,7 +206,8 @@ impl TcpStream {
     }
 
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
-    /// file.
+    /// file. A direction is shut down once: for one that was shut down or closed before, by any
+    /// handle, nothing happens.
     ///
     /// The fate of bytes that arrive after reading was shut down depends on the platform. Linux
     /// still delivers them: a read returns zero only while there are none. After both directions

@@ -474,7 +474,8 @@ impl UnixDatagram {
         UCred::of(&self.0)
     }
 
-    /// Shuts down receiving, sending, or both. Waiting tasks are woken.
+    /// Shuts down receiving, sending, or both. Waiting tasks are woken. For a direction that was
+    /// shut down before, by any handle, nothing happens.
     ///
     /// ```
     /// use polder::net::Shutdown;

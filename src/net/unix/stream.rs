@@ -316,7 +316,8 @@ impl UnixStream {
     }
 
     /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
-    /// file.
+    /// file. A direction is shut down once: for one that was shut down or closed before, by any
+    /// handle, nothing happens.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;

@@ -27,6 +27,11 @@ pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }
 
+/// Whether shutting down a direction that has ended is an error: `soshutdownlock` in XNU's
+/// bsd/kern/uipc_socket.c.
+pub(crate) const REFUSES_SECOND_SHUTDOWN: bool =
+    cfg!(any(target_vendor = "apple", polder_kqueue_model));
+
 /// The hot path of small messages. On Linux rustix makes the system call inline; libc's function is
 /// a call through the dynamic linker's table, checks for thread cancellation, and passes errors in
 /// a thread-local.
@@ -276,15 +281,26 @@ const SO_PASSRIGHTS: libc::c_int = if cfg!(any(target_arch = "sparc", target_arc
 
 /// Sets the options that a foreign socket needs besides being non-blocking.
 pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
-    // XNU refuses all options once both directions are shut, as they are when the peer of a Unix
-    // stream has gone (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread bytes.
     #[cfg(target_vendor = "apple")]
-    match socket.set_nosigpipe(true) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-        other => other?,
-    }
+    unless_ended(socket.set_nosigpipe(true))?;
     let _ = socket;
     Ok(())
+}
+
+/// Returns the result of setting an option that does not matter once the connection has ended.
+///
+/// XNU refuses all options once both directions are shut, as they are when the peer of a Unix
+/// stream has gone, or that of a TCP stream after a reset (`sosetoptlock` in
+/// bsd/kern/uipc_socket.c). There may be unread bytes.
+pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error)
+            if cfg!(target_vendor = "apple") && error.raw_os_error() == Some(libc::EINVAL) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// Whether a stream over IP is TCP and nothing else, so that a short read has drained it. That is

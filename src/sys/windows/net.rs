@@ -24,6 +24,13 @@ pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(WinSock::WSAEINVAL)
 }
 
+/// Options can be set after the connection has ended.
+pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
+    result
+}
+
+pub(crate) const REFUSES_SECOND_SHUTDOWN: bool = false;
+
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read(bytes)
 }

@@ -112,10 +112,12 @@ impl Script<'_> {
             }
             (4, Some((host, id))) if self.choices.below(3) == 0 => {
                 kernel.core.set_current(current(host));
-                format!(
-                    "{:?}",
-                    on(kernel, |network| network.shut_down(id, Shutdown::Write))
-                )
+                let shut_down = |network: &mut Network<'_>| {
+                    // A source makes the call once.
+                    let socket = network.table.tcp(id).expect("it is open");
+                    (!socket.wants_fin).then(|| network.shut_down(id, Shutdown::Write))
+                };
+                format!("{:?}", on(kernel, shut_down))
             }
             (5, _) => {
                 kernel.part(&[host], &[other], How::Cut);

@@ -209,7 +209,7 @@ fn unread_data_comes_before_the_end() {
             end_has_arrived(&near).await;
             some_turns().await;
             // Closes our direction as well, so that the kernel reports HUP.
-            near.shutdown(Shutdown::Write).unwrap();
+            near.close().await.unwrap();
             some_turns().await;
             let mut got = Vec::new();
             loop {
