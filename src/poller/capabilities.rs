@@ -31,6 +31,9 @@ pub struct Capabilities {
     pub priority: bool,
     /// Whether the poller has a descriptor that another poller can wait for.
     pub descriptor: bool,
+    /// Whether, in edge mode, room to write to a TCP stream is reported only after a write has found
+    /// none. Otherwise each acknowledgement that frees room is an event.
+    pub tcp_room_on_demand: bool,
     /// The unit to which timeouts are rounded up.
     pub granularity: Duration,
 }
@@ -45,6 +48,7 @@ impl Capabilities {
         hints: true,
         priority: true,
         descriptor: true,
+        tcp_room_on_demand: true,
         granularity: Duration::from_nanos(1),
     };
 }

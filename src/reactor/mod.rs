@@ -63,6 +63,8 @@ pub(crate) struct Reactor {
     poller: Poller,
     /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
+    /// The kind of sources that stay registered for writing, if any.
+    stays_writable: Option<SourceKind>,
     /// Identifies the pool of the workers that drive this reactor, if it is that of a shard: the id
     /// of the first such reactor. All its timers are in the locked heap then, where every worker of
     /// the shard can fire them: see `driver`.
@@ -124,6 +126,7 @@ impl Reactor {
                 (false, true) => Mode::Level,
                 (false, false) => Mode::OneShot,
             },
+            stays_writable: (can.edge && can.tcp_room_on_demand).then_some(SourceKind::TcpStream),
             pool_id,
             parking: Parking::default(),
             shard,

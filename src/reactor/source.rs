@@ -15,9 +15,11 @@
 //! so no event is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream is registered once, permanently, for both
-//! directions and urgent data. Other sources are registered for reading (a Unix stream also for
-//! urgent data), and for writing only while a waiter wants to write: a Unix or UDP socket reports
-//! each message that drained as an edge, a wake-up that serves no waiter. So a write that has to
+//! directions and urgent data, if the poller reports room to write only to a writer that has found
+//! none ([`tcp_room_on_demand`](crate::poller::Capabilities::tcp_room_on_demand)). Other sources
+//! are registered for reading (streams also for urgent data), and for writing only while a waiter
+//! wants to write: a Unix or UDP socket reports each message that drained as an edge, and kqueue
+//! each acknowledgement of a TCP stream, a wake-up that serves no waiter. So a write that has to
 //! wait arms writability, and the first writable event without a waiter disarms it. (We do not
 //! disarm at the very first event: a writer that fills a buffer once fills it again, and so pays
 //! one system call for that, not two each time.) A lent descriptor, of which nothing is known, is
@@ -427,13 +429,15 @@ impl Source {
         }
         if mode == Mode::Edge {
             interest |= match self.kind {
-                SourceKind::TcpStream => {
-                    Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY
+                SourceKind::TcpStream | SourceKind::UnixStream => {
+                    Interest::READABLE | Interest::PRIORITY
                 }
-                SourceKind::UnixStream => Interest::READABLE | Interest::PRIORITY,
                 SourceKind::Other => Interest::READABLE,
                 SourceKind::Lent => Interest::NONE,
             };
+            if reactor.stays_writable == Some(self.kind) {
+                interest |= Interest::WRITABLE;
+            }
         }
         let is_there = state.registrations.with(reactor).is_some();
         let request = Request {
@@ -553,10 +557,9 @@ impl Source {
         let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
-        let keeps_interest = reactor.mode == Mode::Edge
-            && (self.kind == SourceKind::TcpStream
-                || !ready.intersects(Ready::WRITABLE)
-                || state.waiters.contains(Direction::Write));
+        let keeps_interest = reactor.stays_writable == Some(self.kind)
+            || reactor.mode == Mode::Edge
+                && (!ready.intersects(Ready::WRITABLE) || state.waiters.contains(Direction::Write));
         let before = if keeps_interest {
             Interest::NONE
         } else {

@@ -20,9 +20,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tempfile::TempDir;
 
 use crate::descriptor::{Owned, is_inherited, is_nonblocking, number_of};
-use crate::streams::{
-    Count, Random, assert_no_wake_up, fill, poll_future, poll_read, poll_write, some_turns, unix,
-};
+use crate::streams::{Count, Random, assert_no_wake_up, poll_future, poll_read, some_turns, unix};
 use crate::support::{in_every_kernel_runtime, in_every_runtime, with_every_runtime};
 
 /// Far longer than any wake needs.
@@ -406,38 +404,6 @@ fn urgent_data_of_a_unix_stream_loses_nothing() {
             assert!(poll_once(near.read(&mut [0; 64])).await.is_none());
             assert_eq!(far.send(b"third").unwrap(), 5);
             assert_eq!(read_pieces(&mut near, 5, false).await, b"third");
-        }
-    });
-}
-
-#[test]
-fn sending_on_a_unix_stream_wakes_nobody_for_nothing() {
-    with_every_runtime(|runtime, _| {
-        let (mut near, mut far) = unix::pair();
-        let mut bytes = vec![0; 1 << 20];
-        // Registered, at least for reading.
-        runtime.block_on(async {
-            assert!(poll_once(near.read(&mut bytes)).await.is_none());
-        });
-        for after_a_write_that_waited in [false, true] {
-            if after_a_write_that_waited {
-                far.set_nonblocking(true).unwrap();
-                runtime.block_on(async {
-                    let count = Count::new();
-                    fill(&mut near, &count);
-                    while count.woken() == 0 {
-                        while far.read(&mut bytes).is_ok() {}
-                        polder::future::yield_now().await;
-                    }
-                    while far.read(&mut bytes).is_ok() {}
-                });
-                far.set_nonblocking(false).unwrap();
-            }
-            assert_no_wake_up(&runtime, || {
-                let count = Count::new();
-                assert!(poll_write(&mut near, &count, b"message").is_ready());
-                far.read_exact(&mut bytes[..7]).unwrap();
-            });
         }
     });
 }

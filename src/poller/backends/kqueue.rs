@@ -343,6 +343,7 @@ impl Selector for Kqueue {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             priority: false,
+            tcp_room_on_demand: false,
             ..Capabilities::ALL
         }
     }

@@ -142,6 +142,14 @@ impl Selector for Polling {
             hints: false,
             priority: false,
             descriptor: false,
+            // kqueue reports each acknowledgement.
+            tcp_room_on_demand: cfg!(not(any(
+                target_vendor = "apple",
+                target_os = "freebsd",
+                target_os = "netbsd",
+                target_os = "openbsd",
+                target_os = "dragonfly",
+            ))),
             granularity: if cfg!(windows) {
                 Duration::from_millis(1)
             } else {

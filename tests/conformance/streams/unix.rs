@@ -6,7 +6,9 @@ pub use std::os::unix::net::UnixStream as StdStream;
 pub use crate::peer::UnixPeer as Peer;
 use crate::support::is_in_world;
 
-use super::{Count, Random, fill, fill_up, poll_future, poll_read, poll_write, some_turns};
+use super::{
+    Count, Random, assert_no_wake_up, fill, fill_up, poll_future, poll_read, poll_write, some_turns,
+};
 
 #[expect(clippy::duplicate_mod, reason = "of another kind of stream")]
 #[path = "ends.rs"]

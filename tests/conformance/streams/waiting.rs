@@ -12,8 +12,8 @@ use polder::time::timeout;
 use polder::{Backend, Runtime};
 
 use super::{
-    Count, StdStream, Stream, both, connection, fill, fill_up, pair, poll_read, poll_write, reset,
-    some_turns, with_peer,
+    Count, StdStream, Stream, assert_no_wake_up, both, connection, fill, fill_up, pair, poll_read,
+    poll_write, reset, some_turns, with_peer,
 };
 use crate::support::{
     LIMIT, a_turn, in_every_runtime, on_every_backend, runtime, with_every_runtime, within,
@@ -540,5 +540,39 @@ fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
             }
         }
         assert!(count.woken() > 0, "1,000 reads did not fit into one poll");
+    });
+}
+
+/// Room is reported for each message that drains by a Unix socket, and for each that is acknowledged
+/// by kqueue.
+#[test]
+fn sending_wakes_nobody_for_nothing() {
+    with_every_runtime(|runtime, _| {
+        let (mut near, mut far) = pair();
+        let mut bytes = vec![0; 1 << 20];
+        // Registered, at least for reading.
+        runtime.block_on(async {
+            assert!(poll_once(near.read(&mut bytes)).await.is_none());
+        });
+        for after_a_write_that_waited in [false, true] {
+            if after_a_write_that_waited {
+                far.set_nonblocking(true).unwrap();
+                runtime.block_on(async {
+                    let count = Count::new();
+                    fill(&mut near, &count);
+                    while count.woken() == 0 {
+                        while far.read(&mut bytes).is_ok() {}
+                        polder::future::yield_now().await;
+                    }
+                    while far.read(&mut bytes).is_ok() {}
+                });
+                far.set_nonblocking(false).unwrap();
+            }
+            assert_no_wake_up(&runtime, || {
+                let count = Count::new();
+                assert!(poll_write(&mut near, &count, b"message").is_ready());
+                far.read_exact(&mut bytes[..7]).unwrap();
+            });
+        }
     });
 }
