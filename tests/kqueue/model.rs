@@ -32,7 +32,7 @@
 //! end is always `ECONNRESET`, since on Linux reading a socket's error clears it. Flags and filters
 //! have FreeBSD's numbers, errors have Linux's.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{c_int, c_short, c_uint, c_ushort, c_void};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -40,7 +40,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{io, process, ptr, slice};
+use std::{io, mem, process, ptr, slice};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -51,6 +51,8 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
+
+use super::flavours::{self, SecondShutdown};
 
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[derive(Clone, Copy)]
@@ -82,8 +84,11 @@ pub(super) const EV_EOF: c_ushort = 0x8000;
 pub(super) const NOTE_TRIGGER: u32 = 0x0100_0000;
 pub(super) const NOTE_NSECONDS: u32 = 0x0008;
 
-/// The flags that a returned event has, besides `EV_EOF`.
+/// The flags that a returned event has on FreeBSD, besides `EV_EOF`.
 const KEPT: c_ushort = EV_ONESHOT | EV_CLEAR | EV_RECEIPT | EV_DISPATCH;
+
+/// How often a wait looks for what Linux does not report: see [`State::count`].
+const SLICE: Duration = Duration::from_millis(1);
 
 /// Entries of the kqueue's own epoll instance that are not notes.
 const BELL: u64 = 0;
@@ -115,7 +120,10 @@ pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
             .as_mut()
             .unwrap()
             .remove(&kqueue.as_raw_fd());
-        drop(queue);
+        if let Some(queue) = queue {
+            // Once `shut_down` is done with it.
+            locked(&queue.state).is_closed = true;
+        }
     }
 }
 
@@ -156,6 +164,117 @@ pub(super) unsafe fn kevent(
             unsafe { *libc::__errno_location() = error.raw_os_error() };
             -1
         }
+    }
+}
+
+/// `shutdown(2)` of the whole process, the standard library's calls too: as the system's.
+///
+/// # Safety
+///
+/// As the system's: none.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shutdown(socket: c_int, how: c_int) -> c_int {
+    match shut_down(socket, how) {
+        Ok(()) => 0,
+        Err(error) => {
+            // SAFETY: libc::__errno_location is this thread's own number.
+            unsafe { *libc::__errno_location() = error.raw_os_error() };
+            -1
+        }
+    }
+}
+
+/// On Linux a shutdown wakes the pollers of both ends, in both directions. On the BSDs it activates
+/// the write filter of its own end and the read filter of the other one: so of Unix streams, which
+/// have no [`Progress`], the entries of those notes are dropped that it has not changed. (A thread
+/// that waits may take one before. Then there is an event too many.)
+fn shut_down(socket: c_int, how: c_int) -> Result<(), Errno> {
+    // One at a time, since each locks all kqueues.
+    static ONE: Mutex<()> = Mutex::new(());
+    let real = |how: c_int| {
+        // SAFETY: libc::syscall with the arguments of shutdown(2), two integers.
+        match unsafe { libc::syscall(libc::SYS_shutdown, socket, how) } {
+            0 => Ok(()),
+            _ => Err(errno(&io::Error::last_os_error())),
+        }
+    };
+    let kind = match file(socket as usize) {
+        Some(_) => kind(borrow(socket as usize)),
+        None => return real(how),
+    };
+    let how = judge(borrow(socket as usize), kind, how)?;
+    if kind != Kind::UnixStream || PROCESS.load(Ordering::Relaxed) != process::id() {
+        return real(how);
+    }
+    let _one = locked(&ONE);
+    let queues: Vec<_> = match &*locked(&QUEUES) {
+        Some(queues) => queues.values().cloned().collect(),
+        None => Vec::new(),
+    };
+    let mut states: Vec<_> = queues.iter().map(|queue| locked(&queue.state)).collect();
+    for (queue, state) in queues.iter().zip(&mut states) {
+        if !state.is_closed {
+            let _ = queue.collect(state);
+        }
+    }
+    let is_stream = |note: &Note| note.is_edge() && note.kind() == Some(Kind::UnixStream);
+    let before: Vec<HashMap<u64, Option<Progress>>> = (states.iter())
+        .map(|state| {
+            let notes = state.notes.iter().filter(|(_, note)| is_stream(note));
+            notes
+                .map(|(serial, note)| (*serial, note.state()))
+                .collect()
+        })
+        .collect();
+    real(how)?;
+    for ((queue, state), before) in queues.iter().zip(&mut states).zip(before) {
+        if state.is_closed {
+            continue;
+        }
+        // What comes after the entries were taken makes new ones.
+        let mut entries = Vec::new();
+        let _ = queue.take_entries(|serial| entries.push(serial));
+        for serial in entries {
+            let note = state.notes.get(&serial);
+            let is_changed = match (note, before.get(&serial)) {
+                (Some(note), Some(before)) if note.change.filter == EVFILT_READ => {
+                    note.state() != *before
+                }
+                (_, before) => before.is_none(),
+            };
+            if is_changed {
+                state.activate(serial);
+            }
+        }
+        // Linux does not report it where there is no room.
+        let key = (socket as usize, EVFILT_WRITE);
+        let own = state.index.get(&key).copied();
+        if let Some(serial) = own.filter(|_| how != libc::SHUT_RD) {
+            state.activate(serial);
+        }
+        queue.ring(state);
+    }
+    Ok(())
+}
+
+/// Returns what a shutdown does on the system: see [`SecondShutdown`].
+fn judge(socket: BorrowedFd<'_>, kind: Kind, how: c_int) -> Result<c_int, Errno> {
+    let has_ended = match kind {
+        Kind::Tcp => tcp_info(socket).is_some_and(|info| has_sent_fin(info.state)),
+        Kind::UnixStream => cannot_send(socket),
+        _ => return Ok(how),
+    };
+    let peer_has_ended = ready(socket, PollFlags::RDHUP).contains(PollFlags::RDHUP);
+    match flavours::here().second_shutdown {
+        SecondShutdown::NotConnected
+            if how != libc::SHUT_WR && peer_has_ended || how != libc::SHUT_RD && has_ended =>
+        {
+            Err(Errno::NOTCONN)
+        }
+        SecondShutdown::EndsReading if kind == Kind::Tcp && how == libc::SHUT_WR && has_ended => {
+            Ok(libc::SHUT_RDWR)
+        }
+        _ => Ok(how),
     }
 }
 
@@ -216,10 +335,14 @@ struct State {
     queue: VecDeque<(u64, u64)>,
     /// The number of notes that have a place in the queue.
     queued: usize,
+    /// The notes whose descriptors are counted.
+    counted: HashSet<u64>,
     last_serial: u64,
     last_place: u64,
     /// Whether there is a byte in the bell.
     rings: bool,
+    /// Whether the kqueue's number may be another descriptor's.
+    is_closed: bool,
 }
 
 /// An event that was added.
@@ -228,6 +351,10 @@ struct Note {
     change: kevent,
     is_enabled: bool,
     is_active: bool,
+    /// Its report when it was activated, if it is one-shot.
+    report: Option<Report>,
+    /// The state at its last activation, if Linux counts.
+    seen: Option<Progress>,
     /// The number of its place in the queue, if it has one.
     place: Option<u64>,
     source: Source,
@@ -257,6 +384,17 @@ enum Kind {
 
 /// A filter's report: `EV_EOF` or nothing, `fflags`, `data`.
 type Report = (c_ushort, u32, isize);
+
+/// What has happened to a descriptor in one direction. Linux wakes a poller more often than a BSD's
+/// kernel activates a filter, and less often: a filter is activated when this has changed.
+#[derive(Clone, Copy, PartialEq)]
+struct Progress {
+    /// TCP: the bytes that were received, or acknowledged. Others: the bytes that can be read.
+    bytes: u64,
+    is_connecting: bool,
+    is_end: bool,
+    has_failed: bool,
+}
 
 impl Kqueue {
     fn new(number: RawFd) -> Result<Kqueue, Errno> {
@@ -322,21 +460,28 @@ impl Kqueue {
                 break;
             };
             event.write(kevent {
-                flags: change.flags | EV_ERROR,
+                flags: match flavours::here().receipts_have_flags {
+                    true => change.flags | EV_ERROR,
+                    false => EV_ERROR,
+                },
                 data: error.map_or(0, |error| error.raw_os_error() as isize),
                 ..*change
             });
             count += 1;
         }
+        // What was ready when it was added is active from then on.
+        let _ = self.collect(state);
         self.ring(state);
         result.map(|()| count)
     }
 
     /// Applies one change: `kqueue_register` (K).
     fn register(&self, state: &mut State, change: &kevent) -> Result<(), Errno> {
+        let flavour = flavours::here();
         let is_descriptor = match change.filter {
             EVFILT_READ | EVFILT_WRITE => true,
-            EVFILT_USER | EVFILT_TIMER => false,
+            EVFILT_USER if flavour.has_user_events => false,
+            EVFILT_TIMER => false,
             // "EINVAL: The specified time limit or filter is invalid" (F).
             _ => return Err(Errno::INVAL),
         };
@@ -347,35 +492,41 @@ impl Kqueue {
         } else {
             None
         };
+        let adds = change.flags & EV_ADD != 0;
+        let deletes = change.flags & EV_DELETE != 0 && !(adds && flavour.changes_need_add);
         let mut known = state.index.get(&key).copied();
         if let Some(serial) = known.filter(|_| is_descriptor) {
-            // A change evaluates the filter again (K), as epoll does. If there is no entry any
-            // more, the file was closed: "calling close on a file descriptor will remove any
-            // kevents that reference the descriptor" (F).
-            let data = EventData::new_u64(serial);
-            let flags = entry_flags(change.filter);
-            let epoll = self.epoll(change.filter);
-            if epoll::modify(epoll, borrow(change.ident), data, flags).is_err() {
+            let (epoll, descriptor) = (self.epoll(change.filter), borrow(change.ident));
+            let (data, flags) = (EventData::new_u64(serial), entry_flags(change.filter));
+            if add(epoll, descriptor, serial, flags) != Err(Errno::EXIST) {
+                // There is no entry any more, so the file was closed: "calling close on a file
+                // descriptor will remove any kevents that reference the descriptor" (F).
+                let _ = epoll::delete(epoll, descriptor);
                 self.remove(state, serial);
                 known = None;
+            } else if adds || !flavour.changes_need_add {
+                // A change evaluates the filter again (K), as epoll does.
+                let note = state.note(serial);
+                note.seen = None;
+                epoll::modify(epoll, descriptor, data, flags)?;
             }
         }
         let serial = match known {
-            Some(serial) if change.flags & EV_DELETE != 0 => {
+            Some(serial) if deletes => {
                 self.remove(state, serial);
                 return Ok(());
             }
             // "Re-adding an existing event will modify the parameters of the original event, and
             // not result in a duplicate entry" (F); its flags stay (K).
             Some(serial) => {
-                let note = state.note(serial);
-                let flags = note.change.flags;
-                note.change = kevent { flags, ..*change };
+                if adds || !flavour.changes_need_add {
+                    let note = state.note(serial);
+                    let flags = note.change.flags;
+                    note.change = kevent { flags, ..*change };
+                }
                 serial
             }
-            None if change.flags & EV_ADD != 0 && change.flags & EV_DELETE == 0 => {
-                self.add(state, change, file)?
-            }
+            None if adds && !deletes => self.add(state, change, file)?,
             // "ENOENT: The event could not be found to be modified or deleted" (F).
             None => return Err(Errno::NOENT),
         };
@@ -417,13 +568,15 @@ impl Kqueue {
             Some(file) => {
                 let descriptor = borrow(change.ident);
                 let kind = kind(descriptor);
-                // The other end of a pipe has been closed: `pipe_kqfilter` in FreeBSD's
-                // sys/kern/sys_pipe.c.
-                if kind == Kind::Fifo
+                let is_other_end_gone = kind == Kind::Fifo
                     && change.filter == EVFILT_WRITE
-                    && ready(descriptor, PollFlags::OUT).contains(PollFlags::ERR)
+                    && ready(descriptor, PollFlags::OUT)
+                        .intersects(PollFlags::ERR | PollFlags::HUP);
+                if let Some(error) = flavours::here()
+                    .other_end_gone
+                    .filter(|_| is_other_end_gone)
                 {
-                    return Err(Errno::PIPE);
+                    return Err(error);
                 }
                 // A kqueue can only be read: `kqueue_kqfilter` in FreeBSD's sys/kern/kern_event.c.
                 if change.filter == EVFILT_WRITE && is_kqueue(change.ident as RawFd) {
@@ -450,7 +603,9 @@ impl Kqueue {
             }
         };
         let mut change = *change;
-        change.flags &= KEPT;
+        if !flavours::here().returns_all_flags {
+            change.flags &= KEPT;
+        }
         // EVFILT_TIMER: "This filter automatically sets the EV_CLEAR flag" (D).
         if change.filter == EVFILT_TIMER {
             change.flags |= EV_CLEAR;
@@ -459,9 +614,14 @@ impl Kqueue {
             change,
             is_enabled: true,
             is_active: false,
+            report: None,
+            seen: None,
             place: None,
             source,
         };
+        if note.is_counted() {
+            state.counted.insert(serial);
+        }
         state.notes.insert(serial, note);
         state.index.insert((change.ident, change.filter), serial);
         Ok(serial)
@@ -473,6 +633,7 @@ impl Kqueue {
             return;
         };
         state.index.remove(&(note.change.ident, note.change.filter));
+        state.counted.remove(&serial);
         state.queued -= usize::from(note.place.is_some());
         if let Source::Descriptor { .. } = note.source {
             // It may be closed, and its number may be another file's by now.
@@ -492,15 +653,16 @@ impl Kqueue {
         let mut left = timeout;
         let mut entry = None;
         loop {
-            let count = {
+            let (count, has_more) = {
                 let state = &mut *locked(&self.state);
                 if let Some(serial) = entry {
                     state.activate(serial);
                 }
                 self.collect(state)?;
+                let has_more = state.count();
                 let count = self.report(state, events);
                 self.ring(state);
-                count
+                (count, has_more)
             };
             // "If the time limit expires, then kevent returns 0" (F).
             if count > 0 || left == Some(Duration::ZERO) {
@@ -508,7 +670,12 @@ impl Kqueue {
             }
             // "EINTR: A signal was delivered before the timeout expired and before any events were
             // placed on the kqueue for return" (F).
-            entry = wait_for_one(self.number, left)?;
+            let slice = match left {
+                _ if !has_more => left,
+                Some(left) => Some(left.min(SLICE)),
+                None => Some(SLICE),
+            };
+            entry = wait_for_one(self.number, slice)?;
             left = end.map(|end| end.saturating_sub(now()));
         }
     }
@@ -534,13 +701,18 @@ impl Kqueue {
 
     /// Activates the notes whose entries epoll reports.
     fn collect(&self, state: &mut State) -> Result<(), Errno> {
+        self.take_entries(|serial| state.activate(serial))
+    }
+
+    /// Takes the entries that epoll reports, by the serial numbers of their notes.
+    fn take_entries(&self, mut take: impl FnMut(u64)) -> Result<(), Errno> {
         for filter in [EVFILT_READ, EVFILT_WRITE] {
             loop {
                 let mut buffer = [MaybeUninit::uninit(); 64];
                 let now = Timespec::default();
                 let (entries, rest) = epoll::wait(self.epoll(filter), &mut buffer, Some(&now))?;
                 for entry in entries.iter() {
-                    state.activate(entry.data.u64());
+                    take(entry.data.u64());
                 }
                 if !rest.is_empty() {
                     break;
@@ -572,7 +744,17 @@ impl Kqueue {
             // holds, the kevent is removed from the kqueue and is not returned" (F).
             note.is_active = false;
             let change = note.change;
-            let (eof, fflags, data) = match note.evaluate() {
+            // Before the evaluation: what comes in between is reported once more.
+            note.seen = note.progress();
+            // (Without it, on some systems, if it is one-shot.)
+            let activated = note
+                .report
+                .filter(|_| !flavours::here().evaluates_one_shots);
+            let report = match note.evaluate() {
+                Ok(report) => Ok(activated.or(report)),
+                error => error,
+            };
+            let (eof, fflags, data) = match report {
                 Ok(Some(report)) => report,
                 Ok(None) => continue,
                 // "Calling close on a file descriptor will remove any kevents that reference the
@@ -598,7 +780,8 @@ impl Kqueue {
                 // "Reset the state of the event after it is retrieved by the user" (F).
                 note.clear();
             }
-            if change.flags & EV_DISPATCH != 0 {
+            let clears = change.flags & EV_CLEAR != 0 && flavours::here().clear_prevails;
+            if change.flags & EV_DISPATCH != 0 && !clears {
                 // "Disable the event source immediately after delivery of an event" (F).
                 note.is_enabled = false;
             } else if change.flags & EV_CLEAR == 0 {
@@ -617,10 +800,43 @@ impl State {
 
     /// Activates the note of an entry, if it was not removed meanwhile.
     fn activate(&mut self, serial: u64) {
-        if let Some(note) = self.notes.get_mut(&serial) {
+        if let Some(note) = self.notes.get_mut(&serial)
+            && note.is_news()
+        {
             note.is_active = true;
             self.place(serial);
         }
+    }
+
+    /// Activates the notes of descriptors with counts that have changed, though epoll does not
+    /// report it: for a TCP socket, the bytes that were acknowledged; for a pipe, those that were
+    /// read. Returns whether more of that may come.
+    fn count(&mut self) -> bool {
+        let mut may_come = false;
+        let counted = mem::take(&mut self.counted);
+        for serial in counted.iter().copied() {
+            let note = self.note(serial);
+            let (before, now) = (note.seen, note.progress());
+            let is_writer = note.change.filter == EVFILT_WRITE;
+            note.seen = now;
+            let (Some(before), Some(now)) = (before, now) else {
+                continue;
+            };
+            let (is_event, waits) = match note.kind() {
+                Some(Kind::Tcp) => (now.bytes > before.bytes, note.is_unacknowledged()),
+                _ => (
+                    now.bytes < before.bytes && (is_writer || now.bytes > 0 || now.is_end),
+                    is_writer && now.bytes > 0,
+                ),
+            };
+            may_come |= waits;
+            if is_event {
+                note.is_active = true;
+                self.place(serial);
+            }
+        }
+        self.counted = counted;
+        may_come
     }
 
     /// Gives a note its place in the queue if it is active and enabled; otherwise takes the place
@@ -650,6 +866,96 @@ impl State {
 struct Closed;
 
 impl Note {
+    fn kind(&self) -> Option<Kind> {
+        match &self.source {
+            Source::Descriptor { kind, .. } => Some(*kind),
+            _ => None,
+        }
+    }
+
+    /// Whether only news activates it.
+    fn is_edge(&self) -> bool {
+        self.change.flags & (EV_CLEAR | EV_ONESHOT) != 0
+    }
+
+    /// Whether its counts are looked at in each wait.
+    fn is_counted(&self) -> bool {
+        let is_writer = self.change.filter == EVFILT_WRITE;
+        self.is_edge()
+            && match self.kind() {
+                Some(Kind::Tcp) => is_writer,
+                Some(Kind::Fifo) => is_writer || flavours::here().own_reads_are_events,
+                _ => false,
+            }
+    }
+
+    /// Whether an entry of epoll is an activation.
+    fn is_news(&mut self) -> bool {
+        let is_writer = self.change.filter == EVFILT_WRITE;
+        if self.kind() == Some(Kind::Fifo) && is_writer && !flavours::here().full_pipe_tells_end {
+            let said = ready(borrow(self.change.ident), PollFlags::OUT);
+            if said.contains(PollFlags::ERR) && !said.contains(PollFlags::OUT) {
+                return false;
+            }
+        }
+        if !self.is_edge() {
+            return true;
+        }
+        let now = self.progress();
+        let is_news = now.is_none() || now != self.seen || self.kind() == Some(Kind::Fifo);
+        self.seen = now;
+        if is_news && self.change.flags & EV_ONESHOT != 0 {
+            self.report = self.evaluate().ok().flatten();
+        }
+        is_news
+    }
+
+    /// Returns the state of the descriptor, if its activations are judged by that.
+    fn progress(&self) -> Option<Progress> {
+        match self.kind() {
+            Some(Kind::Tcp) => self.state(),
+            Some(Kind::Fifo) if self.is_counted() => self.state(),
+            _ => None,
+        }
+    }
+
+    /// Returns the state of the descriptor, if it is still open.
+    fn state(&self) -> Option<Progress> {
+        let Source::Descriptor { file: of, kind } = &self.source else {
+            return None;
+        };
+        if file(self.change.ident) != Some(*of) {
+            return None;
+        }
+        let descriptor = borrow(self.change.ident);
+        let said = ready(descriptor, PollFlags::RDHUP);
+        let is_writer = self.change.filter == EVFILT_WRITE;
+        let tcp = match kind {
+            Kind::Tcp => Some(tcp_info(descriptor)?),
+            _ => None,
+        };
+        Some(Progress {
+            bytes: match &tcp {
+                Some(info) if is_writer => info.bytes_acked,
+                Some(info) => info.bytes_received,
+                None => rustix::io::ioctl_fionread(descriptor).ok()?,
+            },
+            is_connecting: tcp.as_ref().is_some_and(|info| info.state == SYN_SENT),
+            is_end: match &tcp {
+                Some(info) if is_writer => {
+                    said.contains(PollFlags::HUP) || has_sent_fin(info.state)
+                }
+                _ => said.intersects(PollFlags::RDHUP | PollFlags::HUP),
+            },
+            has_failed: said.contains(PollFlags::ERR),
+        })
+    }
+
+    /// Whether bytes of a TCP socket are not acknowledged yet.
+    fn is_unacknowledged(&self) -> bool {
+        tcp_info(borrow(self.change.ident)).is_some_and(|info| info.unacked)
+    }
+
     /// Evaluates the filter's condition.
     fn evaluate(&mut self) -> Result<Option<Report>, Closed> {
         let report = match &mut self.source {
@@ -696,8 +1002,13 @@ fn can_read(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
         Kind::Tcp | Kind::UnixStream | Kind::OtherSocket => said.contains(PollFlags::RDHUP),
         // Linux disconnects a listener that is shut down.
         Kind::Listener => said.contains(PollFlags::HUP),
+        // A pipe's write end.
+        Kind::Fifo if said.contains(PollFlags::ERR) && !flavours::here().write_end_tells_end => {
+            return None;
+        }
         // "When the last writer disconnects, the filter will set EV_EOF in flags" (F).
-        Kind::Fifo | Kind::Other => said.contains(PollFlags::HUP),
+        Kind::Fifo => said.intersects(PollFlags::HUP | PollFlags::ERR),
+        Kind::Other => said.contains(PollFlags::HUP),
     };
     if !is_end && !said.intersects(PollFlags::IN | PollFlags::ERR) {
         return None;
@@ -706,7 +1017,7 @@ fn can_read(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
     // at the end: "it is possible for EOF to be returned (indicating the connection is gone) while
     // there is still data pending in the socket buffer" (F).
     let data = rustix::io::ioctl_fionread(descriptor).unwrap_or(1) as isize;
-    Some(end(is_end, kind, said, data))
+    Some(end(descriptor, is_end, kind, said, data))
 }
 
 /// EVFILT_WRITE: "Takes a descriptor as the identifier, and returns whenever it is possible to
@@ -722,7 +1033,10 @@ fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
             return None;
         }
         // Sending is shut down, by the peer or by ourselves: `filt_sowrite` again.
-        Kind::Tcp => said.contains(PollFlags::HUP) || has_sent_fin(descriptor),
+        Kind::Tcp => {
+            said.contains(PollFlags::HUP)
+                || tcp_info(descriptor).is_some_and(|info| has_sent_fin(info.state))
+        }
         Kind::UnixStream => said.contains(PollFlags::HUP) || cannot_send(descriptor),
         Kind::Listener | Kind::OtherSocket => said.contains(PollFlags::HUP),
         // "The filter will set EV_EOF when the reader disconnects" (F).
@@ -737,20 +1051,29 @@ fn can_write(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Report> {
         Kind::Fifo | Kind::Other => 1,
         _ => sockopt::socket_send_buffer_size(descriptor).unwrap_or(1) as isize,
     };
-    Some(end(is_end, kind, said, data))
+    Some(end(descriptor, is_end, kind, said, data))
 }
 
 /// Returns a filter's report.
-fn end(is_end: bool, kind: Kind, said: PollFlags, data: isize) -> Report {
-    let is_socket = !matches!(kind, Kind::Fifo | Kind::Other);
+fn end(
+    descriptor: BorrowedFd<'_>,
+    is_end: bool,
+    kind: Kind,
+    said: PollFlags,
+    data: isize,
+) -> Report {
     if !is_end {
-        (0, 0, data)
-    } else if is_socket && said.contains(PollFlags::ERR) {
-        // "… and returns the socket error (if any) in fflags" (F), without clearing it.
-        (EV_EOF, libc::ECONNRESET as u32, data)
-    } else {
-        (EV_EOF, 0, data)
+        return (0, 0, data);
     }
+    // "… and returns the socket error (if any) in fflags" (F), without clearing it. A Unix socket
+    // has none after its peer's close, also if that left bytes unread.
+    let has_failed = said.contains(PollFlags::ERR) && kind == Kind::Tcp;
+    let error = match tcp_info(descriptor).filter(|_| has_failed) {
+        Some(info) if info.bytes_acked == 0 => libc::ECONNREFUSED,
+        Some(_) => libc::ECONNRESET,
+        None => 0,
+    };
+    (EV_EOF, error as u32, data)
 }
 
 /// Returns the current poll(2) flags of a descriptor.
@@ -764,30 +1087,64 @@ fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
     }
 }
 
-/// Whether a TCP socket's own direction is shut down: judged by its state, since reading that does
-/// not change it.
-fn has_sent_fin(descriptor: BorrowedFd<'_>) -> bool {
-    const FIN_WAIT1: u8 = 4;
-    const FIN_WAIT2: u8 = 5;
-    const TIME_WAIT: u8 = 6;
-    const LAST_ACK: u8 = 9;
-    const CLOSING: u8 = 11;
-    let (mut state, mut length) = (0u8, size_of::<u8>() as libc::socklen_t);
-    // SAFETY: libc::getsockopt writes one byte, the first of a `tcp_info`, which is the state.
+/// What the model needs of `tcp_info`.
+struct TcpInfo {
+    state: u8,
+    unacked: bool,
+    bytes_acked: u64,
+    bytes_received: u64,
+}
+
+const SYN_SENT: u8 = 2;
+
+fn tcp_info(descriptor: BorrowedFd<'_>) -> Option<TcpInfo> {
+    // SAFETY: all zero is a valid `tcp_info`, which is made of integers.
+    let mut info: TcpInfoOfLinux = unsafe { mem::zeroed() };
+    let mut length = size_of::<TcpInfoOfLinux>() as libc::socklen_t;
+    // SAFETY: libc::getsockopt writes at most `length` bytes, those of `info`.
     let result = unsafe {
         libc::getsockopt(
             descriptor.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            (&raw mut state).cast(),
+            (&raw mut info).cast(),
             &mut length,
         )
     };
-    result == 0
-        && matches!(
-            state,
-            FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | LAST_ACK | CLOSING
-        )
+    (result == 0).then_some(TcpInfo {
+        state: info.bytes[0],
+        unacked: info.numbers[4] > 0 || info.notsent_bytes > 0,
+        bytes_acked: info.bytes_acked,
+        bytes_received: info.bytes_received,
+    })
+}
+
+/// The beginning of `struct tcp_info` in include/uapi/linux/tcp.h.
+#[repr(C)]
+struct TcpInfoOfLinux {
+    /// The first one is `tcpi_state`.
+    bytes: [u8; 8],
+    /// The fifth one is `tcpi_unacked`.
+    numbers: [u32; 24],
+    rates: [u64; 2],
+    bytes_acked: u64,
+    bytes_received: u64,
+    segments: [u32; 2],
+    notsent_bytes: u32,
+}
+
+/// Whether a TCP socket's own direction is shut down: judged by its state, since reading that does
+/// not change it.
+fn has_sent_fin(state: u8) -> bool {
+    const FIN_WAIT1: u8 = 4;
+    const FIN_WAIT2: u8 = 5;
+    const TIME_WAIT: u8 = 6;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
+    matches!(
+        state,
+        FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | LAST_ACK | CLOSING
+    )
 }
 
 /// Whether a Unix stream's own direction is shut down: then sending no bytes fails with `EPIPE`,

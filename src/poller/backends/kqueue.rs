@@ -15,17 +15,21 @@
 //! report's stamp is not its line's, the line has been changed since, and the filters added then
 //! report again.
 //!
-//! **One-shot** is a flag of each filter, but in the contract it applies to the source: once either
-//! filter was reported, the line is spent. The other filter stays until the next change; if it is
-//! reported in a later wait, it is dropped.
+//! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the line is
+//! spent. A filter of a spent line that is reported in a later wait is dropped and deleted, so each
+//! change costs at most two such reports. (`EV_ONESHOT` would be a flag of each filter, and not of
+//! the source. And on NetBSD deleting such a filter hangs for ever if another thread's `kevent` is
+//! returning it at that moment: seen on 7.99.34.)
 //!
 //! Traps, each seen in the kernels' sources or manuals (docs/PLATFORM.md lists them):
 //!
 //! * `EV_EOF` on the read filter comes even with data unread: it is readable, and closed. On the
 //!   write filter our own `shutdown(Write)` sets it too, so it is not a hint there. `fflags` is the
 //!   socket's error.
-//! * On the write end of a pipe without a reader no write filter can be added on some systems
-//!   (`EPIPE`, NetBSD's `EBADF`): it is reported from [`Table::broken`], by our own notification.
+//! * On a pipe whose other end is closed no write filter can be added on some systems (`EPIPE`,
+//!   NetBSD's `EBADF`): it is reported from [`Table::broken`], by our own notification.
+//! * The write filter of a full pipe reports nothing when the reader closes, on some systems. The
+//!   read filter of its write end does: see [`needs_end`].
 //! * Closing a descriptor removes its filters, but a number that was closed behind our back stays
 //!   in the table: hence the contract's duty to deregister first.
 //! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is recognised by
@@ -36,6 +40,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
 
 use super::lines::{Line, Lines};
@@ -48,6 +53,8 @@ use crate::poller::{
 use crate::sync::Mutex;
 use crate::sys::{self as system, LONGEST_TIMEOUT};
 
+#[cfg(any(test, polder_kqueue_model))]
+mod flavours;
 #[cfg(test)]
 mod manual_tests;
 /// Not in the published package.
@@ -112,7 +119,7 @@ struct FilterState {
     stamp: usize,
     /// The filters that the kernel has.
     filters: Interest,
-    /// Whether it is one-shot, and was reported.
+    /// Whether its mode is one-shot, and it was reported.
     spent: bool,
     /// Whether it is in [`Table::broken`].
     broken: bool,
@@ -209,7 +216,8 @@ impl Kqueue {
 
     /// Replaces the filters of a line by those of its interest, both or none. If that fails, the
     /// line has none.
-    fn set_filters(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
+    fn set_filters(&self, table: &mut Table, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
+        let number = descriptor.as_raw_fd();
         let Line { request, own, .. } = &mut table.lines.all[number as usize];
         let flags = EV_ADD | flags(request.mode);
         let mut changes = [change(number, EVFILT_READ, EV_DELETE, OUR_STAMP); 4];
@@ -228,6 +236,9 @@ impl Kqueue {
                 push(change(number, filter, flags, own.stamp));
             }
         }
+        if needs_end(descriptor, request.interest) {
+            push(change(number, EVFILT_READ, EV_ADD | EV_CLEAR, own.stamp));
+        }
         if count == 0 {
             return Ok(());
         }
@@ -240,15 +251,14 @@ impl Kqueue {
         let (mut refused, mut is_broken) = (None, false);
         for (change, receipt) in changes.iter().zip(&receipts[..count]) {
             if change.flags & EV_ADD == 0 {
-                // A missing filter was one-shot and reported, or its descriptor was closed behind
-                // our back.
+                // A missing filter's descriptor was closed behind our back.
                 continue;
             }
             let is_write = change.filter == EVFILT_WRITE;
             match sys::error(receipt) {
                 0 if is_write => own.filters |= Interest::WRITABLE,
                 0 => own.filters |= Interest::READABLE,
-                sys::READER_GONE if is_write => is_broken = true,
+                error if is_write && is_reader_gone(descriptor, error) => is_broken = true,
                 error => refused = Some(error),
             }
         }
@@ -290,7 +300,13 @@ impl Table {
     }
 
     /// Turns the kernel's report of a filter into an event.
-    fn collect(&mut self, report: &Kevent, last: &mut Option<usize>, events: &mut Events) {
+    fn collect(
+        &mut self,
+        queue: &Queue,
+        report: &Kevent,
+        last: &mut Option<usize>,
+        events: &mut Events,
+    ) {
         let Some(line) = self.lines.all.get_mut(report.ident) else {
             return;
         };
@@ -298,14 +314,27 @@ impl Table {
         if !line.registered || own.stamp != sys::stamp(report) {
             return;
         }
+        if report.filter == EVFILT_READ && needs_end_of(line.request.interest) {
+            // Only asked for its end, which is reported by `collect_broken`.
+            if report.flags & EV_EOF != 0 {
+                own.broken = true;
+                if !self.broken.contains(&(report.ident as RawFd)) {
+                    self.broken.push(report.ident as RawFd);
+                }
+            }
+            return;
+        }
         // A report of the other filter in the same wait belongs to the same event.
         let is_second = *last == Some(report.ident);
         if mode == Mode::OneShot {
-            own.filters -= match report.filter {
-                EVFILT_READ => Interest::READABLE,
-                _ => Interest::WRITABLE,
-            };
             if own.spent && !is_second {
+                // Or each arrival would end a wait. If it fails, the descriptor was closed.
+                let number = report.ident as RawFd;
+                let _ = change_one(queue, change(number, report.filter, EV_DELETE, OUR_STAMP));
+                own.filters -= match report.filter {
+                    EVFILT_READ => Interest::READABLE,
+                    _ => Interest::WRITABLE,
+                };
                 return;
             }
             own.spent = true;
@@ -325,11 +354,14 @@ impl Table {
         broken.retain(|number| {
             let Line { request, own, .. } = &mut lines.all[*number as usize];
             if own.broken && !own.spent {
-                if events.len() == events.limit() {
-                    return true;
-                }
                 let ready = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
-                events.push(Event::new(request.token, ready));
+                let is_full = events.len() == events.limit();
+                let mut reported = events.list.iter_mut();
+                match reported.find(|event| event.token() == request.token) {
+                    Some(event) => *event = Event::new(request.token, event.ready() | ready),
+                    None if is_full => return true,
+                    None => events.push(Event::new(request.token, ready)),
+                }
                 own.spent = request.mode == Mode::OneShot;
             }
             own.broken &= request.mode == Mode::Level;
@@ -364,7 +396,7 @@ impl Selector for Kqueue {
             filters,
             ..FilterState::default()
         };
-        let result = self.set_filters(table, number);
+        let result = self.set_filters(table, descriptor);
         if result.is_err() && matches!(change, Change::Register(_)) {
             // All of it: a line that was marked as broken would be reported.
             table.lines.change(number, Change::Deregister).own = FilterState::default();
@@ -397,7 +429,7 @@ impl Selector for Kqueue {
                 match report.filter {
                     EVFILT_TIMER => *self.armed.lock() = None,
                     EVFILT_READ | EVFILT_WRITE if sys::stamp(report) != OUR_STAMP => {
-                        table.collect(report, &mut last, events);
+                        table.collect(&self.queue, report, &mut last, events);
                     }
                     // Our user event, or our own descriptor.
                     _ => notified |= self.notifier.acknowledge(),
@@ -466,8 +498,29 @@ fn change(number: RawFd, filter: Filter, flags: Flags, stamp: usize) -> Kevent {
 fn flags(mode: Mode) -> Flags {
     match mode {
         Mode::Level => 0,
-        Mode::OneShot => EV_ONESHOT,
-        Mode::Edge => EV_CLEAR,
+        Mode::OneShot | Mode::Edge => EV_CLEAR,
+    }
+}
+
+/// Whether a pipe that is watched for writing alone also needs a read filter, which reports that the
+/// reader has closed: see [`sys::FULL_PIPE_TELLS_NO_END`].
+fn needs_end(descriptor: BorrowedDescriptor<'_>, interest: Interest) -> bool {
+    needs_end_of(interest)
+        && rustix::fs::fstat(descriptor)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+fn needs_end_of(interest: Interest) -> bool {
+    sys::FULL_PIPE_TELLS_NO_END && interest.is_writable() && !interest.is_readable()
+}
+
+/// Whether the error of adding a write filter means that the other end of a pipe is closed. NetBSD's
+/// is also that of a number that is not open (`pipe_kqfilter` in its sys/kern/sys_pipe.c).
+fn is_reader_gone(descriptor: BorrowedDescriptor<'_>, error: i32) -> bool {
+    match error {
+        libc::EPIPE => true,
+        libc::EBADF => rustix::io::fcntl_getfd(descriptor).is_ok(),
+        _ => false,
     }
 }
 
@@ -679,8 +732,54 @@ mod tests {
             kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
         });
         assert_eq!(count, 0);
+        // Without user events, our descriptor is written to.
+        let wake = Wake::new(&Arc::new(Queue::new().unwrap())).unwrap();
+        let is_user = matches!(wake, Wake::User(_));
         let ((), count) = calls(|| (0..1_000).for_each(|_| kqueue.notify().unwrap()));
-        assert_eq!(count, 1, "a thousand notifications");
+        assert_eq!(count, usize::from(is_user), "a thousand notifications");
+    }
+
+    /// NetBSD returns the same error for it as for a pipe without a reader.
+    #[test]
+    fn a_number_that_is_not_open_is_refused_in_both_directions() {
+        let kqueue = Kqueue::new().unwrap();
+        for interest in [READABLE, Interest::WRITABLE] {
+            // SAFETY: BorrowedFd::borrow_raw of a number that no descriptor has: the system calls
+            // return an error.
+            let number = unsafe { BorrowedDescriptor::borrow_raw(65_432) };
+            let register = Change::Register(request(1, interest, Mode::Edge));
+            let error = kqueue.change(number, register).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{interest:?}");
+            // It is not reported either, and not registered.
+            assert_eq!(look(&kqueue, &mut Events::new()), 0);
+            kqueue.change(number, Change::Deregister).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_one_shot_source_that_is_spent_ends_no_more_than_one_wait() {
+        let kqueue = Kqueue::new().unwrap();
+        let (ours, mut theirs) = pair();
+        let request = |token| request(token, READABLE, Mode::OneShot);
+        let (register, mut events) = (Change::Register(request(1)), Events::new());
+        kqueue.change(ours.as_fd(), register).unwrap();
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(look(&kqueue, &mut events), 1);
+        let reports = (0..5).filter(|_| {
+            theirs.write_all(b"x").unwrap();
+            let mut reports = [sys::kevent_of(0, EVFILT_READ, 0, 0)];
+            let count = kqueue.queue.kevent(&[], &mut reports, Some(Duration::ZERO));
+            for report in &reports[..count.unwrap()] {
+                (kqueue.table.lock()).collect(&kqueue.queue, report, &mut None, &mut events);
+            }
+            count != Ok(0)
+        });
+        assert!(reports.count() <= 1);
+        assert_eq!(events.len(), 1, "it was reported again");
+        kqueue
+            .change(ours.as_fd(), Change::Modify(request(2)))
+            .unwrap();
+        assert_eq!(look(&kqueue, &mut events), 1);
     }
 
     #[cfg(feature = "net")]
@@ -791,7 +890,7 @@ mod tests {
         let collect = || {
             let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, stamp);
             let mut events = Events::new();
-            (kqueue.table.lock()).collect(&report, &mut None, &mut events);
+            (kqueue.table.lock()).collect(&kqueue.queue, &report, &mut None, &mut events);
             events.len()
         };
         assert_eq!(collect(), 1);

@@ -42,11 +42,15 @@ pub(super) const USER: Option<(Filter, u32)> = Some((kernel::EVFILT_USER, kernel
 #[cfg(target_os = "openbsd")]
 pub(super) const USER: Option<(Filter, u32)> = None;
 
-/// The error of adding the write filter of a pipe without a reader.
-#[cfg(not(target_os = "netbsd"))]
-pub(super) const READER_GONE: i32 = libc::EPIPE;
-#[cfg(target_os = "netbsd")]
-pub(super) const READER_GONE: i32 = libc::EBADF;
+/// Whether the write filter of a full pipe reports nothing when the reader closes. A pipe that closes
+/// activates the write filters of its other end before it is marked as closed (`pipeclose` in
+/// NetBSD's sys/kern/sys_pipe.c, seen on 7.99.34; `pipe_destroy` in OpenBSD's), and their read
+/// filters after that.
+pub(super) const FULL_PIPE_TELLS_NO_END: bool = cfg!(any(
+    polder_kqueue_model,
+    target_os = "netbsd",
+    target_os = "openbsd",
+));
 
 pub(super) struct Queue(OwnedFd);
 
