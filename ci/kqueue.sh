@@ -5,10 +5,12 @@
 #
 # Runs all of `cargo test` (the suite on each backend of this machine, kqueue among them and with one, two and four
 # workers; the examples as programs; the documentation; what the manuals say of kevent, asked of the model), then
-# fuzzers and soak on kqueue, the suite in a storm of signals, and the faults. With --short it runs what takes about
-# three minutes: the library's own tests, and of the conformance suite what is about pollers, sockets and time. TESTS are arguments of the conformance suite, which
-# alone is run then. With --faults it breaks the backend on purpose, in one place after the other, and a rule has to
-# fail each time. With --rules it runs ci/rules.sh, whose table has a column for kqueue then.
+# fuzzers and soak on kqueue, the suite in a storm of signals, and the faults; and the suite on kqueue alone, as each
+# of the systems has it. With --short it runs what takes about three minutes: the library's own tests, and of the
+# conformance suite what is about pollers, sockets and time, as two systems have it. TESTS are arguments of the
+# conformance suite, which alone is run then. With --faults it breaks the backend on purpose, in one place after the
+# other, and a rule has to fail each time. With --rules it runs ci/rules.sh, whose table has a column for kqueue then.
+# The environment variable POLDER_KQUEUE_MODEL names the system (FreeBSD without it).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/run_tests.sh
@@ -74,6 +76,13 @@ present=pollers::backends::the_model_of_kqueue_is_among_the_backends
 cargo test --test conformance --no-run
 run_tests cargo test --test conformance -- --exact "$present"
 
+# as SYSTEM TESTS…: runs these tests of the suite on kqueue as the system has it, and what the manuals say of it.
+as() {
+    echo "==== kqueue as $1 has it"
+    POLDER_KQUEUE_MODEL=$1 run_tests timeout -k 10 300 cargo test --lib -- backends::kqueue
+    POLDER_KQUEUE_MODEL=$1 POLDER_RULES_ON=kqueue run_tests timeout -k 10 900 cargo test --test conformance -- "${@:2}"
+}
+
 # Each test has a deadline of its own; the limits are for what would get round it.
 if [ $# != 0 ]; then
     run_tests timeout -k 10 900 cargo test --test conformance -- "$@"
@@ -82,12 +91,18 @@ fi
 if [ "$mode" = --short ]; then
     cargo test --lib --no-run
     run_tests timeout -k 10 300 cargo test --lib
-    run_tests timeout -k 10 900 cargo test --test conformance -- pollers:: events:: tasks:: time:: streams:: udp:: unix:: waiters:: \
-        connecting:: numbers:: --skip thousand --skip million
+    # Those that differ most.
+    for system in netbsd darwin; do
+        as "$system" pollers:: events:: tasks:: time:: streams:: udp:: unix:: waiters:: connecting:: numbers:: \
+            --skip thousand --skip million
+    done
     exit
 fi
 cargo test --no-run
 timeout 2400 cargo test
+for system in netbsd openbsd darwin; do
+    as "$system"
+done
 POLDER_BACKEND=kqueue ci/fuzz.sh
 POLDER_BACKEND=kqueue ci/soak.sh
 ci/storm.sh

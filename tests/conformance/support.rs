@@ -7,8 +7,8 @@
 //!
 //! With the feature `sim`, rules given as futures run in a simulated [`world`] too.
 //!
-//! Environment variables change how rules run: with `POLDER_STORM` each runs in a [`storm`] of
-//! signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`]; for
+//! Environment variables change how rules run: with `POLDER_RULES_ON` only on the backends that it
+//! names; with `POLDER_STORM` each runs in a [`storm`] of signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`]; for
 //! others see [`world`].
 
 #[cfg(feature = "sim")]
@@ -98,7 +98,15 @@ pub fn backends() -> Vec<Backend> {
     if world::is_only_column() {
         return Vec::new();
     }
-    Backend::available()
+    let mut backends = Backend::available();
+    if let Ok(names) = std::env::var("POLDER_RULES_ON") {
+        backends.retain(|backend| names.split(',').any(|name| name == backend.name()));
+        assert!(
+            !backends.is_empty(),
+            "POLDER_RULES_ON={names}: none is here"
+        );
+    }
+    backends
 }
 
 fn has_several_workers(backend: Backend) -> bool {
