@@ -237,10 +237,13 @@ fn shut_down(socket: c_int, how: c_int) -> Result<(), Errno> {
         for serial in entries {
             let note = state.notes.get(&serial);
             let is_changed = match (note, before.get(&serial)) {
-                (Some(note), Some(before)) if note.change.filter == EVFILT_READ => {
-                    note.state() != *before
+                (Some(note), Some(before)) if note.change.filter == EVFILT_WRITE => {
+                    // The peer may have read at the same time.
+                    let bytes = |state: Option<Progress>| state.map(|state| state.bytes);
+                    bytes(note.state()) != bytes(*before)
                 }
-                (_, before) => before.is_none(),
+                (Some(note), Some(before)) => note.state() != *before,
+                _ => true,
             };
             if is_changed {
                 state.activate(serial);
@@ -389,7 +392,8 @@ type Report = (c_ushort, u32, isize);
 /// kernel activates a filter, and less often: a filter is activated when this has changed.
 #[derive(Clone, Copy, PartialEq)]
 struct Progress {
-    /// TCP: the bytes that were received, or acknowledged. Others: the bytes that can be read.
+    /// TCP: the bytes that were received, or acknowledged. A Unix socket: the bytes that can be read,
+    /// or that the peer has not read. Others: the bytes that can be read.
     bytes: u64,
     is_connecting: bool,
     is_end: bool,
@@ -938,6 +942,7 @@ impl Note {
             bytes: match &tcp {
                 Some(info) if is_writer => info.bytes_acked,
                 Some(info) => info.bytes_received,
+                None if is_writer && *kind == Kind::UnixStream => unread_by_peer(descriptor)?,
                 None => rustix::io::ioctl_fionread(descriptor).ok()?,
             },
             is_connecting: tcp.as_ref().is_some_and(|info| info.state == SYN_SENT),
@@ -1145,6 +1150,14 @@ fn has_sent_fin(state: u8) -> bool {
         state,
         FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | LAST_ACK | CLOSING
     )
+}
+
+/// Returns how much of a Unix socket's send buffer is in use: unix(7), `SIOCOUTQ`.
+fn unread_by_peer(descriptor: BorrowedFd<'_>) -> Option<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: libc::ioctl with this request writes an integer, `bytes`.
+    let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    (result == 0).then_some(bytes as u64)
 }
 
 /// Whether a Unix stream's own direction is shut down: then sending no bytes fails with `EPIPE`,
