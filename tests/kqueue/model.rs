@@ -212,11 +212,6 @@ fn shut_down(socket: c_int, how: c_int) -> Result<(), Errno> {
         None => Vec::new(),
     };
     let mut states: Vec<_> = queues.iter().map(|queue| locked(&queue.state)).collect();
-    for (queue, state) in queues.iter().zip(&mut states) {
-        if !state.is_closed {
-            let _ = queue.collect(state);
-        }
-    }
     let is_stream = |note: &Note| note.is_edge() && note.kind() == Some(Kind::UnixStream);
     let before: Vec<HashMap<u64, Option<Progress>>> = (states.iter())
         .map(|state| {
@@ -226,6 +221,12 @@ fn shut_down(socket: c_int, how: c_int) -> Result<(), Errno> {
                 .collect()
         })
         .collect();
+    // After that: what has come in between is active, and what comes later is a difference.
+    for (queue, state) in queues.iter().zip(&mut states) {
+        if !state.is_closed {
+            let _ = queue.collect(state);
+        }
+    }
     real(how)?;
     for ((queue, state), before) in queues.iter().zip(&mut states).zip(before) {
         if state.is_closed {
