@@ -465,9 +465,10 @@ impl Kqueue {
                 break;
             };
             event.write(kevent {
-                flags: match flavours::here().receipts_have_flags {
-                    true => change.flags | EV_ERROR,
-                    false => EV_ERROR,
+                flags: if flavours::here().receipts_have_flags {
+                    change.flags | EV_ERROR
+                } else {
+                    EV_ERROR
                 },
                 data: error.map_or(0, |error| error.raw_os_error() as isize),
                 ..*change
