@@ -369,9 +369,14 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
                 _ => reports_at_most(poller, 2, kind),
             }
             quiet(poller, &format!("{kind}: told"));
-            // Once the interest is set again it is reported again.
-            ours.set(READABLE);
-            assert!(ours.next().is_readable(), "{kind}");
+            // Once the interest is set again it is reported again. (FreeBSD reports nothing for
+            // reading on a pipe's write end: `pipe_kqfilter` in its sys/kern/sys_pipe.c.)
+            let (again, is_reported): (_, fn(&Event) -> bool) = match kind {
+                "a pipe's writer" => (WRITABLE, Event::is_writable),
+                _ => (READABLE, Event::is_readable),
+            };
+            ours.set(again);
+            assert!(is_reported(&ours.next()), "{kind}");
         }
     });
 }
