@@ -54,7 +54,7 @@ fault() {
 }
 
 faults() {
-    fault 'no EV_CLEAR' 's/Mode::Edge => EV_CLEAR,/Mode::Edge => 0,/' pollers::readiness::rule_10
+    fault 'no EV_CLEAR' 's/Mode::OneShot | Mode::Edge => EV_CLEAR,/Mode::OneShot => EV_CLEAR, Mode::Edge => 0,/' pollers::readiness::rule_10
     fault 'EV_EOF of the write filter is taken for the end of reading' \
         's/_ => Ready::WRITABLE,/_ if is_end => Ready::WRITABLE | Ready::CLOSED,\n        &/' pollers::readiness::rule_02
     fault 'NOTE_TRIGGER is lost' 's/change\.fflags = trigger;/change.fflags = 0 * trigger;/' \
