@@ -135,6 +135,7 @@ pub(crate) fn poll<T>(
 ) -> Poll<io::Result<T>> {
     loop {
         let seen = source.snapshot(direction);
+        let mut is_vain = false;
         if source.is_worth_an_attempt(seen) {
             ready!(budget::consume(cx));
             match attempt(seen) {
@@ -146,8 +147,9 @@ pub(crate) fn poll<T>(
                             return Poll::Pending;
                         }
                         Blocked::Vain => {
-                            rest(&mut register, source, cx.waker(), direction, seen)?;
-                            return Poll::Pending;
+                            source.check_end(direction)?;
+                            source.clear(direction, seen);
+                            is_vain = true;
                         }
                     }
                 }
@@ -155,7 +157,12 @@ pub(crate) fn poll<T>(
                 result => return Poll::Ready(result),
             }
         }
-        if register()? == Registered::Waits {
+        let registered = register()?;
+        if is_vain {
+            rest(source, cx.waker(), direction, registered)?;
+            return Poll::Pending;
+        }
+        if registered == Registered::Waits {
             return Poll::Pending;
         }
     }
@@ -164,9 +171,10 @@ pub(crate) fn poll<T>(
 /// Charges the task's budget for a large transfer.
 #[inline]
 pub(crate) fn charged(moved: io::Result<usize>) -> io::Result<usize> {
-    let moved = moved?;
-    budget::charge(moved);
-    Ok(moved)
+    if let Ok(moved) = moved {
+        budget::charge(moved);
+    }
+    moved
 }
 
 /// Wakes the task, so that it runs again after others. Compiled apart from reads that wait for an
@@ -185,15 +193,12 @@ fn wake_later(waker: &Waker) {
 #[cold]
 #[inline(never)]
 fn rest(
-    register: &mut dyn FnMut() -> io::Result<Registered>,
     source: &Arc<Source>,
     waker: &Waker,
     direction: Direction,
-    seen: Snapshot,
+    registered: Registered,
 ) -> io::Result<()> {
-    source.check_end(direction)?;
-    source.clear(direction, seen);
-    match register()? {
+    match registered {
         Registered::Waits => source.rest(direction),
         Registered::IsReady => {
             waker.wake_by_ref();

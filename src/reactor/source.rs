@@ -255,6 +255,7 @@ impl Source {
     /// Returns an error if another owner has shut down a socket that the caller operates on, so
     /// that Linux reports it as readable for ever, and each receive or accept would block.
     #[cold]
+    #[inline(never)]
     pub(crate) fn check_end(&self, direction: Direction) -> io::Result<()> {
         match self.trust {
             Trust::Kernel if direction == Direction::Read => sys::check_end(&self.descriptor()),

@@ -20,7 +20,7 @@ pub(super) const FIRST_BUDGET: i32 = 32;
 /// The number of bytes that a unit pays for. A whole budget pays for 256 KiB, which takes some 50
 /// µs. So 300 connections with much to transfer keep another one waiting for some ten milliseconds
 /// of the worker's time, instead of some hundred with 128 transfers of 64 KiB in a poll.
-const BYTES_PER_UNIT: usize = 2 << 10;
+pub(crate) const BYTES_PER_UNIT: usize = 2 << 10;
 
 /// The maximum number of bytes that a stream is offered in one call, which the budget cannot end.
 /// The kernel would take all that it has room for. (With the budget's 256 KiB a transfer in pieces
