@@ -604,7 +604,8 @@ mod tests {
         }
     }
 
-    /// Walks the sources, which name each variable in a literal.
+    /// Walks the sources, which name each variable in a literal. (`flavours.rs` is a part of the
+    /// tests' model of kqueue.)
     #[test]
     fn every_variable_that_is_read_is_known() {
         fn walk(folder: &Path, found: &mut Vec<String>) {
@@ -612,7 +613,10 @@ mod tests {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     walk(&path, found);
-                } else if !path.ends_with("environment.rs") {
+                } else if !["environment.rs", "flavours.rs"]
+                    .iter()
+                    .any(|file| path.ends_with(file))
+                {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let names = text.split("\"POLDER_").skip(1);
                     let name = |rest: &str| {
