@@ -43,8 +43,8 @@ const MAX_BYTES: usize = 2 << 20;
 const MAX_KEPT: usize = 64 << 10;
 
 /// The pauses between attempts of an operation that would block, where nothing reports when it no
-/// longer does. They double from the first to the second: a value that is ready soon is not delayed,
-/// and one that waits for hours costs fifty calls a second.
+/// longer does. They double from the first to the second: a value that is ready soon is not
+/// delayed, and one that waits for hours costs fifty calls a second.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 

@@ -31,8 +31,8 @@ pub struct Capabilities {
     pub priority: bool,
     /// Whether the poller has a descriptor that another poller can wait for.
     pub descriptor: bool,
-    /// Whether, in edge mode, room to write to a TCP stream is reported only after a write has found
-    /// none. Otherwise each acknowledgement that frees room is an event.
+    /// Whether, in edge mode, room to write to a TCP stream is reported only after a write has
+    /// found none. Otherwise each acknowledgement that frees room is an event.
     pub tcp_room_on_demand: bool,
     /// The unit to which timeouts are rounded up.
     pub granularity: Duration,

@@ -53,10 +53,10 @@ pub(crate) struct Driver {
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
-/// Number of events taken from the kernel in one call, of timers fired in one turn, and of tasks run
-/// between two polls of the kernel. All are the same: so the queue of ready tasks stays short, the
-/// memory touched when an event was delivered is still in the nearest cache when its task runs, and
-/// tasks are served in the kernel's order. With 32 to 64 the cost of a poll is too small to
+/// Number of events taken from the kernel in one call, of timers fired in one turn, and of tasks
+/// run between two polls of the kernel. All are the same: so the queue of ready tasks stays short,
+/// the memory touched when an event was delivered is still in the nearest cache when its task runs,
+/// and tasks are served in the kernel's order. With 32 to 64 the cost of a poll is too small to
 /// measure, compared with the tasks that run between two of them (Linux 6.18), and no task waits
 /// for long; nor does it behind thousands of timers that are due at the same moment.
 pub(crate) const BATCH: usize = 64;

@@ -415,8 +415,8 @@ impl Reactor {
         self.has_locked_timers().then(|| self.locked_timers.lock())
     }
 
-    /// Fires the locked timers that are due at `now`, up to the first one with a waker. Calls `fired`
-    /// with the lateness of each.
+    /// Fires the locked timers that are due at `now`, up to the first one with a waker. Calls
+    /// `fired` with the lateness of each.
     #[inline]
     fn fire_locked_timer(&self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
         let mut timers = self.some_locked_timers()?;

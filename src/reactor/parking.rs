@@ -41,11 +41,11 @@
 //!   the worker is awake (`scheduler::current::unpark`): then the worker looks everywhere before it
 //!   sleeps (in a simulated process: before its turn ends).
 //!
-//! **Foreign wakers.** A thread often finds several wakers together: timers that are due at the same
-//! moment, a batch of events, the waiters for a source, a latch or a signal. Each of them may be
-//! what another one blocks on. So one rule holds for all of these: *while a foreign waker is called,
-//! each other waker that was found with it is where another thread, or a nested turn on this one,
-//! finds it.*
+//! **Foreign wakers.** A thread often finds several wakers together: timers that are due at the
+//! same moment, a batch of events, the waiters for a source, a latch or a signal. Each of them may
+//! be what another one blocks on. So one rule holds for all of these: *while a foreign waker is
+//! called, each other waker that was found with it is where another thread, or a nested turn on
+//! this one, finds it.*
 //!
 //! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, in their
 //!   order, and at most `BATCH` in a turn.
@@ -53,12 +53,12 @@
 //!   first become *calls* (`Reactor::leave_calls`): entries of the heap of locked timers that are
 //!   due already. That is done before the seat of a shard's poller is given up. So a call waits no
 //!   longer than a due timer does: the next turn of any worker with the seat makes it, or a nested
-//!   turn; and while a worker is in a waker and another one idle, that one is the watch, which comes
-//!   by every 350 µs. The thread that has left calls makes as many of them as it has left, unless
-//!   others have. So each is made once, and none is left if there is no other worker.
+//!   turn; and while a worker is in a waker and another one idle, that one is the watch, which
+//!   comes by every 350 µs. The thread that has left calls makes as many of them as it has left,
+//!   unless others have. So each is made once, and none is left if there is no other worker.
 //! * `Source::wake` leaves calls with the reactor of the source, a `Latch` and the end of a duplex
-//!   stream with that of the worker that the thread drives (`scheduler::wake_each`); and the reactor
-//!   is unparked.
+//!   stream with that of the worker that the thread drives (`scheduler::wake_each`); and the
+//!   reactor is unparked.
 //! * A thread that drives no worker (that of the signals, or one that sets a latch) takes out and
 //!   calls one waker at a time, after tasks' own wakers, which only queue. The other waiters stay
 //!   listed, and each of them that is polled sees that its wait is over.

@@ -249,8 +249,8 @@ impl TimerHeap {
         self.nodes.first().map(|node| node.when)
     }
 
-    /// Fires the timers that are due at `now`, in their order, up to the first one that has a waker,
-    /// and takes that out. Calls `fired` with the lateness of each timer.
+    /// Fires the timers that are due at `now`, in their order, up to the first one that has a
+    /// waker, and takes that out. Calls `fired` with the lateness of each timer.
     #[inline]
     pub(crate) fn fire(&mut self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
         while self.not_before().is_some_and(|when| when <= now) {

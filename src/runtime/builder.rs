@@ -218,8 +218,8 @@ impl Builder {
     }
 
     /// Sets the stack size of each pool thread, in bytes. The default is that of the standard
-    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to the minimum for a thread. The
-    /// maximum is 1 TiB, or 1 GiB on a platform of 32 bits.
+    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to the minimum for a thread.
+    /// The maximum is 1 TiB, or 1 GiB on a platform of 32 bits.
     ///
     /// Futures are on the heap. The stack holds the calls within a poll, so it matters for deep
     /// recursion and large arrays. The thread that drives the runtime keeps the stack that it was
@@ -432,8 +432,8 @@ impl Builder {
     /// 65,536 per worker, and writes them to a file.
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
-    /// the end. The number is rounded up to a power of two; the maximum is 2^26, which takes 1.5 GiB
-    /// for each worker. Names are kept of as many tasks as that, those that were spawned last.
+    /// the end. The number is rounded up to a power of two; the maximum is 2^26, which takes 1.5
+    /// GiB for each worker. Names are kept of as many tasks as that, those that were spawned last.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;

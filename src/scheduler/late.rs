@@ -13,12 +13,12 @@
 //! be in the queue of the call further up the stack. So a worker that drops its tasks also drops
 //! the queued ones ([`drop_queued`]), and does not sleep while the queue has any.
 //!
-//! **The runtime does not wait for them**, if another thread has spawned them: it would have to wait
-//! for as long as others spawn. Such a task is in no queue of the runtime, and its future was never
-//! polled. What its destructor may use outlives the runtime: the task's metadata has a reference to
-//! `Shared`; and on that thread no worker of the runtime is current, so sockets, timers and tasks
-//! are those of whichever runtime it drives. Tasks that its own workers spawn are dropped on their
-//! threads, before these end.
+//! **The runtime does not wait for them**, if another thread has spawned them: it would have to
+//! wait for as long as others spawn. Such a task is in no queue of the runtime, and its future was
+//! never polled. What its destructor may use outlives the runtime: the task's metadata has a
+//! reference to `Shared`; and on that thread no worker of the runtime is current, so sockets,
+//! timers and tasks are those of whichever runtime it drives. Tasks that its own workers spawn are
+//! dropped on their threads, before these end.
 //!
 //! **Why it ends.** If each destructor spawns a task with the same destructor, for example to
 //! restart a task that has failed, this would continue without end. The queue takes [`LIMIT`] tasks

@@ -141,8 +141,8 @@ impl Future for CtrlC {
 /// program meant to prevent. `signal_hook::low_level::emulate_default_handler` performs the default
 /// action.
 ///
-/// Dropping a listener does not affect the others. A signal that comes while there is no listener is
-/// not reported to the next one: make it before the signal can come.
+/// Dropping a listener does not affect the others. A signal that comes while there is no listener
+/// is not reported to the next one: make it before the signal can come.
 ///
 /// A signal that every thread of the program blocks, as a process that was started with it blocked
 /// does, is received nevertheless: polder's own thread does not block it (Unix). So a signal that

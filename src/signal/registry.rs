@@ -3,9 +3,9 @@
 //! 1. The handler increments the counter of its signal and notifies the thread (see `unix.rs` and
 //!    `windows.rs`).
 //! 2. The thread compares the counters with the values that it saw last. Under the lock it takes
-//!    the wakers of waiters for a signal that was counted since, and calls them outside of it: first
-//!    tasks' own wakers, then the others one at a time, since such a waker may block. (See "Foreign
-//!    wakers" in `reactor/parking.rs`.)
+//!    the wakers of waiters for a signal that was counted since, and calls them outside of it:
+//!    first tasks' own wakers, then the others one at a time, since such a waker may block. (See
+//!    "Foreign wakers" in `reactor/parking.rs`.)
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
 //! The counter is incremented before the wakers are taken. So a waiter either sees the new count or

@@ -258,8 +258,8 @@ pub fn id() -> Option<Id> {
 }
 
 /// Returns the name of the task that runs on this thread. `None` outside of tasks, like [`id`], and
-/// in a task without a name: see [`spawn_named`](crate::spawn_named). The destructor of an output that
-/// is not awaited has an id and no name.
+/// in a task without a name: see [`spawn_named`](crate::spawn_named). The destructor of an output
+/// that is not awaited has an id and no name.
 ///
 /// ```
 /// let task = polder::spawn_named("indexer", async { polder::task::name() });

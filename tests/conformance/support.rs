@@ -8,8 +8,8 @@
 //! With the feature `sim`, rules given as futures run in a simulated [`world`] too.
 //!
 //! Environment variables change how rules run: with `POLDER_RULES_ON` only on the backends that it
-//! names; with `POLDER_STORM` each runs in a [`storm`] of signals; with `POLDER_RULES` the tests that passed are written to a file, see [`passed`]; for
-//! others see [`world`].
+//! names; with `POLDER_STORM` each runs in a [`storm`] of signals; with `POLDER_RULES` the tests
+//! that passed are written to a file, see [`passed`]; for others see [`world`].
 
 #[cfg(feature = "sim")]
 #[path = "world.rs"]

@@ -235,7 +235,8 @@ fn rule_80_a_plain_thread_sets_a_latch_for_tasks_first() {
     });
 }
 
-/// While the first one's waker blocks the thread that sets a latch, the others are not out of reach.
+/// While the first one's waker blocks the thread that sets a latch, the others are not out of
+/// reach.
 #[test]
 fn a_latch_that_is_being_set_is_set_for_all() {
     on_every_backend_alone(|_| {

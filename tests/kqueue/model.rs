@@ -393,8 +393,8 @@ type Report = (c_ushort, u32, isize);
 /// kernel activates a filter, and less often: a filter is activated when this has changed.
 #[derive(Clone, Copy, PartialEq)]
 struct Progress {
-    /// TCP: the bytes that were received, or acknowledged. A Unix socket: the bytes that can be read,
-    /// or that the peer has not read. Others: the bytes that can be read.
+    /// TCP: the bytes that were received, or acknowledged. A Unix socket: the bytes that can be
+    /// read, or that the peer has not read. Others: the bytes that can be read.
     bytes: u64,
     is_connecting: bool,
     is_end: bool,

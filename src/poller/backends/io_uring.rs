@@ -522,8 +522,9 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         if table.is_own() {
-            // The kernel closes the rest, but later. (Another thread may not enter the ring: it drops
-            // that of a runtime that has closed, and so polls nothing, or of a bare `Poller`.)
+            // The kernel closes the rest, but later. (Another thread may not enter the ring: it
+            // drops that of a runtime that has closed, and so polls nothing, or of a bare
+            // `Poller`.)
             let _ = table.remove_all();
         }
     }

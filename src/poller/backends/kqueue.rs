@@ -15,11 +15,11 @@
 //! report's stamp is not its line's, the line has been changed since, and the filters added then
 //! report again.
 //!
-//! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the line is
-//! spent. A filter of a spent line that is reported in a later wait is dropped and deleted, so each
-//! change costs at most two such reports. (`EV_ONESHOT` would be a flag of each filter, and not of
-//! the source. And on NetBSD deleting such a filter hangs for ever if another thread's `kevent` is
-//! returning it at that moment: seen on 7.99.34.)
+//! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the line
+//! is spent. A filter of a spent line that is reported in a later wait is dropped and deleted, so
+//! each change costs at most two such reports. (`EV_ONESHOT` would be a flag of each filter, and
+//! not of the source. And on NetBSD deleting such a filter hangs for ever if another thread's
+//! `kevent` is returning it at that moment: seen on 7.99.34.)
 //!
 //! Traps, each seen in the kernels' sources or manuals (docs/PLATFORM.md lists them):
 //!
@@ -502,8 +502,8 @@ fn flags(mode: Mode) -> Flags {
     }
 }
 
-/// Whether a pipe that is watched for writing alone also needs a read filter, which reports that the
-/// reader has closed: see [`sys::FULL_PIPE_TELLS_NO_END`].
+/// Whether a pipe that is watched for writing alone also needs a read filter, which reports that
+/// the reader has closed: see [`sys::FULL_PIPE_TELLS_NO_END`].
 fn needs_end(descriptor: BorrowedDescriptor<'_>, interest: Interest) -> bool {
     needs_end_of(interest)
         && rustix::fs::fstat(descriptor)
@@ -514,8 +514,8 @@ fn needs_end_of(interest: Interest) -> bool {
     sys::FULL_PIPE_TELLS_NO_END && interest.is_writable() && !interest.is_readable()
 }
 
-/// Whether the error of adding a write filter means that the other end of a pipe is closed. NetBSD's
-/// is also that of a number that is not open (`pipe_kqfilter` in its sys/kern/sys_pipe.c).
+/// Whether the error of adding a write filter means that the other end of a pipe is closed.
+/// NetBSD's is also that of a number that is not open (`pipe_kqfilter` in its sys/kern/sys_pipe.c).
 fn is_reader_gone(descriptor: BorrowedDescriptor<'_>, error: i32) -> bool {
     match error {
         libc::EPIPE => true,

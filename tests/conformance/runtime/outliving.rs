@@ -430,8 +430,8 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
     });
 }
 
-/// A poll in a ring holds its file open until the thread that has armed it has a turn: so what a pool
-/// waits for is in no ring.
+/// A poll in a ring holds its file open until the thread that has armed it has a turn: so what a
+/// pool waits for is in no ring.
 #[test]
 fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
     with_every_runtime_of_several(|runtime, _, _| {

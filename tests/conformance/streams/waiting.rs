@@ -543,8 +543,8 @@ fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
     });
 }
 
-/// Room is reported for each message that drains by a Unix socket, and for each that is acknowledged
-/// by kqueue.
+/// Room is reported for each message that drains by a Unix socket, and for each that is
+/// acknowledged by kqueue.
 #[test]
 fn sending_wakes_nobody_for_nothing() {
     with_every_runtime(|runtime, _| {

@@ -71,7 +71,8 @@ pub(super) fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring
         completions: 0,
         flags: IoringEnterFlags::empty(),
     };
-    // See `tried`. The kernel refuses to enter a ring that is not enabled; a sandbox comes before it.
+    // See `tried`. The kernel refuses to enter a ring that is not enabled; a sandbox comes before
+    // it.
     match trial.enter(None) {
         Err(error) if error != Errno::BADFD => Err(refused("io_uring_enter", error.into())),
         _ => Ok(ring),

@@ -42,9 +42,9 @@ pub(super) const USER: Option<(Filter, u32)> = Some((kernel::EVFILT_USER, kernel
 #[cfg(target_os = "openbsd")]
 pub(super) const USER: Option<(Filter, u32)> = None;
 
-/// Whether the write filter of a full pipe reports nothing when the reader closes. A pipe that closes
-/// activates the write filters of its other end before it is marked as closed (`pipeclose` in
-/// NetBSD's sys/kern/sys_pipe.c, seen on 7.99.34; `pipe_destroy` in OpenBSD's), and their read
+/// Whether the write filter of a full pipe reports nothing when the reader closes. A pipe that
+/// closes activates the write filters of its other end before it is marked as closed (`pipeclose`
+/// in NetBSD's sys/kern/sys_pipe.c, seen on 7.99.34; `pipe_destroy` in OpenBSD's), and their read
 /// filters after that.
 pub(super) const FULL_PIPE_TELLS_NO_END: bool = cfg!(any(
     polder_kqueue_model,
