@@ -83,7 +83,6 @@ pub(crate) fn try_lock<T>(mutex: &imp::Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 /// Waits for `condvar`, which may return at any time.
-#[cfg_attr(not(unix), allow(dead_code, reason = "for poll and select"))]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -8,9 +8,7 @@
 //!
 //! A hint is no proof: it reports what was seen, and where to look.
 
-use std::collections::HashMap;
 use std::fmt::{self, Write};
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::iter::successors;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -307,8 +305,8 @@ impl Clues {
     /// The time since a task's last poll is an upper limit only. So it has to have been waiting for
     /// a while since it was first seen, too.
     fn wait_elsewhere(&self, dump: &Dump) -> Vec<Hint> {
-        // Found by the place; in the order of the oldest task.
-        let mut places: HashMap<_, usize, BuildHasherDefault<DefaultHasher>> = HashMap::default();
+        // In the order of the oldest task of each place. There are few places.
+        let mut places = Vec::new();
         let mut hints = Vec::new();
         // Both are in the order of ids.
         let mut seen = self.elsewhere.iter().peekable();
@@ -327,8 +325,10 @@ impl Clues {
                 since: waiting,
                 at_most: task.last_polled,
             };
-            let place = *places.entry(task.spawned_at).or_insert(hints.len());
-            if place == hints.len() {
+            let known = places.iter().position(|place| *place == task.spawned_at);
+            let place = known.unwrap_or(places.len());
+            if known.is_none() {
+                places.push(task.spawned_at);
                 hints.push(first);
             }
             if let Hint::WaitsElsewhere { tasks, .. } = &mut hints[place] {

@@ -23,8 +23,6 @@
 use std::fmt;
 use std::io;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +32,7 @@ use super::backtrace::Backtrace;
 use super::dump::TaskRef;
 use crate::scheduler::{Remote, Shared};
 use crate::spans;
-use crate::sync::{Mutex, contain};
+use crate::sync::{Condvar, Mutex, contain, wait};
 use crate::sys::{PerProcess, start_thread};
 
 /// The minimum threshold: below it, a poll that was merely interrupted by the system would count.
@@ -236,12 +234,56 @@ struct Watchdog {
     captured: Duration,
 }
 
-/// Passes reports on, in their order, by a thread that ends with it.
+/// Passes reports on, in their order, by a thread that ends with it. (A channel of the standard
+/// library would add 20 KB of code.)
 #[derive(Default)]
 struct Teller {
-    reports: Option<Sender<Report>>,
-    /// The number of stalls that are to be reported.
-    pending: Arc<AtomicUsize>,
+    reports: Option<Arc<Reports>>,
+}
+
+#[derive(Default)]
+struct Reports {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    reports: Vec<Report>,
+    /// The number of stalls that are to be reported, with the one that is being reported.
+    pending: usize,
+    is_closed: bool,
+}
+
+impl Reports {
+    /// Makes the reports until the watchdog ends.
+    fn serve(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.reports.is_empty() {
+                if queue.is_closed {
+                    return;
+                }
+                queue = wait(&self.changed, queue);
+                continue;
+            }
+            let report = queue.reports.remove(0);
+            drop(queue);
+            let is_new = !report.stall.has_ended;
+            report.tell();
+            queue = self.queue.lock();
+            queue.pending -= usize::from(is_new);
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if let Some(reports) = &self.reports {
+            reports.queue.lock().is_closed = true;
+            reports.changed.notify_one();
+        }
+    }
 }
 
 struct Report {
@@ -252,30 +294,23 @@ struct Report {
 
 impl Teller {
     fn is_full(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) >= MAX_PENDING
+        (self.reports.as_ref()).is_some_and(|all| all.queue.lock().pending >= MAX_PENDING)
     }
 
     /// If no thread can be started, makes the report itself.
     fn pass(&mut self, report: Report) {
         if self.reports.is_none() {
-            let (sender, reports) = mpsc::channel::<Report>();
-            let pending = self.pending.clone();
-            let run = move || {
-                for report in reports {
-                    let has_ended = report.stall.has_ended;
-                    report.tell();
-                    pending.fetch_sub(usize::from(!has_ended), Ordering::Relaxed);
-                }
-            };
-            let started = start_thread("polder-stalls", Box::new(run));
-            self.reports = started.is_ok().then_some(sender);
+            let reports = Arc::<Reports>::default();
+            let served = reports.clone();
+            let started = start_thread("polder-stalls", Box::new(move || served.serve()));
+            self.reports = started.is_ok().then_some(reports);
         }
         match &self.reports {
             Some(reports) => {
-                let is_new = usize::from(!report.stall.has_ended);
-                self.pending.fetch_add(is_new, Ordering::Relaxed);
-                // (The thread ends with this sender.)
-                let _ = reports.send(report);
+                let mut queue = reports.queue.lock();
+                queue.pending += usize::from(!report.stall.has_ended);
+                queue.reports.push(report);
+                reports.changed.notify_one();
             }
             None => report.tell(),
         }
