@@ -39,7 +39,7 @@ use std::task::Waker;
 
 use super::registration::Registrations;
 use super::waiters::{WaiterId, Waiters};
-use crate::poller::{Interest, Ready};
+use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
 
@@ -126,8 +126,6 @@ pub(super) struct Readiness {
 pub(super) struct State {
     pub(super) waiters: Waiters,
     pub(super) registrations: Registrations,
-    /// The directions of a socket that were shut down by polder.
-    pub(super) shut_down: Interest,
 }
 
 impl Readiness {

@@ -109,6 +109,9 @@ pub(crate) struct Source {
     /// The number of attempts in a row that would block although the descriptor was ready: those
     /// of all who operate on it. A lost update delays a rest by an attempt.
     vain_attempts: AtomicU8,
+    /// Whether polder has shut down reading, and writing. Written under the lock of the state, and
+    /// kept beside it, where it takes no word of its own.
+    shut_down: [AtomicBool; 2],
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
     trusts_short_reads: AtomicBool,
     /// The simulated socket of this source, if any; the descriptor is a placeholder then.
@@ -745,13 +748,22 @@ impl Source {
         directions: Interest,
         call: impl FnOnce(Interest) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut state = self.readiness.lock();
-        let left = directions - state.shut_down;
+        let state = self.readiness.lock();
+        let mut left = directions;
+        for direction in [Direction::Read, Direction::Write] {
+            if self.shut_down[direction as usize].load(Ordering::Relaxed) {
+                left -= interest(direction);
+            }
+        }
         if left.is_empty() {
             return Ok(());
         }
         call(left)?;
-        state.shut_down |= left;
+        for direction in [Direction::Read, Direction::Write] {
+            if left.contains(interest(direction)) {
+                self.shut_down[direction as usize].store(true, Ordering::Relaxed);
+            }
+        }
         drop(state);
         // Some kernels do not report it to waiters: completion ports under wine, for one.
         self.wake(left.is_readable());
@@ -898,6 +910,7 @@ impl Io {
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
                 vain_attempts: AtomicU8::new(0),
+                shut_down: Default::default(),
                 trusts_short_reads: AtomicBool::new(false),
                 #[cfg(all(feature = "sim", not(loom)))]
                 simulated: None,
