@@ -769,7 +769,7 @@ impl fmt::Display for WorkerState {
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The last worker of several is the main one, which runs no task that can move.
-        let main = self.workers.len() - 1;
+        let main = self.workers.len().saturating_sub(1);
         write!(f, "polder: {}", Count(main.max(1), "worker"))?;
         if main > 0 {
             f.write_str(" and the main one")?;

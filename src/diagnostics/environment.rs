@@ -66,6 +66,9 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("POLDER_THREADS", "Builder::workers"),
 ];
 
+/// The beginning of the names of polder's variables.
+const PREFIX: &str = "POLDER_";
+
 /// The number of letters that a misspelled name may have too many, too few or wrong. More would
 /// make names alike that are not, such as those of a program's own variables.
 const MISSPELLED: usize = 2;
@@ -213,15 +216,21 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
 /// Returns what is meant by the name of a variable that polder does not read, if it seems to be one
 /// of polder's: a sentence.
 fn advice(name: &str) -> Option<String> {
-    if !name.starts_with("POLDER_") || NAMES.contains(&name) {
+    if !name.starts_with(PREFIX) || NAMES.contains(&name) {
         return None;
     }
     if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
         return Some(format!("that is set by {instead}"));
     }
+    // Short names have many neighbours, which may be a program's own: POLDER_TMP, POLDER_STATE.
+    let most = |known: &str| match known.len() - PREFIX.len() {
+        0..=3 => 0,
+        4..=5 => 1,
+        _ => MISSPELLED,
+    };
     let is_like = |known: &&&str| {
-        let is_longer = name.starts_with(**known) && !name[known.len()..].starts_with('_');
-        is_longer || distance(name, known) <= MISSPELLED
+        let is_longer = matches!(name.strip_prefix(**known), Some("S" | "FILE"));
+        is_longer || distance(name, known) <= most(known)
     };
     let nearest = NAMES.iter().filter(is_like);
     let nearest = nearest.min_by_key(|known| distance(name, known))?;
@@ -253,8 +262,9 @@ fn report_names() {
         };
         if !value.is_empty() {
             let all = NAMES.join(", ");
+            // Without its value, which may be secret if it is another program's.
             say(&format!(
-                "polder: {name}={value:?} is ignored: {advice} (polder reads {all})\n"
+                "polder does not read the variable {name}: {advice} (polder reads {all})\n"
             ));
         }
     }
@@ -596,6 +606,15 @@ mod tests {
             "POLDER",
             "POLDER_",
             "POLDER_STORY",
+            "POLDER_LOG",
+            "POLDER_TMP",
+            "POLDER_TLS",
+            "POLDER_IO",
+            "POLDER_UI",
+            "POLDER_STATE",
+            "POLDER_SPACE",
+            "POLDER_TOPIC",
+            "POLDER_SIMULATE",
             "POLDER_TEST_STUCK",
             "MY_POLDER_DUMPS",
         ];

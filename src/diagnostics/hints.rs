@@ -85,10 +85,11 @@ pub enum Hint {
         /// A lower limit of the time since then.
         since: Duration,
     },
-    /// Tasks that were spawned at one place have been waiting for ten seconds or more for something
-    /// that polder does not know ([`Wait::Elsewhere`]): a lock or a channel of another crate, or
-    /// another thread. Whether that will wake them cannot be seen: it may be a deadlock, or a lost
-    /// notification; or they just have nothing to do.
+    /// Tasks that were spawned at one place have not been polled for ten seconds or so, and wait
+    /// for something that polder does not know ([`Wait::Elsewhere`]): a lock or a channel of
+    /// another crate, another thread, or futures in a combinator with wakers of its own
+    /// (`FuturesUnordered`). Whether that will wake them cannot be seen: it may be a deadlock, or a
+    /// lost notification; or they just have nothing to do.
     WaitsElsewhere {
         /// The one that was spawned first.
         task: TaskRef,
@@ -537,7 +538,8 @@ impl fmt::Display for Hint {
                 write!(
                     f,
                     ", waiting for at least {} and at most {} for something that polder does not \
-                     know: if it is a lock or a channel of another crate, who will unlock, or send?",
+                     know: a lock or a channel of another crate (who will unlock, or send?), or \
+                     futures that a combinator wakes by itself",
                     Brief(*since),
                     Brief(*at_most)
                 )

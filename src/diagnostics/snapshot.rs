@@ -263,7 +263,7 @@ impl SharedSnapshot {
                 (snapshot.tasks).push(TaskRecord::of(None, None, meta, start));
             }
         });
-        let deadline = now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         let remotes = shared.remotes().iter().enumerate();
         for ((index, remote), (mut answer, request)) in remotes.zip(answers) {
             if let Some((tick, request)) = request {

@@ -41,8 +41,8 @@ const MIN_STALL: Duration = Duration::from_micros(100);
 /// The maximum threshold: no stall needs more, and the clock arithmetic does not overflow.
 const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The number of stalls that are to be reported, beyond which a stall is reported only once others
-/// were, if it still lasts: a function that takes long must not fill the memory.
+/// The maximum number of queued reports. While the queue is full, new stalls are not reported: a
+/// function that takes long must not fill the memory.
 const MAX_PENDING: usize = 64;
 
 /// If a reading is late by this much, plus half of its interval, the time since the last one does
@@ -325,8 +325,9 @@ impl Report {
             tell,
             shared,
         } = self;
-        spans::stalled(&stall, stall.has_ended);
         contain(|| tell(&stall));
+        // One line: a backtrace looks up names for seconds.
+        spans::stalled(&Headline(&stall), stall.has_ended);
         // Its destructor is foreign code, too.
         contain(|| drop(tell));
         #[cfg(feature = "environment")]

@@ -302,7 +302,8 @@ impl OpenOptions {
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let options = self.clone();
         async move {
-            // Keeps the caller's, which may remove the file when it is dropped, to the end.
+            // Keeps the caller's path until the call has ended: dropping a `TempPath` deletes the
+            // file.
             let copy = path.as_ref().to_owned();
             kernel_call!(world::open(&copy, options.to_world()), move || {
                 options.to_system().open(copy).map(File::from)

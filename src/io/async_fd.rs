@@ -150,7 +150,8 @@ use crate::telemetry::OpenKind;
 /// * If another owner shuts a socket down, a waiting operation is called again, and usually ends.
 ///   On Linux a receive from a datagram socket and an accept from a Unix listener would block
 ///   nevertheless: they end with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and
-///   [`InvalidInput`](io::ErrorKind::InvalidInput).
+///   [`InvalidInput`](io::ErrorKind::InvalidInput). That holds for operations:
+///   [`readable`](Async::readable) returns at once there, each time, as `poll(2)` does.
 ///
 /// # Platforms
 ///

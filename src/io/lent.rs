@@ -48,7 +48,9 @@ impl LentIo {
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
         let register = || self.register_waker(cx.waker(), direction);
-        operation::poll(register, self.io.source(), cx, direction, |_| operation())
+        let source = self.io.source();
+        let attempt = |_| not_in_vain(source, operation());
+        operation::poll(register, source, cx, direction, attempt)
     }
 
     /// Ready when the descriptor is ready.
@@ -68,7 +70,8 @@ impl LentIo {
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        let attempt = |_| match operation() {
+        let source = self.io.source();
+        let attempt = |_| match not_in_vain(source, operation()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             result => Ok(result),
         };
@@ -118,6 +121,14 @@ impl LentIo {
         }
         task
     }
+}
+
+/// An attempt that does not block ends a row of vain ones.
+fn not_in_vain<R>(source: &Source, result: io::Result<R>) -> io::Result<R> {
+    if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+        source.end_vain_attempts();
+    }
+    result
 }
 
 impl Drop for LentIo {

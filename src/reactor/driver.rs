@@ -291,11 +291,10 @@ impl Driver {
     fn until_earliest(&self, timeout: Option<Duration>) -> Until {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
-        // A call is not made late.
-        let is_call = |earliest: &Instant| *earliest <= self.reactor.made;
         let slack = self.slack.get();
+        // What is due already, and was left by the last turn, is not late on purpose.
         let after = |earliest| match slack {
-            Some(slack) if !is_call(&earliest) => slack.after(earliest),
+            Some(slack) if earliest > now => slack.after(earliest),
             _ => earliest,
         };
         match self.not_before().map(after).into_iter().chain(end).min() {

@@ -61,7 +61,8 @@
 //!   reactor is unparked.
 //! * A thread that drives no worker (that of the signals, or one that sets a latch) takes out and
 //!   calls one waker at a time, after tasks' own wakers, which only queue. The other waiters stay
-//!   listed, and each of them that is polled sees that its wait is over.
+//!   listed, and each of them that is polled sees that its wait is over. (If a foreign waker blocks
+//!   that thread, foreign wakers behind it wait until then: nobody else polls for them.)
 //!
 //! (When a runtime has ended, no thread drives its reactor. What waits there is woken one after the
 //! other by the thread that ends it.)

@@ -35,7 +35,8 @@ pub(super) struct Registration {
 struct BackOff {
     directions: Interest,
     length: Duration,
-    timer: TimerHandle,
+    /// `None` once the back-off is over.
+    timer: Option<TimerHandle>,
 }
 
 /// A direction is disarmed for the shortest back-off first, then twice as long each time, up to the
@@ -149,22 +150,29 @@ impl Registration {
         self.back_off = Some(Box::new(BackOff {
             directions,
             length,
-            timer,
+            timer: Some(timer),
         }));
         true
     }
 
     /// Makes the next back-off start with the shortest length.
     pub(super) fn reset_back_off(&mut self, driver: Option<&Driver>) {
-        if let Some(mut back_off) = self.back_off.take() {
-            back_off.timer.remove(driver);
+        let timer = self.back_off.take().and_then(|back_off| back_off.timer);
+        if let Some(mut timer) = timer {
+            timer.remove(driver);
         }
     }
 
-    /// Ends the back-off and returns its directions. Its length is kept for the next one.
+    /// Ends the back-off, when its timer has fired, and returns its directions. Its length is kept
+    /// for the next one; the timer is not, since a reactor with timers reads the clock.
     pub(super) fn take_backed_off(&mut self) -> Interest {
         match &mut self.back_off {
-            Some(back_off) => std::mem::take(&mut back_off.directions),
+            Some(back_off) => {
+                if let Some(mut timer) = back_off.timer.take() {
+                    timer.remove(None);
+                }
+                std::mem::take(&mut back_off.directions)
+            }
             None => Interest::NONE,
         }
     }

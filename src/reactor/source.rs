@@ -109,8 +109,7 @@ pub(crate) struct Source {
     /// The number of attempts in a row that would block although the descriptor was ready: those
     /// of all who operate on it. A lost update delays a rest by an attempt.
     vain_attempts: AtomicU8,
-    /// Whether polder has shut down reading, and writing. Written under the lock of the state, and
-    /// kept beside it, where it takes no word of its own.
+    /// Whether polder has shut down reading, and writing.
     shut_down: [AtomicBool; 2],
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
     trusts_short_reads: AtomicBool,
@@ -213,12 +212,31 @@ impl Source {
     fn count_vain_attempt(&self) -> Blocked {
         let count = self.vain_attempts.load(Ordering::Relaxed) + 1;
         let is_last = count >= MAX_VAIN_ATTEMPTS;
-        let count = if is_last { 0 } else { count };
+        // Not zero, so that the end of the row is noticed: the next rest is a short one then.
+        let count = if is_last { 1 } else { count };
         self.vain_attempts.store(count, Ordering::Relaxed);
         if is_last {
             Blocked::Vain
         } else {
             Blocked::Again
+        }
+    }
+
+    /// An attempt has not blocked: those before it were no row without end.
+    #[inline]
+    pub(crate) fn end_vain_attempts(&self) {
+        if self.vain_attempts.load(Ordering::Relaxed) != 0 {
+            self.forget_vain_attempts();
+        }
+    }
+
+    #[cold]
+    fn forget_vain_attempts(&self) {
+        self.vain_attempts.store(0, Ordering::Relaxed);
+        for registration in self.readiness.lock().registrations.iter_mut() {
+            if registration.backed_off().is_empty() {
+                registration.reset_back_off(None);
+            }
         }
     }
 
@@ -741,30 +759,31 @@ impl Source {
     /// is lost (`tcp_usrclosed` in netinet/tcp_usrreq.c). XNU returns `ENOTCONN`
     /// (`soshutdownlock` in bsd/kern/uipc_socket.c). Linux ignores it.
     ///
-    /// The lock is held during the call, so that of two threads one makes it, and the other one
-    /// returns after it.
+    /// No lock is held during the call, which may wait for a thread that copies from slow memory.
+    /// Of two threads the first one makes it, and the second one may return before it has ended.
     pub(crate) fn shut_down(
         &self,
         directions: Interest,
         call: impl FnOnce(Interest) -> io::Result<()>,
     ) -> io::Result<()> {
-        let state = self.readiness.lock();
-        let mut left = directions;
+        let mut left = Interest::NONE;
         for direction in [Direction::Read, Direction::Write] {
-            if self.shut_down[direction as usize].load(Ordering::Relaxed) {
-                left -= interest(direction);
+            let is_meant = directions.contains(interest(direction));
+            if is_meant && !self.shut_down[direction as usize].swap(true, Ordering::AcqRel) {
+                left |= interest(direction);
             }
         }
         if left.is_empty() {
             return Ok(());
         }
-        call(left)?;
-        for direction in [Direction::Read, Direction::Write] {
-            if left.contains(interest(direction)) {
-                self.shut_down[direction as usize].store(true, Ordering::Relaxed);
+        if let Err(error) = call(left) {
+            for direction in [Direction::Read, Direction::Write] {
+                if left.contains(interest(direction)) {
+                    self.shut_down[direction as usize].store(false, Ordering::Release);
+                }
             }
+            return Err(error);
         }
-        drop(state);
         // Some kernels do not report it to waiters: completion ports under wine, for one.
         self.wake(left.is_readable());
         Ok(())

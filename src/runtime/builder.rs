@@ -385,8 +385,9 @@ impl Builder {
     /// One thread checks this, for all runtimes of the process. Workers do nothing for it, and read
     /// no clock. A poll is noticed between 1 and 1.5 times `over` after its start, or later if the
     /// system keeps that thread from running. Another thread calls `tell`: one that takes long
-    /// delays other reports, and nothing else. A thread that was stopped meanwhile (by a debugger,
-    /// or SIGSTOP) has not stalled. Values below 100 µs are treated as 100 µs.
+    /// delays other reports; while 64 wait, new stalls are not reported. A thread that was stopped
+    /// meanwhile (by a debugger, or SIGSTOP) has not stalled. Values below 100 µs are treated as
+    /// 100 µs.
     ///
     /// With the feature `backtrace`, on Linux, the thread of a stalled worker gets SIGURG, and
     /// reports its stack of functions: see `docs/DIAGNOSTICS.md`.

@@ -173,8 +173,8 @@ pub(super) type Run<'a> = dyn Fn(u64, Setup) -> Report + Sync + 'a;
 /// `test` is the first process of the world, on a host called `test`. Its future returns nothing,
 /// or a `Result<(), E>` with an `E: Debug`. Each seed runs on a new thread, and several seeds run
 /// in parallel; short worlds run faster if they share a thread ([`Sim::share_thread`]). The first
-/// seed, the first one with faults, and a failing one run twice, and their fingerprints are
-/// compared: if they differ, the program does something that the seed does not decide.
+/// seed, the first one that may have faults, and a failing one run twice, and their fingerprints
+/// are compared: if they differ, the program does something that the seed does not decide.
 ///
 /// Each random fault has a number, whether its probability is that of [`Sim::chaos`] or one that
 /// the test has set; the first 4,000 of each kind do. The report of a failure lists the faults that

@@ -155,8 +155,7 @@ impl Jobs<'_> {
             *spare = recorded.cleared();
             return first;
         }
-        // The panic of a run that has failed has been printed, by a thread that is named after the
-        // seed unless it is shared.
+        // The first run has printed its panic already, with the seed unless its thread is shared.
         let repeat = Setup {
             is_quiet: first.failure.is_some() && !is_used,
             ..setup(Comparison::Compare(recorded))

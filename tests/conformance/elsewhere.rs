@@ -150,7 +150,11 @@ impl Ends {
             }
             (_, Kind::Pipe) => unreachable!("`net` has no pipes"),
         };
-        Operation { future, polls: 0 }
+        Operation {
+            future,
+            polls: 0,
+            may_find_room: false,
+        }
     }
 
     /// A write to a stream, the buffer of which is full.
@@ -165,8 +169,10 @@ impl Ends {
             }
             sent
         };
-        // The kernel may still move bytes to the far end, which makes room.
-        while fill() > 0 {
+        // The kernel may still move bytes to the far end, which makes room; late on a busy system.
+        let mut rounds_without = 0;
+        while rounds_without < 3 {
+            rounds_without = if fill() > 0 { 0 } else { rounds_without + 1 };
             thread::sleep(Duration::from_millis(20));
         }
         let near = OwnedFd::from(self.near.try_clone().unwrap());
@@ -185,7 +191,11 @@ impl Ends {
                 Box::pin(async move { near.write(b"x").await })
             }
         };
-        Operation { future, polls: 0 }
+        Operation {
+            future,
+            polls: 0,
+            may_find_room: self.kind == Kind::TcpStream,
+        }
     }
 }
 
@@ -193,6 +203,8 @@ impl Ends {
 struct Operation {
     future: Pin<Box<dyn Future<Output = io::Result<usize>> + Send>>,
     polls: usize,
+    /// A write to TCP: the kernel may still move bytes to the far end.
+    may_find_room: bool,
 }
 
 impl Operation {
@@ -222,7 +234,11 @@ impl Operation {
         };
         let (start, before) = (Instant::now(), work(self.polls));
         let result = self.within(A_WHILE).await;
-        assert!(result.is_none(), "{what}: {result:?} instead of sleep");
+        let has_found_room = self.may_find_room && matches!(result, Some(Ok(1)));
+        assert!(
+            result.is_none() || has_found_room,
+            "{what}: {result:?} instead of sleep"
+        );
         let times = 1 + (start.elapsed().as_millis() / A_WHILE.as_millis()) as usize;
         let count = work(self.polls) - before;
         assert!(count < FEW * times, "{what}: {count} polls and events");

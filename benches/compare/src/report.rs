@@ -258,7 +258,7 @@ fn missed(results: &Results, text: &mut String) {
 const TITLE: &str = "\
 # Performance
 
-polder beside tokio, smol and a hand-written loop on epoll: the same programs, in one run. Medians; ↓ less is better, ↑ more is better.
+polder beside tokio, smol and a hand-written loop on epoll: the same programs, in one run. ↓ less is better, ↑ more is better. A figure is the median of one program (the loop, or tokio) times the median ratio within a round.
 ";
 
 const ABOUT: &str = "

@@ -14,7 +14,7 @@ struct Line {
     key: &'static str,
     /// In the order of the columns; empty if there is no such program.
     programs: [&'static str; 4],
-    /// The index of the program with which the bars compare the others.
+    /// The index of the program with which the others are compared within a round.
     yardstick: usize,
     /// The divisor that gives the unit in `what`.
     by: f64,
@@ -118,15 +118,18 @@ impl Line {
     }
 }
 
-/// Returns the table's lines, without its head. Lines that were not measured are left out.
+/// Returns the table's lines, without its head. Lines that were not measured are left out. A value
+/// is the yardstick's median times the median ratio of a round, since the machine drifts between
+/// rounds.
 pub fn table(results: &Results) -> Vec<Vec<String>> {
     (LINES.iter())
         .filter_map(|line| {
-            let (table, _) = line.rows(results)?;
+            let (table, yardstick) = line.rows(results)?;
+            let own = yardstick.values(line.key)?.median / line.by;
             let mut cells = vec![format!("{} {}", line.what, if line.less { "↓" } else { "↑" })];
             cells.extend(line.programs.iter().map(|program| {
-                let values = (table.row(program)).and_then(|row| row.values(line.key));
-                values.map_or("–".into(), |values| number(values.median / line.by))
+                let ratios = (table.row(program)).and_then(|row| row.ratios(yardstick, line.key));
+                ratios.map_or("–".into(), |ratios| number(own * ratios.median))
             }));
             Some(cells)
         })

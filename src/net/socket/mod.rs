@@ -261,6 +261,13 @@ impl Socket {
         };
         self.io().source().shut_down(directions, |left| {
             self.kernel().shutdown(match left {
+                // XNU refuses it if the peer has ended, and reading with it.
+                Interest::READABLE if how == Shutdown::Both => {
+                    return match self.kernel().shutdown(Shutdown::Read) {
+                        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+                        result => result,
+                    };
+                }
                 Interest::READABLE => Shutdown::Read,
                 Interest::WRITABLE => Shutdown::Write,
                 _ => Shutdown::Both,

@@ -302,10 +302,17 @@ impl KernelSocket for SystemSocket {
             .take(sys::MAX_SLICES)
             .take_while(fits)
             .count();
+        let send = |buffers: &[IoSlice<'_>]| {
+            SockRef::from(self).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+        };
         match buffers.get(most) {
-            // The rest, the beginning of which is larger, is left to the next call.
-            Some(large) if room == MAX_TRANSFER && most < sys::MAX_SLICES => self.write(large),
-            _ => SockRef::from(self).send_vectored_with_flags(&buffers[..most], sys::SEND_FLAGS),
+            // With the beginning of the next one: a head and its body are one segment.
+            Some(large) if room > 0 && most < sys::MAX_SLICES => {
+                let mut all = buffers[..most].to_vec();
+                all.push(IoSlice::new(&large[..room]));
+                send(&all)
+            }
+            _ => send(&buffers[..most]),
         }
     }
 

@@ -259,6 +259,9 @@ impl Kqueue {
                 0 if is_write => own.filters |= Interest::WRITABLE,
                 0 => own.filters |= Interest::READABLE,
                 error if is_write && is_reader_gone(descriptor, error) => is_broken = true,
+                // The extra filter of `needs_end`: OpenBSD's named pipes refuse it on a write end
+                // (`fifo_kqfilter` in sys/miscfs/fifofs/fifo_vnops.c), and do without.
+                _ if !is_write && needs_end_of(request.interest) => {}
                 error => refused = Some(error),
             }
         }

@@ -101,6 +101,9 @@ pub(super) fn poll(
 
 /// See [`tried`].
 pub(super) fn try_poll() -> io::Result<()> {
+    if cfg!(miri) {
+        return Ok(()); // It has no `ppoll`, and runs the tests that do not wait.
+    }
     tried(poll(&mut [], Some(Duration::ZERO), &mut Vec::new()))
 }
 

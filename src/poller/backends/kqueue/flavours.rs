@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 pub(super) struct Flavour {
     pub(super) name: &'static str,
-    /// Whether there are user events (`EVFILT_USER`).
+    /// Whether there are user events (`EVFILT_USER`); for the model.
+    #[cfg_attr(not(polder_kqueue_model), allow(dead_code))]
     pub(super) has_user_events: bool,
     /// Whether a change without `EV_ADD` only enables, disables or deletes: it replaces no `udata`
     /// and evaluates no condition, and `EV_ADD` prevails over `EV_DELETE` (*event*,
