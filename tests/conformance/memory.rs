@@ -15,7 +15,9 @@ use polder::net::TcpStream;
 
 use crate::probe::listen;
 use crate::streams::{Count, Random, poll_read, poll_write};
-use crate::support::{in_every_runtime, is_in_world, sized, until};
+#[cfg(all(feature = "blocking", unix))]
+use crate::support::is_in_world;
+use crate::support::{in_every_runtime, sized, until};
 
 #[test]
 fn a_full_stream_in_memory_waits_for_its_reader_and_an_empty_one_for_its_writer() {

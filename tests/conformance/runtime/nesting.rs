@@ -1,5 +1,6 @@
 //! Rules 52 to 54 and 59: runtimes nested and side by side, plain threads, other reactors.
 
+#[cfg(unix)]
 use std::io::{BufRead, BufReader};
 #[cfg(unix)]
 use std::os::fd::AsRawFd;
@@ -7,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+#[cfg(unix)]
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,6 +16,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(unix)]
 use polder::event::Event;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
@@ -21,9 +24,13 @@ use polder::time::{sleep, timeout};
 use polder::{Handle, Task, Timer, future};
 
 use super::{one_byte, send_byte};
-use crate::child::{in_children, in_children_and_judge};
+use crate::child::in_children;
+#[cfg(unix)]
+use crate::child::in_children_and_judge;
 use crate::probe::{Alive, Count, Mailbox, Signal, hold, join_all, own_waker, poll_with, tcp_pair};
-use crate::support::{eventually, on_every_backend, runtime, runtime_of, sized, within};
+#[cfg(unix)]
+use crate::support::runtime_of;
+use crate::support::{eventually, on_every_backend, runtime, sized, within};
 
 /// A reader of standard error lets each such call return, by its other future.
 #[cfg(unix)]
