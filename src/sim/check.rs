@@ -683,6 +683,9 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
         let faults = kernel.core.faults.list.iter();
         let events = kernel.core.report.trace.last_events(name);
         let mut rest = state.chaos.borrow().drawn.clone();
+        if let Some(site) = cause.strip_prefix(world::PANIC_AT) {
+            let _ = writeln!(rest, "  it panicked at {site}");
+        }
         let shortcuts = kernel.core.report.shortcuts(&kernel.core.hosts);
         for line in shortcuts.iter().take(MAX_TOLD) {
             let _ = writeln!(rest, "  {line}");

@@ -109,7 +109,7 @@ use link::{Links, Passage};
 pub(crate) use order::MAX_PASSED_OVER;
 use order::Order;
 pub(crate) use panics::{
-    as_killed, fail_by_held_panic, fail_by_panic, fail_unless_permitted, note_panic,
+    PANIC_AT, as_killed, fail_by_held_panic, fail_by_panic, fail_unless_permitted, note_panic,
     panic_is_taken, panic_was_contained, task_has_panicked,
 };
 use pollers::Pollers;

@@ -71,15 +71,13 @@ fn site_of(words: &str) -> Option<String> {
     PANICS.try_with(find).ok().flatten()
 }
 
-/// Fails the run because of a panic. The reason ends with its place.
+/// The beginning of the cause of a failure by a panic, which its place follows.
+pub(crate) const PANIC_AT: &str = "a panic at ";
+
+/// Fails the run because of a panic.
 pub(crate) fn fail_by_panic(words: &str, reason: impl FnOnce() -> String) {
-    match site_of(words) {
-        Some(site) => {
-            let cause = format!("a panic at {site}");
-            fail_as(Some(cause), None, || format!("{}\n  (at {site})", reason()));
-        }
-        None => fail_as(None, None, reason),
-    }
+    let site = site_of(words);
+    fail_as(site.map(|site| format!("{PANIC_AT}{site}")), None, reason);
 }
 
 /// Fails the run because of the panic of a process, or of a task that is never awaited, unless the

@@ -296,7 +296,7 @@ fn a_failure_has_its_time_and_place_and_is_replayed_with_its_events() {
             "panicked at tests/sim/paused.rs:",
             "seed 0x0 failed at 60.000000 s: the test panicked: assertion ",
             "failed: on purpose",
-            "\n  (at tests/sim/paused.rs:",
+            "\n  it panicked at tests/sim/paused.rs:",
             "the last events:",
             "use polder::time::now",
             "POLDER_SIM_LOG=1 cargo test paused::child::fails_after_a_minute",

@@ -262,7 +262,7 @@ impl Socket {
         self.io().source().shut_down(directions, |left| {
             self.kernel().shutdown(match left {
                 // XNU refuses it if the peer has ended, and reading with it.
-                Interest::READABLE if how == Shutdown::Both => {
+                Interest::READABLE if how == Shutdown::Both && sys::REFUSES_SECOND_SHUTDOWN => {
                     return match self.kernel().shutdown(Shutdown::Read) {
                         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
                         result => result,
