@@ -90,8 +90,6 @@ impl Slack {
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
-    /// The number of wakers found with these that were left as calls.
-    left: usize,
 }
 
 impl Default for Scratch {
@@ -99,7 +97,6 @@ impl Default for Scratch {
         Scratch {
             events: Events::with_capacity(BATCH),
             wakers: Vec::new(),
-            left: 0,
         }
     }
 }
@@ -212,7 +209,7 @@ impl Driver {
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
-        if !self.wakers_to_drop.borrow().is_empty() {
+        if self.has_wakers() {
             return Until::Now;
         }
         if self.has_timers() {
@@ -245,14 +242,21 @@ impl Driver {
     /// is awake.
     pub(crate) fn is_due(&self) -> bool {
         self.find_earliest();
-        !self.wakers_to_drop.borrow().is_empty()
-            || self.not_before().is_some_and(|earliest| earliest <= now())
+        self.has_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
-    /// Whether any timer is set.
+    /// Whether any timer is set, or a waker queued.
     #[inline]
     pub(crate) fn has_timers(&self) -> bool {
-        self.timers.borrow().has_pending() || self.reactor.has_locked_timers()
+        self.timers.borrow().has_pending()
+            || self.reactor.has_locked_timers()
+            || self.reactor.has_queued_wakers()
+    }
+
+    /// Whether any waker is to be called or dropped.
+    #[inline]
+    fn has_wakers(&self) -> bool {
+        !self.wakers_to_drop.borrow().is_empty() || self.reactor.has_queued_wakers()
     }
 
     /// Returns a moment before which no timer is due: see [`TimerHeap::not_before`].
@@ -345,20 +349,19 @@ impl Driver {
     }
 
     /// Calls the wakers that were found, after `before_wakers` with whether there are any. If there
-    /// are several, all but the first are left as calls before that, and so before the seat of a
-    /// shard is given up: the next worker that has it finds them.
+    /// are several, they are queued before that, and so before the seat of a shard is given up: the
+    /// next worker that has it finds them.
     #[inline(always)]
     fn call_wakers(&self, mut scratch: Box<Scratch>, before_wakers: impl FnOnce(bool)) {
         let has_wakers = !scratch.wakers.is_empty();
+        let mut queued = 0;
         if has_wakers && scratch.wakers.len() > 1 {
-            scratch.left = self.reactor.leave_calls(&mut scratch.wakers);
+            queued = self.reactor.queue_wakers(&mut scratch.wakers);
         }
         before_wakers(has_wakers);
         if has_wakers {
+            self.reactor.call_queued(queued);
             wake_all(scratch.wakers.drain(..));
-            if scratch.left > 0 {
-                self.reactor.make_calls(std::mem::take(&mut scratch.left));
-            }
         }
         self.scratch.set(Some(scratch));
     }
@@ -377,16 +380,19 @@ impl Driver {
         }
     }
 
-    /// Wakes the tasks with due timers. Calls `before` before foreign code runs, if any does.
+    /// Calls queued wakers, and wakes the tasks with due timers. Calls `before` before foreign code
+    /// runs, if any does.
     pub(crate) fn fire(&self, before: impl Fn()) {
         self.drop_wakers(&before);
         let reached = self.reached.take();
-        let Some(earliest) = self.not_before() else {
+        let earliest = self.not_before();
+        let has_queued = self.reactor.has_queued_wakers();
+        if earliest.is_none() && !has_queued {
             return;
-        };
+        }
         let time = reached.unwrap_or_else(|| self.read_clock());
         let limit = if reached.is_some() { time + NEAR } else { time };
-        if earliest <= limit {
+        if has_queued || earliest.is_some_and(|earliest| earliest <= limit) {
             self.fire_at(time, reached.is_some(), &before);
         }
     }
@@ -402,11 +408,12 @@ impl Driver {
         }
     }
 
-    /// Takes out the waker of the first timer that is due at `now`, or that of a call.
+    /// Takes a queued waker, or that of the first timer that is due at `now`.
     #[inline]
     fn take_due(&self, now: Instant) -> Option<Waker> {
         let late = |late| self.counters.count_fired(late);
-        (self.reactor.fire_locked_timer(now, late))
+        (self.reactor.take_queued_waker())
+            .or_else(|| self.reactor.fire_locked_timer(now, late))
             .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 
@@ -635,13 +642,13 @@ mod loom_tests {
             }
             caller.join().unwrap();
             assert_eq!(woken.load(Ordering::Acquire), 1, "it is called once");
-            assert!(!driver.has_timers(), "a call is left");
+            assert!(!driver.has_timers(), "a waker is left");
         });
     }
 
-    /// Whoever falls asleep meanwhile sees the calls, or is notified.
+    /// Whoever falls asleep meanwhile sees them, or is notified.
     #[test]
-    fn a_call_that_is_left_ends_the_sleep_that_begins() {
+    fn queued_wakers_end_the_sleep_that_begins() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
@@ -649,8 +656,8 @@ mod loom_tests {
             let driver = Driver::new(reactor.clone(), reactor.counters().clone());
             let caller = {
                 let reactor = reactor.clone();
-                let left = move || reactor.begin_call(&mut vec![Waker::noop().clone(); 3]);
-                loom::thread::spawn(move || assert_eq!(left(), 2))
+                let queue = move || reactor.queue_and_unpark(&mut vec![Waker::noop().clone(); 3]);
+                loom::thread::spawn(move || assert_eq!(queue(), 3))
             };
             let came_before = reactor.park() != Wakeup::None;
             let before = driver.next_timeout();

@@ -3,11 +3,11 @@
 //! Sockets and timers that the parent has made stay in its reactors until the child moves or drops
 //! them. If a thread of the parent held a lock of such a reactor at the moment of the fork, no
 //! thread of the child would ever release it. So `fork` itself takes these locks first, and both
-//! processes release them: of each reactor the table of sources, its locked timers, and the queue
-//! of timer operations. Events are delivered under the lock of the table, and sources are detached
-//! under it when the reactor closes, so no thread holds the state of a source for these. (One that
-//! waits for a source, or ends its back-off, may hold it: a source that both threads use at that
-//! moment.)
+//! processes release them: of each reactor the table of sources, its locked timers, and the queues
+//! of timer operations and of wakers. Events are delivered under the lock of the table, and sources
+//! are detached under it when the reactor closes, so no thread holds the state of a source for
+//! these. (One that waits for a source, or ends its back-off, may hold it: a source that both
+//! threads use at that moment.)
 //!
 //! **Why this cannot hang.** A thread that forks only tries these locks, and holds none while it
 //! waits for another one: it lets go of all, sleeps, and tries again. Nothing waits in the kernel
@@ -17,8 +17,10 @@
 //! POSIX.1-2024).
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard as StdMutexGuard};
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,7 @@ struct Guards {
     _sources: MutexGuard<'static, SourceTable>,
     _locked_timers: MutexGuard<'static, TimerHeap>,
     _timer_ops: MutexGuard<'static, TimerOps>,
+    _queued_wakers: MutexGuard<'static, VecDeque<Waker>>,
 }
 
 thread_local! {
@@ -77,6 +80,7 @@ impl Held {
                 _sources: own.sources.try_lock()?,
                 _locked_timers: own.locked_timers.try_lock()?,
                 _timer_ops: own.timer_ops.try_lock()?,
+                _queued_wakers: own.queued_wakers.try_lock()?,
             });
         }
         Some(held)

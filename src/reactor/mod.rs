@@ -4,9 +4,9 @@
 //! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
 //! half, the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the
 //! worker's local timers. The collections that other threads reach are behind locks, which are held
-//! only briefly: the table of sources, the heap of locked timers, and the operations queued for the
-//! driver. Wakers are collected under these locks and called after their release, except for a
-//! task's own waker: see [`waiters`].
+//! only briefly: the table of sources, the heap of locked timers, the operations queued for the
+//! driver, and the wakers queued for whoever drives the reactor next. Wakers are collected under
+//! these locks and called after their release, except for a task's own waker: see [`waiters`].
 //!
 //! **Sleeping.** The worker goes to sleep by [`park`](parking). A thread that queues an operation
 //! for it, or sets an earlier deadline for it, does so under a lock and unparks afterwards. If
@@ -29,6 +29,7 @@ mod timer;
 mod timer_heap;
 mod waiters;
 
+use std::collections::VecDeque;
 use std::io;
 use std::iter;
 use std::sync::Arc;
@@ -80,17 +81,17 @@ pub(crate) struct Reactor {
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
-    /// Lengths of the three collections above, readable without their locks. A value may be stale,
+    /// Wakers that were found together and are to be called: see "Foreign wakers" in `parking`.
+    queued_wakers: Mutex<VecDeque<Waker>>,
+    /// Lengths of the four collections above, readable without their locks. A value may be stale,
     /// but not on the thread that drives the reactor and made the change itself. Each is written
     /// under its lock only.
     source_count: AtomicUsize,
     locked_timer_count: AtomicUsize,
     timer_op_count: AtomicUsize,
+    queued_waker_count: AtomicUsize,
     /// Set once, before the table is emptied; from then on registrations are refused.
     closed: AtomicBool,
-    /// When it was made: what calls are due since. No timer is due as early, unless it was set to a
-    /// moment that had passed long before.
-    made: Instant,
 }
 
 impl Reactor {
@@ -135,11 +136,12 @@ impl Reactor {
             sources: Mutex::new(SourceTable::default()),
             locked_timers: Mutex::new(TimerHeap::new()),
             timer_ops: Mutex::new(TimerOps::default()),
+            queued_wakers: Mutex::new(VecDeque::new()),
             source_count: AtomicUsize::new(0),
             locked_timer_count: AtomicUsize::new(0),
             timer_op_count: AtomicUsize::new(0),
+            queued_waker_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            made: now(),
         });
         registry::add(&reactor);
         reactor
@@ -327,6 +329,7 @@ impl Reactor {
     /// only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
+        wakers.extend(self.queued_wakers.lock().drain(..));
         self.locked_timers.lock().fire_all(wakers);
         let mut table = self.sources.lock();
         let sources: Vec<_> = std::mem::take(&mut *table).into_sources().collect();
@@ -419,60 +422,71 @@ impl Reactor {
     /// `fired` with the lateness of each.
     #[inline]
     fn fire_locked_timer(&self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
-        let mut timers = self.some_locked_timers()?;
-        let before = timers.entries();
-        let waker = timers.fire(now, fired);
-        if timers.entries() < before {
-            // It was a call.
-            self.locked_timer_count
-                .store(timers.entries(), Ordering::Relaxed);
-        }
-        waker
+        self.some_locked_timers()?.fire(now, fired)
     }
 
-    // Calls: see "Foreign wakers" in `parking`.
+    // Wakers that were found together: see "Foreign wakers" in `parking`.
 
-    /// Leaves all of these wakers but the first to whoever fires timers, and returns their number:
-    /// none, if the reactor has closed.
+    /// Whether any are queued.
+    #[inline]
+    fn has_queued_wakers(&self) -> bool {
+        self.queued_waker_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Queues these wakers, and returns their number; none, if the reactor has closed.
     #[cold]
-    fn leave_calls(&self, wakers: &mut Vec<Waker>) -> usize {
-        let mut timers = self.locked_timers.lock();
+    fn queue_wakers(&self, wakers: &mut Vec<Waker>) -> usize {
+        let mut queue = self.queued_wakers.lock();
         if self.is_closed() {
             return 0;
         }
-        let left = wakers.len().saturating_sub(1);
-        for waker in wakers.drain(wakers.len() - left..) {
-            timers.push_call(self.made, waker);
-        }
-        self.locked_timer_count
-            .store(timers.entries(), Ordering::Relaxed);
-        left
+        let number = wakers.len();
+        queue.extend(wakers.drain(..));
+        self.queued_waker_count
+            .store(queue.len(), Ordering::Relaxed);
+        number
     }
 
-    /// Makes that number of the calls that were left, unless others have made them.
+    /// Takes the next queued waker.
+    #[inline]
+    fn take_queued_waker(&self) -> Option<Waker> {
+        self.has_queued_wakers().then(|| self.dequeue_waker())?
+    }
+
     #[cold]
-    fn make_calls(&self, number: usize) {
-        let next = || self.fire_locked_timer(self.made, |_| {});
-        wake_all(iter::from_fn(next).take(number));
+    fn dequeue_waker(&self) -> Option<Waker> {
+        let mut queue = self.queued_wakers.lock();
+        let waker = queue.pop_front();
+        if queue.is_empty() {
+            queue.shrink_to(BATCH);
+        }
+        self.queued_waker_count
+            .store(queue.len(), Ordering::Relaxed);
+        waker
+    }
+
+    /// Calls that number of queued wakers, unless others have called them.
+    #[cold]
+    fn call_queued(&self, number: usize) {
+        wake_all(iter::from_fn(|| self.take_queued_waker()).take(number));
     }
 
     /// Calls wakers that were found together, on any thread.
     pub(crate) fn call(&self, mut wakers: Vec<Waker>) {
-        if wakers.len() < 2 {
-            return wake_all(wakers);
+        if wakers.len() > 1 {
+            let queued = self.queue_and_unpark(&mut wakers);
+            self.call_queued(queued);
         }
-        let left = self.begin_call(&mut wakers);
         wake_all(wakers);
-        self.make_calls(left);
     }
 
-    /// Leaves all of these wakers but the first, and wakes the worker. Returns their number.
-    fn begin_call(&self, wakers: &mut Vec<Waker>) -> usize {
-        let left = self.leave_calls(wakers);
-        if left > 0 {
+    /// [`queue_wakers`](Self::queue_wakers), and wakes the worker for them.
+    fn queue_and_unpark(&self, wakers: &mut Vec<Waker>) -> usize {
+        let queued = self.queue_wakers(wakers);
+        if queued > 0 {
             self.unpark();
         }
-        left
+        queued
     }
 
     /// Inserts a timer. Returns `None` if the reactor has closed.

@@ -49,14 +49,14 @@
 //!
 //! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, in their
 //!   order, and at most `BATCH` in a turn.
-//! * Wakers of ready sources have to be taken out under the locks of their sources. All but the
-//!   first become *calls* (`Reactor::leave_calls`): entries of the heap of locked timers that are
-//!   due already. That is done before the seat of a shard's poller is given up. So a call waits no
-//!   longer than a due timer does: the next turn of any worker with the seat makes it, or a nested
+//! * Wakers of ready sources have to be taken out under the locks of their sources. If there
+//!   are several, they are put in a queue of the reactor (`Reactor::queue_wakers`), before the seat
+//!   of a shard's poller is given up. Whoever fires timers calls them first. So none of them waits
+//!   longer than a due timer does: the next turn of any worker with the seat calls it, or a nested
 //!   turn; and while a worker is in a waker and another one idle, that one is the watch, which
-//!   comes by every 350 µs. The thread that has left calls makes as many of them as it has left,
-//!   unless others have. So each is made once, and none is left if there is no other worker.
-//! * `Source::wake` leaves calls with the reactor of the source, a `Latch` and the end of a duplex
+//!   comes by every 350 µs. The thread that has queued some calls as many as it has queued, unless
+//!   others have. So each is called once, and none is left if there is no other worker.
+//! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex
 //!   stream with that of the worker that the thread drives (`scheduler::wake_each`); and the
 //!   reactor is unparked.
 //! * A thread that drives no worker (that of the signals, or one that sets a latch) takes out and

@@ -826,7 +826,7 @@ impl Source {
 }
 
 /// Calls the wakers that were taken out of the state of a source, outside its lock. If there are
-/// several, those that wait for their call are left with the reactor of the source.
+/// several, those that wait for their turn are in the queue of the source's reactor.
 fn call(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
     let registration = state.registrations.first.as_ref();
     let reactor = registration.map(|registration| registration.reactor.clone());

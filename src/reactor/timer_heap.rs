@@ -15,10 +15,6 @@
 //!
 //! Each node has four children: half the levels of a binary heap, and siblings adjacent in memory.
 //!
-//! **Calls.** A waker that was found together with others, and is to be called, is an entry that is
-//! due already ([`push_call`](TimerHeap::push_call)): so it is found by whoever fires timers. It is
-//! free again when its waker is taken. See "Foreign wakers" in `parking`.
-//!
 //! Not synchronised: it belongs to one thread, or is behind a lock. Wakers are handed out, and
 //! never called or dropped here.
 
@@ -52,8 +48,6 @@ struct Entry {
     /// Index of its node; [`NONE`] once it has fired, [`SUSPENDED`] if it never fires; the next
     /// free entry if this one is free.
     node: u32,
-    /// Whether this is a call, and no timer.
-    is_call: bool,
     waker: Option<Waker>,
 }
 
@@ -111,22 +105,11 @@ impl TimerHeap {
     /// Adds a timer. The second result is whether it is the earliest.
     #[inline]
     pub(crate) fn insert(&mut self, when: Instant, waker: Waker) -> (Key, bool) {
-        self.add(when, waker, false)
-    }
-
-    /// Adds a call, which is due since `when`.
-    pub(crate) fn push_call(&mut self, when: Instant, waker: Waker) {
-        self.add(when, waker, true);
-    }
-
-    #[inline]
-    fn add(&mut self, when: Instant, waker: Waker, is_call: bool) -> (Key, bool) {
         let order = self.next_order();
         let entry = Entry {
             when,
             order,
             node: NONE,
-            is_call,
             waker: Some(waker),
         };
         let index = match self.free {
@@ -157,7 +140,7 @@ impl TimerHeap {
         let entries = self.entries.iter().take(places.end).skip(places.start);
         waits.extend(
             entries
-                .filter(|entry| entry.node < SUSPENDED && !entry.is_call)
+                .filter(|entry| entry.node < SUSPENDED)
                 .filter_map(|entry| {
                     Some(TimerWait {
                         waker: entry.waker.as_ref()?.data().addr(),
@@ -224,15 +207,8 @@ impl TimerHeap {
         if node < SUSPENDED {
             self.take_node(node as usize);
         }
-        self.free(key.0);
-        waker
-    }
-
-    /// Frees an entry that has no node.
-    #[inline]
-    fn free(&mut self, index: u32) {
-        self.entries[index as usize].node = self.free;
-        self.free = index;
+        self.entries[key.index()].node = self.free;
+        self.free = key.0;
         self.used -= 1;
         if self.used == 0 && self.entries.capacity() > KEPT {
             *self = TimerHeap {
@@ -240,6 +216,7 @@ impl TimerHeap {
                 ..TimerHeap::new()
             };
         }
+        waker
     }
 
     /// Returns a moment before which no pending timer is due: the earliest deadline, unless that
@@ -258,13 +235,8 @@ impl TimerHeap {
             let node = self.nodes[0];
             if node.when <= now {
                 self.take_node(0);
-                let entry = &mut self.entries[node.entry as usize];
-                let waker = entry.waker.take();
-                if entry.is_call {
-                    self.free(node.entry);
-                } else {
-                    fired(now.saturating_duration_since(node.when));
-                }
+                fired(now.saturating_duration_since(node.when));
+                let waker = self.entries[node.entry as usize].waker.take();
                 if waker.is_some() {
                     return waker;
                 }
@@ -440,25 +412,6 @@ mod tests {
         // The first of them was pushed back for the last time nine rounds ago.
         assert_eq!(bench.deadlines.not_before(), Some(bench.at(190)));
         assert_eq!(bench.fire(191), [0, 1]);
-    }
-
-    #[test]
-    fn calls_come_first_in_their_order_and_are_gone() {
-        let mut bench = Bench::new();
-        let (key, _) = bench.insert(5, 0);
-        for name in 1..4 {
-            let waker = bench.waker(name);
-            bench.deadlines.push_call(bench.start, waker);
-        }
-        assert_eq!(bench.deadlines.not_before(), Some(bench.start));
-        let mut waits = Vec::new();
-        (bench.deadlines).waits(0..bench.deadlines.places(), &mut waits);
-        assert_eq!(waits.len(), 1, "a call is no timer");
-        assert_eq!(bench.fire(0), [1, 2, 3]);
-        assert_eq!(bench.deadlines.entries(), 1);
-        assert_eq!(bench.fire(5), [0]);
-        bench.deadlines.remove(key);
-        assert_eq!(bench.deadlines.entries(), 0);
     }
 
     #[test]

@@ -266,8 +266,8 @@ pub(crate) fn is_own(waker: &Waker) -> bool {
 }
 
 /// Calls each waker that `next` takes out of its place, under no lock: see "Foreign wakers" in
-/// `reactor::parking`. If this thread drives a worker, they are left as calls with its reactor,
-/// where a nested turn or another worker finds them. If it drives none, each stays in its place
+/// `reactor::parking`. If this thread drives a worker, they are in the queue of its reactor, where
+/// a nested turn or another worker finds them. If it drives none, each stays in its place
 /// until it is called.
 pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
     let wakers = std::iter::from_fn(next);
