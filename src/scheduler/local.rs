@@ -402,6 +402,12 @@ impl Local {
         !self.ready.borrow().is_empty() || self.stealable.as_ref().is_some_and(has_items)
     }
 
+    /// Returns the number of tasks to run now; on a pool worker about.
+    pub(super) fn ready_tasks(&self) -> usize {
+        let movable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
+        self.ready.borrow().len() + movable
+    }
+
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         self.has_ready() || !self.yielded.borrow().is_empty()

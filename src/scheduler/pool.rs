@@ -259,7 +259,8 @@ impl Worker {
         } else {
             give_back();
         }
-        driver.fire(|| self.before_foreign_code());
+        let ready = self.local.ready_tasks();
+        driver.fire(ready, || self.before_foreign_code());
     }
 
     /// Ends a turn of a pool worker, which has polled, or has found that another one does.

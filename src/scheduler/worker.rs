@@ -440,7 +440,8 @@ impl Worker {
     /// Wakes the tasks with timers that are due.
     #[inline(never)]
     fn fire(&self) {
-        self.driver.fire(|| self.before_foreign_code());
+        let ready = self.local.ready_tasks();
+        self.driver.fire(ready, || self.before_foreign_code());
     }
 
     /// Marks the worker as awake and no longer idle.

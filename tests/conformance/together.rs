@@ -16,13 +16,15 @@ use std::time::Duration;
 
 use polder::event::Latch;
 use polder::future::{self, yield_now};
+use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::UdpSocket;
 use polder::time::{now, sleep_until, timeout};
 use polder::{Runtime, Timer};
 
 use crate::probe::{Count, poll_with, tcp_pair};
 use crate::support::{
-    LIMIT, in_every_runtime_alone, on_every_backend_alone, on_every_backend_with_several, runtime,
+    LIMIT, in_every_kernel_runtime_alone, in_every_runtime_alone, on_every_backend_alone,
+    on_every_backend_with_several, runtime,
 };
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -323,4 +325,68 @@ fn rule_80_a_crowd_of_due_timers_lets_others_go_on() {
         assert!(largest <= BATCH, "{largest} timers in a turn");
         assert!(woken.lock().unwrap().iter().copied().eq(0..CROWD));
     });
+}
+
+/// The future of `block_on` awaits the tasks of a crowd, so that it is polled once for each.
+#[test]
+fn rule_80_a_crowd_of_tasks_that_sleep_lets_others_go_on() {
+    /// Four turns, of which each runs 64 tasks: a round trip takes three.
+    const MOST: usize = 4 * 64;
+    in_every_kernel_runtime_alone(|_| async {
+        let mut delay = Duration::from_millis(250);
+        let largest = loop {
+            match largest_in_a_round_trip(delay).await {
+                Some(largest) => break largest,
+                None => delay *= 2,
+            }
+        };
+        assert!(largest <= MOST, "{largest} timers during a round trip");
+    });
+}
+
+/// Returns the largest number of timers of one moment, `delay` from now, that fire while a byte
+/// goes to and fro. `None` if some were only set after that moment.
+async fn largest_in_a_round_trip(delay: Duration) -> Option<usize> {
+    const CROWD: usize = 4_000;
+    let woken = Arc::<AtomicUsize>::default();
+    let (mut near, mut far) = tcp_pair().await;
+    let echo = polder::spawn(async move {
+        let mut byte = [0];
+        while far.read(&mut byte).await.unwrap() > 0 {
+            far.write_all(&byte).await.unwrap();
+        }
+    });
+    let other = polder::spawn({
+        let woken = woken.clone();
+        async move {
+            let (mut before, mut largest) = (0, 0);
+            while before < CROWD {
+                near.write_all(b"x").await.unwrap();
+                near.read_exact(&mut [0]).await.unwrap();
+                let now = woken.load(SeqCst);
+                largest = largest.max(now - before);
+                before = now;
+            }
+            largest
+        }
+    });
+    let due = now() + delay;
+    let crowd: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let woken = woken.clone();
+            polder::spawn(async move {
+                let is_late = now() >= due;
+                sleep_until(due).await;
+                woken.fetch_add(1, SeqCst);
+                is_late
+            })
+        })
+        .collect();
+    let mut is_late = false;
+    for task in crowd {
+        is_late |= task.await;
+    }
+    let largest = other.await;
+    echo.await;
+    (!is_late).then_some(largest)
 }
