@@ -5,7 +5,7 @@ use std::fmt;
 use super::dump::Count;
 use super::json::Json;
 use crate::scheduler::Shared;
-use crate::telemetry::OpenKind;
+use crate::telemetry::{Open, SocketType};
 
 /// The number of sockets of each kind that the process has open: those of [`net`](crate::net), and
 /// the descriptors in an [`Async`](crate::Async). From [`Metrics::open_sockets`] and
@@ -55,14 +55,15 @@ impl OpenSockets {
         if shared.is_simulated() {
             return OpenSockets::default();
         }
+        let open = |socket_type| Open::count(Some(socket_type));
         OpenSockets {
-            tcp_streams: OpenKind::TcpStream.count(),
-            tcp_listeners: OpenKind::TcpListener.count(),
-            udp_sockets: OpenKind::UdpSocket.count(),
-            unix_streams: OpenKind::UnixStream.count(),
-            unix_listeners: OpenKind::UnixListener.count(),
-            unix_datagrams: OpenKind::UnixDatagram.count(),
-            asyncs: OpenKind::Async.count(),
+            tcp_streams: open(SocketType::TcpStream),
+            tcp_listeners: open(SocketType::TcpListener),
+            udp_sockets: open(SocketType::UdpSocket),
+            unix_streams: open(SocketType::UnixStream),
+            unix_listeners: open(SocketType::UnixListener),
+            unix_datagrams: open(SocketType::UnixDatagram),
+            asyncs: Open::count(None),
         }
     }
 

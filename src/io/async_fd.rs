@@ -23,7 +23,6 @@ use super::operation::{HasIo, WaiterGuard, charged};
 use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
 use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
-use crate::telemetry::OpenKind;
 
 /// An adapter for anything with a descriptor that can be waited for, like async-io's type of this
 /// name.
@@ -230,7 +229,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
         // handle precedes it in the same value, so it is dropped first, in `into_inner` too;
         // nothing is borrowed that could end earlier. Until then only unsafe functions, which
         // require of their callers not to close it, give more than `&inner`.
-        let io = unsafe { Io::lent(inner.as_descriptor()) }.counted(OpenKind::Async);
+        let io = unsafe { Io::lent(inner.as_descriptor()) }.counted(None);
         Ok(Async {
             lent: LentIo::new(io),
             inner,

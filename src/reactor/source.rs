@@ -60,7 +60,7 @@ use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::{Open, OpenKind};
+use crate::telemetry::{Open, SocketType};
 #[cfg(all(feature = "sim", not(loom)))]
 use crate::world::{SimSocket, SimSocketId};
 
@@ -939,11 +939,11 @@ impl Io {
         }
     }
 
-    /// Counts the new source among the open sockets.
+    /// Counts the new source among the open sockets, or among those of `Async`, which have no type.
     #[cfg(not(loom))]
-    pub(crate) fn counted(mut self, kind: OpenKind) -> Io {
+    pub(crate) fn counted(mut self, socket_type: Option<SocketType>) -> Io {
         let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
-        source.open = Some(Open::new(kind));
+        source.open = Some(Open::new(socket_type));
         self
     }
 

@@ -24,7 +24,7 @@ pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SA
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
 pub(crate) use leaf::Leaf;
-pub(crate) use open::{Open, OpenKind};
+pub(crate) use open::{Open, SocketType};
 pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;
 pub(crate) use trace_ring::{Event, MAX_EVENTS, Ring};

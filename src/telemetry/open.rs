@@ -11,43 +11,46 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is open.
+/// The public type that a socket belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OpenKind {
+#[cfg_attr(not(unix), allow(dead_code, reason = "there are no Unix sockets"))]
+pub(crate) enum SocketType {
     TcpStream,
     TcpListener,
     UdpSocket,
     UnixStream,
     UnixListener,
     UnixDatagram,
-    /// A descriptor that an `Async` has been given.
-    Async,
 }
 
-const KINDS: usize = OpenKind::Async as usize + 1;
+/// The place of descriptors that an `Async` has been given.
+const ASYNC: usize = SocketType::UnixDatagram as usize + 1;
 
 /// (Not loom's atomics, which a static cannot have; nothing is synchronised by them.)
-static OPEN: [AtomicUsize; KINDS] = [const { AtomicUsize::new(0) }; KINDS];
+static OPEN: [AtomicUsize; ASYNC + 1] = [const { AtomicUsize::new(0) }; ASYNC + 1];
 
-impl OpenKind {
-    /// Returns the number of those that are open.
-    pub(crate) fn count(self) -> usize {
-        OPEN[self as usize].load(Ordering::Relaxed)
-    }
+fn count_of(socket_type: Option<SocketType>) -> &'static AtomicUsize {
+    &OPEN[socket_type.map_or(ASYNC, |socket_type| socket_type as usize)]
 }
 
-/// Guard: counts a socket while it is open.
-pub(crate) struct Open(OpenKind);
+/// Guard: counts a socket while it is open, or a descriptor that an `Async` has been given, which
+/// has no type.
+pub(crate) struct Open(Option<SocketType>);
 
 impl Open {
-    pub(crate) fn new(kind: OpenKind) -> Open {
-        OPEN[kind as usize].fetch_add(1, Ordering::Relaxed);
-        Open(kind)
+    pub(crate) fn new(socket_type: Option<SocketType>) -> Open {
+        count_of(socket_type).fetch_add(1, Ordering::Relaxed);
+        Open(socket_type)
+    }
+
+    /// Returns the number of those that are open.
+    pub(crate) fn count(socket_type: Option<SocketType>) -> usize {
+        count_of(socket_type).load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        OPEN[self.0 as usize].fetch_sub(1, Ordering::Relaxed);
+        count_of(self.0).fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -39,7 +39,7 @@ use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
 use crate::scheduler::budget;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
-use crate::telemetry::OpenKind;
+pub(super) use crate::telemetry::SocketType;
 use crate::time::{Timer, timeout};
 
 /// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
@@ -50,18 +50,6 @@ pub(super) const BACKLOG: i32 = 4_096;
 /// a listener with a full queue, a Unix datagram to a receiver with a full queue.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
-/// The public type that a socket belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(unix), allow(dead_code, reason = "there are no Unix sockets"))]
-pub(super) enum SocketType {
-    TcpStream,
-    TcpListener,
-    UdpSocket,
-    UnixStream,
-    UnixListener,
-    UnixDatagram,
-}
-
 impl SocketType {
     /// Returns how it is waited for. `is_trusted`: whether a short read shows that it is drained.
     fn kind(self, is_trusted: bool) -> SourceKind {
@@ -69,18 +57,6 @@ impl SocketType {
             SocketType::TcpStream if is_trusted => SourceKind::TcpStream,
             SocketType::UnixStream => SourceKind::UnixStream,
             _ => SourceKind::Other,
-        }
-    }
-
-    /// Returns how it is counted.
-    fn open_kind(self) -> OpenKind {
-        match self {
-            SocketType::TcpStream => OpenKind::TcpStream,
-            SocketType::TcpListener => OpenKind::TcpListener,
-            SocketType::UdpSocket => OpenKind::UdpSocket,
-            SocketType::UnixStream => OpenKind::UnixStream,
-            SocketType::UnixListener => OpenKind::UnixListener,
-            SocketType::UnixDatagram => OpenKind::UnixDatagram,
         }
     }
 
@@ -152,7 +128,8 @@ pub(super) trait KernelSocket: Options {
     fn peer_addr(&self) -> io::Result<SockAddr>;
     /// Sets the peer of a datagram socket.
     fn set_peer(&self, address: &SockAddr) -> io::Result<()>;
-    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+    /// Shuts down the directions that are `left` of `how`: the others were shut down before.
+    fn shutdown(&self, how: Shutdown, left: Interest) -> io::Result<()>;
     /// Accepts a connection, which is a socket of the type `accepted`.
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)>;
     /// Reads from a stream. Returns the number of bytes, and whether the read shows that nothing is
@@ -171,6 +148,15 @@ pub(super) trait KernelSocket: Options {
     fn has_ended(&self) -> bool;
     /// Whether the socket's own buffer has room, although a send would block.
     fn has_room(&self) -> bool;
+}
+
+/// Returns the directions as the argument of `shutdown`.
+fn shutdown_of(directions: Interest) -> Shutdown {
+    match directions {
+        Interest::READABLE => Shutdown::Read,
+        Interest::WRITABLE => Shutdown::Write,
+        _ => Shutdown::Both,
+    }
 }
 
 /// Sealed: it appears in the public trait [`Stream`](super::macros::Stream), and cannot be named
@@ -259,20 +245,8 @@ impl Socket {
             Shutdown::Write => Interest::WRITABLE,
             Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
         };
-        self.io().source().shut_down(directions, |left| {
-            self.kernel().shutdown(match left {
-                // XNU refuses it if the peer has ended, and reading with it.
-                Interest::READABLE if how == Shutdown::Both && sys::REFUSES_SECOND_SHUTDOWN => {
-                    return match self.kernel().shutdown(Shutdown::Read) {
-                        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-                        result => result,
-                    };
-                }
-                Interest::READABLE => Shutdown::Read,
-                Interest::WRITABLE => Shutdown::Write,
-                _ => Shutdown::Both,
-            })
-        })
+        let source = self.io().source();
+        source.shut_down(directions, |left| self.kernel().shutdown(how, left))
     }
 
     /// Closing a writer ends writing: the peer sees the end of file. It is no error if the peer is

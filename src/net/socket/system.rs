@@ -12,7 +12,10 @@ use std::net::Shutdown;
 
 use socket2::{Domain, SockAddr, SockRef, Type};
 
-use super::{BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block};
+use super::{
+    BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block, shutdown_of,
+};
+use crate::poller::Interest;
 use crate::reactor::Io;
 use crate::scheduler::budget::MAX_TRANSFER;
 use crate::scheduler::not_simulated;
@@ -55,7 +58,7 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
         socket_type.kind(is_trusted),
         socket_type.trust(),
     )
-    .counted(socket_type.open_kind());
+    .counted(Some(socket_type));
     if socket_type.takes_descriptors() {
         io.source().set_trusts_short_reads(is_trusted);
     }
@@ -233,18 +236,23 @@ impl KernelSocket for SystemSocket {
         SockRef::from(self).connect(address)
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    fn shutdown(&self, how: Shutdown, left: Interest) -> io::Result<()> {
         let socket = SockRef::from(self);
-        if how == Shutdown::Both && sys::REFUSES_SECOND_SHUTDOWN {
-            // If the peer has ended, reading counts as shut down, and both at once would be refused
-            // without an effect.
-            socket.shutdown(Shutdown::Write)?;
-            return match socket.shutdown(Shutdown::Read) {
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-                result => result,
-            };
+        if how != Shutdown::Both || !sys::REFUSES_SECOND_SHUTDOWN {
+            return socket.shutdown(shutdown_of(left));
         }
-        socket.shutdown(how)
+        // If the peer has ended, reading counts as shut down: XNU refuses to do that again, and to
+        // shut down both at once, without an effect.
+        if left.is_writable() {
+            socket.shutdown(Shutdown::Write)?;
+        }
+        if !left.is_readable() {
+            return Ok(());
+        }
+        match socket.shutdown(Shutdown::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
     }
 
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {

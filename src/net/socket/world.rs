@@ -13,7 +13,8 @@ use socket2::{Domain, Type};
 use super::options::{Flag, Number, Opt, Options};
 use super::system::{self, SystemSocket};
 pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
-use super::{BACKLOG, KernelSocket, Receive, Socket, SocketType};
+use super::{BACKLOG, KernelSocket, Receive, Socket, SocketType, shutdown_of};
+use crate::poller::Interest;
 use crate::reactor::Io;
 use crate::sys::TcpOption;
 use crate::world::{self, SimSocket, SimSocketId, address::Address, unsupported};
@@ -124,8 +125,8 @@ impl KernelSocket for SimulatedSocket {
         self.0.with(|network, id| network.set_peer(id, &peer))
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.0.with(|network, id| network.shut_down(id, how))
+    fn shutdown(&self, _: Shutdown, left: Interest) -> io::Result<()> {
+        (self.0).with(|network, id| network.shut_down(id, shutdown_of(left)))
     }
 
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
