@@ -24,6 +24,9 @@
 //! pieces belongs in a [`BufReader`](crate::io::BufReader) or a
 //! [`BufWriter`](crate::io::BufWriter).
 //!
+//! The future of a call has the caller's path, and the caller's contents for [`write()`], until it
+//! ends. So it is `Send` if their types are.
+//!
 //! # Errors
 //!
 //! Those of the function of the same name in `std::fs`; and if there is no thread and none can be

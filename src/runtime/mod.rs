@@ -457,7 +457,8 @@ impl Runtime {
         Trace::of(self.shared())
     }
 
-    /// Returns which backend polls the kernel.
+    /// Returns which backend polls the kernel: the one that was chosen. (With
+    /// [`IoUring`](Backend::IoUring), the workers of a pool share an epoll set.)
     ///
     /// ```
     /// use polder::{Backend, Runtime};
