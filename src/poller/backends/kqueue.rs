@@ -506,7 +506,7 @@ fn flags(mode: Mode) -> Flags {
 }
 
 /// Whether a pipe that is watched for writing alone also needs a read filter, which reports that
-/// the reader has closed: see [`sys::FULL_PIPE_TELLS_NO_END`].
+/// the reader has closed: see [`sys::full_pipe_tells_no_end`].
 fn needs_end(descriptor: BorrowedDescriptor<'_>, interest: Interest) -> bool {
     needs_end_of(interest)
         && rustix::fs::fstat(descriptor)
@@ -514,7 +514,7 @@ fn needs_end(descriptor: BorrowedDescriptor<'_>, interest: Interest) -> bool {
 }
 
 fn needs_end_of(interest: Interest) -> bool {
-    sys::FULL_PIPE_TELLS_NO_END && interest.is_writable() && !interest.is_readable()
+    interest.is_writable() && !interest.is_readable() && sys::full_pipe_tells_no_end()
 }
 
 /// Whether the error of adding a write filter means that the other end of a pipe is closed.

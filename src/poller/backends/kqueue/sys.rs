@@ -17,7 +17,6 @@ use crate::poller::error::failed;
 
 #[cfg(polder_kqueue_model)]
 pub(super) use super::model as kernel;
-/// The only place where the two differ.
 #[cfg(not(polder_kqueue_model))]
 pub(super) use libc as kernel;
 
@@ -46,11 +45,12 @@ pub(super) const USER: Option<(Filter, u32)> = None;
 /// closes activates the write filters of its other end before it is marked as closed (`pipeclose`
 /// in NetBSD's sys/kern/sys_pipe.c, seen on 7.99.34; `pipe_destroy` in OpenBSD's), and their read
 /// filters after that.
-pub(super) const FULL_PIPE_TELLS_NO_END: bool = cfg!(any(
-    polder_kqueue_model,
-    target_os = "netbsd",
-    target_os = "openbsd",
-));
+pub(super) fn full_pipe_tells_no_end() -> bool {
+    #[cfg(polder_kqueue_model)]
+    return !super::flavours::here().full_pipe_tells_end;
+    #[cfg(not(polder_kqueue_model))]
+    cfg!(any(target_os = "netbsd", target_os = "openbsd"))
+}
 
 pub(super) struct Queue(OwnedFd);
 
