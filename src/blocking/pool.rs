@@ -650,33 +650,46 @@ mod tests {
         pool.wait_until_empty();
     }
 
+    /// What the functions of calls keep, and whether one has begun.
+    #[derive(Default)]
+    struct Probe {
+        kept: Arc<()>,
+        is_made: Arc<AtomicBool>,
+    }
+
+    impl Probe {
+        fn call(&self, pool: &'static Pool) -> Call<()> {
+            let (kept, is_made) = (self.kept.clone(), self.is_made.clone());
+            let call = pool.call(Class::Call, move || {
+                is_made.store(true, Ordering::SeqCst);
+                drop(kept);
+            });
+            call.unwrap()
+        }
+
+        fn is_kept(&self) -> bool {
+            Arc::strong_count(&self.kept) > 1
+        }
+    }
+
     #[test]
     fn a_call_cancelled_before_it_begins_is_never_made_and_drops_its_function_at_once() {
         let pool = pool(1, 1);
         let gate = Gate::default();
         let blocked = gate.calls(pool, Class::Call, 1);
-        let alive = Arc::new(());
-        let never = Arc::new(AtomicBool::new(false));
-        let call = || {
-            let (alive, never) = (alive.clone(), never.clone());
-            let call = pool.call(Class::Call, move || {
-                never.store(true, Ordering::SeqCst);
-                drop(alive);
-            });
-            call.unwrap()
-        };
-        let polled = call();
+        let probe = Probe::default();
+        let polled = probe.call(pool);
         let poll = std::future::poll_fn(|cx| polled.poll(cx));
         assert_eq!(block_on(poll_once(poll)), None);
-        assert_eq!(Arc::strong_count(&alive), 2);
+        assert!(probe.is_kept());
         drop(polled);
-        assert_eq!(Arc::strong_count(&alive), 1);
-        drop(call());
-        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(!probe.is_kept());
+        drop(probe.call(pool));
+        assert!(!probe.is_kept());
         gate.open();
         all(blocked);
         pool.wait_until_empty();
-        assert!(!never.load(Ordering::SeqCst));
+        assert!(!probe.is_made.load(Ordering::SeqCst));
     }
 
     /// On a full pool, where it would never begin.
@@ -686,33 +699,24 @@ mod tests {
         let gate = Gate::default();
         let blocked = gate.calls(pool, Class::Call, 1);
         pool.wait_until_started();
-        let alive = Arc::new(());
-        let never = Arc::new(AtomicBool::new(false));
-        let call = || {
-            let (alive, never) = (alive.clone(), never.clone());
-            let call = pool.call(Class::Call, move || {
-                never.store(true, Ordering::SeqCst);
-                drop(alive);
-            });
-            call.unwrap()
-        };
-        let cancelled = call();
+        let probe = Probe::default();
+        let cancelled = probe.call(pool);
         assert_eq!(block_on(poll_once(cancelled.cancel())), Some(None));
-        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(!probe.is_kept());
 
-        let aborted = call();
+        let aborted = probe.call(pool);
         let waits = thread::scope(|scope| {
             let waits = scope.spawn(|| output(&aborted));
             aborted.shared().abort();
             assert!(aborted.is_done());
-            assert_eq!(Arc::strong_count(&alive), 1);
+            assert!(!probe.is_kept());
             waits.join().unwrap()
         });
         assert_eq!(waits, None);
         gate.open();
         all(blocked);
         pool.wait_until_empty();
-        assert!(!never.load(Ordering::SeqCst));
+        assert!(!probe.is_made.load(Ordering::SeqCst));
     }
 
     #[test]

@@ -124,6 +124,16 @@ fn pair<F: Future<Output = ()> + Send + 'static>(
     ([Box::pin(wait()), Box::pin(wait())], Box::pin(end))
 }
 
+fn waits_for_a_latch(set: fn(Arc<Latch>)) -> Pair {
+    let latch = Arc::<Latch>::default();
+    let wait = || {
+        let latch = latch.clone();
+        async move { latch.wait().await }
+    };
+    let end = latch.clone();
+    pair(wait, async move { set(end) })
+}
+
 /// Calls `check` with each kind of waits that are found together.
 async fn check_all(block: fn(&Arc<Gate>)) {
     for is_own in [true, false] {
@@ -161,16 +171,13 @@ async fn check_all(block: fn(&Arc<Gate>)) {
         };
         check("two sources", (waits, Box::pin(end)), is_own, block).await;
 
-        let latch = Arc::<Latch>::default();
-        let wait = || {
-            let latch = latch.clone();
-            async move { latch.wait().await }
-        };
-        let latches = pair(wait, {
-            let latch = latch.clone();
-            async move { latch.set() }
-        });
-        check("a latch", latches, is_own, block).await;
+        check(
+            "a latch",
+            waits_for_a_latch(|latch| latch.set()),
+            is_own,
+            block,
+        )
+        .await;
 
         let (stream, _peer) = tcp_pair().await;
         let peek = || {
@@ -219,17 +226,7 @@ fn rule_80_a_plain_thread_sets_a_latch_for_tasks_first() {
     on_every_backend_with_several(|backend, _| {
         let runtime = runtime(backend);
         let task = runtime.spawn(async {
-            let latch = Arc::<Latch>::default();
-            let wait = || {
-                let latch = latch.clone();
-                async move { latch.wait().await }
-            };
-            let latches = pair(wait, {
-                let latch = latch.clone();
-                async move {
-                    thread::spawn(move || latch.set());
-                }
-            });
+            let latches = waits_for_a_latch(|latch| drop(thread::spawn(move || latch.set())));
             let block: fn(&Arc<Gate>) = |gate| future::block_on(gate.passed());
             check("a latch", latches, true, block).await;
         });
