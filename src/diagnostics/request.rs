@@ -8,12 +8,12 @@ use super::snapshot::WorkerSnapshot;
 use crate::reactor::Driver;
 use crate::scheduler::{Local, Question, Remote};
 use crate::sync::Mutex;
-use crate::telemetry::requests::Bell;
+use crate::telemetry::requests::Notify;
 
 /// See the head of the module.
 pub(super) struct Request {
     answer: Mutex<Option<WorkerSnapshot>>,
-    bell: Arc<Bell>,
+    notify: Arc<Notify>,
 }
 
 impl Request {
@@ -28,7 +28,7 @@ impl Request {
                 return answer;
             }
             // Not the clock of a simulated world, which stands still meanwhile.
-            is_in_time = (self.bell).wait(|| deadline.saturating_duration_since(Instant::now()));
+            is_in_time = (self.notify).wait(|| deadline.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -37,7 +37,7 @@ impl Question for Request {
     fn answer(&self, local: &Local, driver: &Driver) {
         let answer = WorkerSnapshot::of(local, driver);
         *self.answer.lock() = Some(answer);
-        self.bell.ring();
+        self.notify.notify_one();
     }
 }
 
@@ -47,24 +47,24 @@ pub(crate) type Here = (Rc<Local>, Rc<Driver>);
 /// A thread that asks workers. Until it is dropped, the thread answers the questions for its own
 /// workers while it waits.
 pub(super) struct Asker<'a> {
-    bell: Arc<Bell>,
+    notify: Arc<Notify>,
     here: &'a [Here],
 }
 
 impl Asker<'_> {
     pub(super) fn new(here: &[Here]) -> Asker<'_> {
-        let bell = Arc::new(Bell::default());
+        let notify = Arc::new(Notify::default());
         for (local, _) in here {
-            local.requests().announce(Some(bell.clone()));
+            local.requests().announce(Some(notify.clone()));
         }
-        Asker { bell, here }
+        Asker { notify, here }
     }
 
     /// Asks a worker of another thread.
     pub(super) fn ask(&self, remote: &Remote) -> Arc<Request> {
         let request = Arc::new(Request {
             answer: Mutex::new(None),
-            bell: self.bell.clone(),
+            notify: self.notify.clone(),
         });
         remote.requests.ask(request.clone());
         remote.reactor.unpark_best_effort();

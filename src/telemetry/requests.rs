@@ -10,10 +10,10 @@
 //!
 //! **Workers that ask each other.** The asker may itself be in the middle of a task, as for a debug
 //! page that two clients request at once. So while it waits, it answers the questions for its own
-//! worker: it waits for a [`Bell`], which is rung by each answer, and by each question for a worker
-//! that has [announced](Requests::announce) it. A question is added, and a bell announced, under
-//! the lock of the list. So either the question finds the bell, or the worker finds the question
-//! when it looks for the first time.
+//! worker: it waits for a [`Notify`], which is notified by each answer, and by each question for a
+//! worker that has [announced](Requests::announce) it. A question is added, and a `Notify`
+//! announced, under the lock of the list. So either the question finds that, or the worker finds
+//! the question when it looks for the first time.
 //!
 //! `loom` checks this below. For the questions themselves see `diagnostics::request`.
 
@@ -33,37 +33,37 @@ pub(crate) struct Requests<Q: ?Sized> {
 
 struct List<Q: ?Sized> {
     questions: Vec<Arc<Q>>,
-    /// The bell of the worker's thread while that waits for answers of others.
-    bell: Option<Arc<Bell>>,
+    /// What notifies the worker's thread while that waits for answers of others.
+    notify: Option<Arc<Notify>>,
 }
 
 /// Wakes a thread that waits for answers. (A condition variable, since parking the thread could
 /// take a wake-up that its own executor waits for.)
 #[derive(Default)]
-pub(crate) struct Bell {
-    is_rung: Mutex<bool>,
-    rung: Condvar,
+pub(crate) struct Notify {
+    is_notified: Mutex<bool>,
+    changed: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
-        *self.is_rung.lock() = true;
-        self.rung.notify_one();
+impl Notify {
+    pub(crate) fn notify_one(&self) {
+        *self.is_notified.lock() = true;
+        self.changed.notify_one();
     }
 
-    /// Waits until it has been rung since the last call. Returns false if `left`, the time that may
-    /// pass until then, is over.
+    /// Waits until it has been notified since the last call. Returns false if `left`, the time that
+    /// may pass until then, is over.
     pub(crate) fn wait(&self, left: impl Fn() -> Duration) -> bool {
-        let mut is_rung = self.is_rung.lock();
-        while !*is_rung {
+        let mut is_notified = self.is_notified.lock();
+        while !*is_notified {
             let left = left();
             if left.is_zero() {
                 return false;
             }
-            let waited = self.rung.wait_timeout(is_rung, left);
-            is_rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(is_notified, left);
+            is_notified = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        std::mem::replace(&mut *is_rung, false)
+        std::mem::replace(&mut *is_notified, false)
     }
 }
 
@@ -73,7 +73,7 @@ impl<Q: ?Sized> Requests<Q> {
             asked: AtomicBool::new(false),
             list: Mutex::new(List {
                 questions: Vec::new(),
-                bell: None,
+                notify: None,
             }),
         }
     }
@@ -83,20 +83,20 @@ impl<Q: ?Sized> Requests<Q> {
         let mut list = self.list.lock();
         list.questions.push(question);
         self.asked.store(true, Ordering::Relaxed);
-        let bell = list.bell.clone();
+        let notify = list.notify.clone();
         drop(list);
-        if let Some(bell) = bell {
-            bell.ring();
+        if let Some(notify) = notify {
+            notify.notify_one();
         }
     }
 
-    /// Sets the bell that questions ring, or none. Called by the worker, which looks for questions
+    /// Sets what questions notify, or nothing. Called by the worker, which looks for questions
     /// afterwards.
-    pub(crate) fn announce(&self, bell: Option<Arc<Bell>>) {
-        self.list.lock().bell = bell;
+    pub(crate) fn announce(&self, notify: Option<Arc<Notify>>) {
+        self.list.lock().notify = notify;
     }
 
-    /// Whether there is a question. Exact for the worker, after it was unparked or its bell rung.
+    /// Whether there is a question. Exact for the worker, after it was unparked or notified.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
@@ -157,7 +157,7 @@ mod loom_tests {
     /// A question of another worker.
     struct Asked {
         answer: Mutex<Option<usize>>,
-        bell: Arc<Bell>,
+        notify: Arc<Notify>,
     }
 
     /// A worker that sleeps unless it is asked. Left out: its other work.
@@ -272,17 +272,17 @@ mod loom_tests {
             let work = |own: &Arc<Requests<Asked>>, other: &Arc<Requests<Asked>>| {
                 let (own, other) = (own.clone(), other.clone());
                 move || {
-                    let bell = Arc::new(Bell::default());
-                    own.announce(Some(bell.clone()));
+                    let notify = Arc::new(Notify::default());
+                    own.announce(Some(notify.clone()));
                     let question = Arc::new(Asked {
                         answer: Mutex::new(None),
-                        bell: bell.clone(),
+                        notify: notify.clone(),
                     });
                     other.ask(question.clone());
                     let answer = || {
                         own.answer(|question| {
                             *question.answer.lock() = Some(5);
-                            question.bell.ring();
+                            question.notify.notify_one();
                         });
                     };
                     loop {
@@ -290,7 +290,7 @@ mod loom_tests {
                         if question.answer.lock().is_some() {
                             break;
                         }
-                        bell.wait(|| Duration::MAX);
+                        notify.wait(|| Duration::MAX);
                     }
                     own.announce(None);
                     // Back in its loop, which looks once more.
