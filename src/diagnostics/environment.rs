@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::watchdog::{Headline, Stall, Tell, watch};
+use super::watchdog::{Headline, OnStall, Stall, watch};
 use super::{Dump, Trace, trace};
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
@@ -94,7 +94,7 @@ const FIRST_WORDS: &str = "polder: process";
 /// The settings from the environment.
 #[derive(Default)]
 struct Observer {
-    stalls: Option<(Duration, Tell)>,
+    stalls: Option<(Duration, OnStall)>,
     /// The file of the first runtime's trace.
     trace: Option<PathBuf>,
     /// Held while a trace is written, since that replaces the file.
@@ -133,10 +133,10 @@ fn present() -> Option<&'static Observer> {
 /// Watches a new runtime if its builder does not say whether it is watched: see
 /// [`observe`](super::observe).
 pub(super) fn watch_stalls(shared: &Arc<Shared>) {
-    let Some((over, tell)) = observer().and_then(|observer| observer.stalls.clone()) else {
+    let Some((over, on_stall)) = observer().and_then(|observer| observer.stalls.clone()) else {
         return;
     };
-    if let Err(error) = watch(shared, over, tell) {
+    if let Err(error) = watch(shared, over, on_stall) {
         say(&format!("polder: {STALL} is ignored: {error}\n"));
     }
 }

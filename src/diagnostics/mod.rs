@@ -89,7 +89,7 @@ pub(crate) fn observe(
     }
     let shared = Arc::new(shared);
     match watch {
-        Some(watch) => (watch.watch)(&shared, watch.threshold, watch.tell)?,
+        Some(watch) => (watch.watch)(&shared, watch.threshold, watch.on_stall)?,
         #[cfg(feature = "environment")]
         None => environment::watch_stalls(&shared),
         #[cfg(not(feature = "environment"))]

@@ -16,9 +16,9 @@
 //!
 //! **Reports are made elsewhere.** Printing a report may take seconds, since names of functions are
 //! looked up in the debug information, and foreign code may take any time. So another thread, which
-//! starts with the first stall, passes the reports on ([`Teller`]), and meanwhile the watchdog goes
-//! on reading. The watchdog itself only captures the stack, while the poll lasts; that may take
-//! a tenth of a second, and does not count as lateness.
+//! starts with the first stall, passes the reports on ([`Reporter`]), and meanwhile the watchdog
+//! goes on reading. The watchdog itself only captures the stack, while the poll lasts; that may
+//! take a tenth of a second, and does not count as lateness.
 
 use std::fmt;
 use std::io;
@@ -212,14 +212,14 @@ fn cure(activity: Option<&Activity>) -> &'static str {
 }
 
 /// The function that receives stalls.
-pub(crate) type Tell = Arc<dyn Fn(&Stall) + Send + Sync + UnwindSafe + RefUnwindSafe>;
+pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
 /// A runtime that is watched.
 struct Watched {
     /// Weak, so that this keeps no runtime alive.
     shared: Weak<Shared>,
     threshold: Duration,
-    tell: Tell,
+    on_stall: OnStall,
     /// The time of the next reading.
     next: Instant,
     /// One for each worker.
@@ -229,7 +229,7 @@ struct Watched {
 /// The watchdog's own state.
 #[derive(Default)]
 struct Watchdog {
-    teller: Teller,
+    reporter: Reporter,
     /// The time that it has taken to capture stacks.
     captured: Duration,
 }
@@ -237,7 +237,7 @@ struct Watchdog {
 /// Passes reports on, in their order, by a thread that ends with it. (A channel of the standard
 /// library would add 20 KB of code.)
 #[derive(Default)]
-struct Teller {
+struct Reporter {
     reports: Option<Arc<Reports>>,
 }
 
@@ -270,14 +270,14 @@ impl Reports {
             let report = queue.reports.remove(0);
             drop(queue);
             let is_new = !report.stall.has_ended;
-            report.tell();
+            report.make();
             queue = self.queue.lock();
             queue.pending -= usize::from(is_new);
         }
     }
 }
 
-impl Drop for Teller {
+impl Drop for Reporter {
     fn drop(&mut self) {
         if let Some(reports) = &self.reports {
             reports.queue.lock().is_closed = true;
@@ -288,11 +288,11 @@ impl Drop for Teller {
 
 struct Report {
     stall: Stall,
-    tell: Tell,
+    on_stall: OnStall,
     shared: Weak<Shared>,
 }
 
-impl Teller {
+impl Reporter {
     fn is_full(&self) -> bool {
         (self.reports.as_ref()).is_some_and(|all| all.queue.lock().pending >= MAX_PENDING)
     }
@@ -312,24 +312,24 @@ impl Teller {
                 queue.reports.push(report);
                 reports.changed.notify_one();
             }
-            None => report.tell(),
+            None => report.make(),
         }
     }
 }
 
 impl Report {
     /// Calls foreign code. If it panics, the panic hook has reported that, and others follow.
-    fn tell(self) {
+    fn make(self) {
         let Report {
             stall,
-            tell,
+            on_stall,
             shared,
         } = self;
-        contain(|| tell(&stall));
+        contain(|| on_stall(&stall));
         // One line: a backtrace looks up names for seconds.
         spans::stalled(&Headline(&stall), stall.has_ended);
         // Its destructor is foreign code, too.
-        contain(|| drop(tell));
+        contain(|| drop(on_stall));
         #[cfg(feature = "environment")]
         if let (false, Some(shared)) = (stall.has_ended, open(&shared)) {
             super::environment::write_trace(&shared, true);
@@ -359,15 +359,15 @@ static NEW: PerProcess<Mutex<Option<Vec<Watched>>>> = PerProcess::new(Mutex::def
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(super) threshold: Duration,
-    pub(super) tell: Tell,
-    pub(super) watch: fn(&Arc<Shared>, Duration, Tell) -> io::Result<()>,
+    pub(super) on_stall: OnStall,
+    pub(super) watch: fn(&Arc<Shared>, Duration, OnStall) -> io::Result<()>,
 }
 
 impl Watch {
-    pub(crate) fn new(threshold: Duration, tell: Tell) -> Watch {
+    pub(crate) fn new(threshold: Duration, on_stall: OnStall) -> Watch {
         Watch {
             threshold,
-            tell,
+            on_stall,
             watch,
         }
     }
@@ -380,11 +380,15 @@ impl fmt::Debug for Watch {
 }
 
 /// Watches a runtime from now on, until it is dropped.
-pub(super) fn watch(shared: &Arc<Shared>, threshold: Duration, tell: Tell) -> io::Result<()> {
+pub(super) fn watch(
+    shared: &Arc<Shared>,
+    threshold: Duration,
+    on_stall: OnStall,
+) -> io::Result<()> {
     let watched = Watched {
         shared: Arc::downgrade(shared),
         threshold: threshold.clamp(MIN_STALL, MAX_STALL),
-        tell,
+        on_stall,
         next: Instant::now(),
         seen: (shared.remotes().iter())
             .map(|_| Seen::new(None, Duration::ZERO))
@@ -416,9 +420,9 @@ fn run() {
         let (live, gone): (Vec<Watched>, Vec<Watched>) =
             (all.into_iter()).partition(|watched| watched.runtime().is_some());
         all = live;
-        // The destructor of `tell` is foreign code, so it runs outside the lock.
+        // The destructor of `on_stall` is foreign code, so it runs outside the lock.
         for watched in gone {
-            watched.end(&mut watchdog.teller);
+            watched.end(&mut watchdog.reporter);
         }
         if all.is_empty() {
             let mut new = NEW.get().lock();
@@ -440,16 +444,16 @@ fn run() {
 
 impl Watched {
     /// Returns the runtime, unless it is gone. (Handles, tasks and wakers may keep its memory for
-    /// longer; a `tell` that has a handle keeps it forever.)
+    /// longer; a `on_stall` that has a handle keeps it forever.)
     fn runtime(&self) -> Option<Arc<Shared>> {
         open(&self.shared)
     }
 
     /// The runtime is gone: reports the end of all stalls.
-    fn end(self, teller: &mut Teller) {
+    fn end(self, reporter: &mut Reporter) {
         for (index, seen) in self.seen.iter().enumerate() {
             if let Some(stall) = seen.ended(index) {
-                teller.pass(self.report(stall));
+                reporter.pass(self.report(stall));
             }
         }
         contain(|| drop(self));
@@ -458,7 +462,7 @@ impl Watched {
     fn report(&self, stall: Stall) -> Report {
         Report {
             stall,
-            tell: self.tell.clone(),
+            on_stall: self.on_stall.clone(),
             shared: self.shared.clone(),
         }
     }
@@ -485,7 +489,7 @@ impl Watched {
                     seen.lasted += since;
                 }
                 (seen.last, seen.captured) = (Instant::now(), watchdog.captured);
-                if seen.told || seen.lasted < self.threshold || watchdog.teller.is_full() {
+                if seen.told || seen.lasted < self.threshold || watchdog.reporter.is_full() {
                     continue;
                 }
                 let mut stall = Stall::new(index, &poll, seen.lasted, false);
@@ -505,7 +509,7 @@ impl Watched {
             }
         }
         for stall in stalls {
-            watchdog.teller.pass(self.report(stall));
+            watchdog.reporter.pass(self.report(stall));
         }
         self.next = Instant::now() + interval;
     }
