@@ -9,7 +9,7 @@ use super::hints::{Clues, Hint};
 use super::json::{Json, OrNull};
 use super::open_sockets::OpenSockets;
 use super::pairs::Pairs;
-use super::request::Here;
+use super::request::OwnWorker;
 use super::seconds::Seconds;
 use super::snapshot::{SharedSnapshot, TaskRecord};
 use super::sockets::{describe, is_readable};
@@ -301,10 +301,10 @@ pub enum Wait {
 }
 
 impl Dump {
-    /// `here` are the workers of this thread.
-    pub(crate) fn of(shared: &Shared, here: &[Here]) -> Dump {
+    /// `own` are the workers of this thread.
+    pub(crate) fn of(shared: &Shared, own: &[OwnWorker]) -> Dump {
         let live = shared.live_tasks();
-        let snapshot = SharedSnapshot::take(shared, here);
+        let snapshot = SharedSnapshot::take(shared, own);
         let now = now();
         let mut clues = Clues::new(now, snapshot.has_unknown_waits());
         let SharedSnapshot { workers, tasks, .. } = snapshot;

@@ -59,7 +59,7 @@ pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState
 pub use hints::Hint;
 pub use metrics::{Histogram, Metrics, WorkerMetrics};
 pub use open_sockets::OpenSockets;
-pub(crate) use request::Here;
+pub(crate) use request::OwnWorker;
 pub use trace::Trace;
 pub(crate) use watchdog::Watch;
 pub use watchdog::{Activity, Stall};

@@ -42,22 +42,22 @@ impl Question for Request {
 }
 
 /// A worker, on its own thread.
-pub(crate) type Here = (Rc<Local>, Rc<Driver>);
+pub(crate) type OwnWorker = (Rc<Local>, Rc<Driver>);
 
 /// A thread that asks workers. Until it is dropped, the thread answers the questions for its own
 /// workers while it waits.
 pub(super) struct Asker<'a> {
     notify: Arc<Notify>,
-    here: &'a [Here],
+    own: &'a [OwnWorker],
 }
 
 impl Asker<'_> {
-    pub(super) fn new(here: &[Here]) -> Asker<'_> {
+    pub(super) fn new(own: &[OwnWorker]) -> Asker<'_> {
         let notify = Arc::new(Notify::default());
-        for (local, _) in here {
+        for (local, _) in own {
             local.requests().announce(Some(notify.clone()));
         }
-        Asker { notify, here }
+        Asker { notify, own }
     }
 
     /// Asks a worker of another thread.
@@ -72,7 +72,7 @@ impl Asker<'_> {
     }
 
     fn answer(&self) {
-        for (local, driver) in self.here {
+        for (local, driver) in self.own {
             if local.requests().is_asked() {
                 (local.requests()).answer(|question| question.answer(local, driver));
             }
@@ -82,7 +82,7 @@ impl Asker<'_> {
 
 impl Drop for Asker<'_> {
     fn drop(&mut self) {
-        for (local, _) in self.here {
+        for (local, _) in self.own {
             local.requests().announce(None);
         }
     }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
 use super::pairs::Pairs;
-use super::request::{Asker, Here};
+use super::request::{Asker, OwnWorker};
 use crate::clock::{now, since_tick, tick};
 use crate::reactor::{Driver, SourceWait, TimerWait};
 use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared, with_running};
@@ -214,15 +214,15 @@ pub(super) struct SharedSnapshot {
 }
 
 impl SharedSnapshot {
-    /// `here` are the workers of this thread, of this runtime and of others: usually one, or none.
-    pub(super) fn take(shared: &Shared, here: &[Here]) -> SharedSnapshot {
+    /// `own_workers` are those of this thread, of this runtime and of others: usually one, or none.
+    pub(super) fn take(shared: &Shared, own_workers: &[OwnWorker]) -> SharedSnapshot {
         let start = now();
-        let own = |(local, _): &&Here| ptr::eq(Arc::as_ptr(&local.shared), shared);
-        let own = here.iter().filter(own);
+        let of_this = |(local, _): &&OwnWorker| ptr::eq(Arc::as_ptr(&local.shared), shared);
+        let own = own_workers.iter().filter(of_this);
         let mut own: Vec<_> = own
             .map(|(local, driver)| WorkerSnapshot::of(local, driver))
             .collect();
-        let asker = Asker::new(here);
+        let asker = Asker::new(own_workers);
         let mut snapshot = SharedSnapshot::default();
         let mut answers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {

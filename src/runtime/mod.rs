@@ -42,7 +42,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::now;
-use crate::diagnostics::{self, Dump, Here, Metrics, Trace, observe};
+use crate::diagnostics::{self, Dump, Metrics, OwnWorker, Trace, observe};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{self, BusyPollConfig, EVENT_INTERVAL, Shared, Worker, not_simulated};
 use crate::sync::contain;
@@ -412,7 +412,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn dump(&self) -> Dump {
-        Dump::of(self.shared(), &self.here())
+        Dump::of(self.shared(), &self.own_workers())
     }
 
     /// Describes the tasks of a simulated process, in lines. The hints of a later dump are those
@@ -427,16 +427,16 @@ impl Runtime {
 
     /// Returns the workers of this thread: the runtime's, and the current one, which may be another
     /// runtime's.
-    fn here(&self) -> Vec<Here> {
+    fn own_workers(&self) -> Vec<OwnWorker> {
         #[cfg(feature = "sim")]
         let workers = self.simulated_workers();
         #[cfg(not(feature = "sim"))]
         let workers = [&self.worker].into_iter();
         let own = workers.map(|worker| (worker.local.clone(), worker.driver.clone()));
-        let mut here: Vec<Here> = own.collect();
+        let mut workers: Vec<OwnWorker> = own.collect();
         let current = scheduler::current_worker();
-        here.extend(current.filter(|(local, _)| !Arc::ptr_eq(&local.shared, self.shared())));
-        here
+        workers.extend(current.filter(|(local, _)| !Arc::ptr_eq(&local.shared, self.shared())));
+        workers
     }
 
     /// Returns the runtime's last events. `None` unless it was
