@@ -49,7 +49,7 @@ impl LentIo {
     ) -> Poll<io::Result<R>> {
         let register = || self.register_waker(cx.waker(), direction);
         let source = self.io.source();
-        let attempt = |_| not_in_vain(source, operation());
+        let attempt = |_| note_unblocked(source, operation());
         operation::poll(register, source, cx, direction, attempt)
     }
 
@@ -71,7 +71,7 @@ impl LentIo {
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
         let source = self.io.source();
-        let attempt = |_| match not_in_vain(source, operation()) {
+        let attempt = |_| match note_unblocked(source, operation()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             result => Ok(result),
         };
@@ -123,10 +123,10 @@ impl LentIo {
     }
 }
 
-/// An attempt that does not block ends a row of vain ones.
-fn not_in_vain<R>(source: &Source, result: io::Result<R>) -> io::Result<R> {
+/// An attempt that does not block ends a row of those that do.
+fn note_unblocked<R>(source: &Source, result: io::Result<R>) -> io::Result<R> {
     if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-        source.end_vain_attempts();
+        source.end_blocked_attempts();
     }
     result
 }

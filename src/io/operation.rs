@@ -29,7 +29,8 @@
 //! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. One that
 //! blocks while the descriptor is ready may do so again and again: that of TLS may wait for the
 //! other direction. So others run before the next attempt, also on a plain thread, which has no
-//! budget; and after some attempts in a row it [rests](rest), so that it keeps no processor busy.
+//! budget; and after some attempts in a row it [backs off](back_off), so that it keeps no processor
+//! busy.
 //!
 //! **Bytes.** A unit pays for 2 KiB. What a transfer has moved beyond that is charged by the
 //! attempt ([`charged`]), which knows the number.
@@ -135,7 +136,7 @@ pub(crate) fn poll<T>(
 ) -> Poll<io::Result<T>> {
     loop {
         let seen = source.snapshot(direction);
-        let mut is_vain = false;
+        let mut blocks_often = false;
         if source.is_worth_an_attempt(seen) {
             ready!(budget::consume(cx));
             match attempt(seen) {
@@ -146,10 +147,10 @@ pub(crate) fn poll<T>(
                             wake_later(cx.waker());
                             return Poll::Pending;
                         }
-                        Blocked::Vain => {
+                        Blocked::Often => {
                             source.check_end(direction)?;
                             source.clear(direction, seen);
-                            is_vain = true;
+                            blocks_often = true;
                         }
                     }
                 }
@@ -158,8 +159,8 @@ pub(crate) fn poll<T>(
             }
         }
         let registered = register()?;
-        if is_vain {
-            rest(source, cx.waker(), direction, registered)?;
+        if blocks_often {
+            back_off(source, cx.waker(), direction, registered)?;
             return Poll::Pending;
         }
         if registered == Registered::Waits {
@@ -185,21 +186,21 @@ fn wake_later(waker: &Waker) {
     waker.wake_by_ref();
 }
 
-/// Lets an operation rest whose attempts block in vain: until an event comes, or a back-off of some
-/// milliseconds ends. Fails if they would block for ever.
+/// Lets an operation whose attempts block although the descriptor is ready wait until an event
+/// comes, or a back-off of some milliseconds ends. Fails if they would block for ever.
 ///
 /// The readiness is cleared although the descriptor is ready: an event since `seen` is counted
-/// beyond that, and at the end of the rest the operation is tried again in any case.
+/// beyond that, and at the end of the back-off the operation is tried again in any case.
 #[cold]
 #[inline(never)]
-fn rest(
+fn back_off(
     source: &Arc<Source>,
     waker: &Waker,
     direction: Direction,
     registered: Registered,
 ) -> io::Result<()> {
     match registered {
-        Registered::Waits => source.rest(direction),
+        Registered::Waits => source.back_off(direction),
         Registered::IsReady => {
             waker.wake_by_ref();
             Ok(())

@@ -39,10 +39,11 @@
 //! (With edges such an error is reported once.)
 //!
 //! The same back-off serves attempts that would block again and again although poll(2) reports the
-//! descriptor as ready: after [`MAX_VAIN_ATTEMPTS`] in a row the direction [rests](Source::rest).
-//! The causes are a caller's operation that does not want what is there, and kernels: Linux reports
-//! a datagram socket that was shut down as readable for ever. With edges nothing reports such a
-//! direction again, so the end of the back-off acts like an event.
+//! descriptor as ready: after [`MAX_BLOCKED_ATTEMPTS`] in a row we back off from the direction as
+//! well ([`Source::back_off`]). The causes are a caller's operation that does not want what is
+//! there, and kernels: Linux reports a datagram socket that was shut down as readable for ever.
+//! With edges nothing reports such a direction again, so the end of the back-off acts like an
+//! event.
 //!
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
 //! A waker is called and dropped under none of them, except for a task's own (see `waiters`).
@@ -108,7 +109,7 @@ pub(crate) struct Source {
     has_read: AtomicBool,
     /// The number of attempts in a row that would block although the descriptor was ready: those
     /// of all who operate on it. A lost update delays a rest by an attempt.
-    vain_attempts: AtomicU8,
+    blocked_attempts: AtomicU8,
     /// Whether polder has shut down reading, and writing.
     shut_down: [AtomicBool; 2],
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
@@ -143,9 +144,9 @@ pub(crate) struct SourceWait {
 /// enough that spurious events cost little, and enough that the cost of asking is negligible.
 const MAX_SUSPECT_EVENTS: u8 = 32;
 
-/// Number of attempts in a row that would block on a ready descriptor before it rests: so many
+/// Number of attempts in a row that would block on a ready descriptor before it backs off: so many
 /// messages a caller's operation may decline without delay.
-const MAX_VAIN_ATTEMPTS: u8 = 32;
+const MAX_BLOCKED_ATTEMPTS: u8 = 32;
 
 /// What follows an attempt that would block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,8 +156,8 @@ pub(crate) enum Blocked {
     Spent,
     /// The descriptor is ready nevertheless: the attempt is repeated after other tasks.
     Again,
-    /// So were the attempts before: the operation [rests](Source::rest) first.
-    Vain,
+    /// So were the attempts before: the operation [backs off](Source::back_off) first.
+    Often,
 }
 
 impl Source {
@@ -195,28 +196,28 @@ impl Source {
             Trust::Kernel => {
                 let query = |has_event| self.is_ready_now(direction, has_event);
                 if !self.readiness.refresh(direction, seen, query)? {
-                    self.vain_attempts.store(0, Ordering::Relaxed);
+                    self.blocked_attempts.store(0, Ordering::Relaxed);
                     return Ok(Blocked::Spent);
                 }
                 true
             }
         };
         if is_ready {
-            return Ok(self.count_vain_attempt());
+            return Ok(self.count_blocked_attempt());
         }
         self.clear(direction, seen);
         Ok(Blocked::Spent)
     }
 
     #[cold]
-    fn count_vain_attempt(&self) -> Blocked {
-        let count = self.vain_attempts.load(Ordering::Relaxed) + 1;
-        let is_last = count >= MAX_VAIN_ATTEMPTS;
-        // Not zero, so that the end of the row is noticed: the next rest is a short one then.
+    fn count_blocked_attempt(&self) -> Blocked {
+        let count = self.blocked_attempts.load(Ordering::Relaxed) + 1;
+        let is_last = count >= MAX_BLOCKED_ATTEMPTS;
+        // Not zero, so that the end of the row is noticed: the next back-off is a short one then.
         let count = if is_last { 1 } else { count };
-        self.vain_attempts.store(count, Ordering::Relaxed);
+        self.blocked_attempts.store(count, Ordering::Relaxed);
         if is_last {
-            Blocked::Vain
+            Blocked::Often
         } else {
             Blocked::Again
         }
@@ -224,15 +225,15 @@ impl Source {
 
     /// An attempt has not blocked: those before it were no row without end.
     #[inline]
-    pub(crate) fn end_vain_attempts(&self) {
-        if self.vain_attempts.load(Ordering::Relaxed) != 0 {
-            self.forget_vain_attempts();
+    pub(crate) fn end_blocked_attempts(&self) {
+        if self.blocked_attempts.load(Ordering::Relaxed) != 0 {
+            self.forget_blocked_attempts();
         }
     }
 
     #[cold]
-    fn forget_vain_attempts(&self) {
-        self.vain_attempts.store(0, Ordering::Relaxed);
+    fn forget_blocked_attempts(&self) {
+        self.blocked_attempts.store(0, Ordering::Relaxed);
         for registration in self.readiness.lock().registrations.iter_mut() {
             if registration.backed_off().is_empty() {
                 registration.reset_back_off(None);
@@ -240,10 +241,10 @@ impl Source {
         }
     }
 
-    /// Lets a direction rest that is ready in vain, and for which the caller has registered its
-    /// waker. The waker is woken by an event, or at the end of a back-off with a reactor that the
-    /// source is registered with; without edges by the latter only, since the poller would report
-    /// the direction at once.
+    /// Backs off from a direction on which attempts block although it is ready, and for which the
+    /// caller has registered its waker. The waker is woken by an event, or at the end of a back-off
+    /// with a reactor that the source is registered with; without edges by the latter only, since
+    /// the poller would report the direction at once.
     ///
     /// The waiter's own reactor is among those. If it closes, it wakes the waiters; if the source
     /// leaves it, there is no other waiter.
@@ -252,19 +253,19 @@ impl Source {
     ///
     /// As for a wait.
     #[cold]
-    pub(crate) fn rest(self: &Arc<Self>, direction: Direction) -> io::Result<()> {
+    pub(crate) fn back_off(self: &Arc<Self>, direction: Direction) -> io::Result<()> {
         let mut state = self.readiness.lock();
         let mut result = Ok(());
         for registration in state.registrations.iter_mut() {
-            let rests = interest(direction);
+            let interest = interest(direction);
             // Another one's is not prolonged: it has to end.
-            if registration.backed_off().contains(rests)
-                || !registration.back_off(None, self, rests)
+            if registration.backed_off().contains(interest)
+                || !registration.back_off(None, self, interest)
                 || registration.reactor.mode == Mode::Edge
             {
                 continue;
             }
-            let wanted = registration.interest - rests;
+            let wanted = registration.interest - interest;
             result = result.and(self.set_interest(registration, wanted));
         }
         match result {
@@ -928,7 +929,7 @@ impl Io {
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
-                vain_attempts: AtomicU8::new(0),
+                blocked_attempts: AtomicU8::new(0),
                 shut_down: Default::default(),
                 trusts_short_reads: AtomicBool::new(false),
                 #[cfg(all(feature = "sim", not(loom)))]
