@@ -60,7 +60,9 @@ pub fn heading(tables: &[&Table], title: &str) -> String {
     };
     let what = of(|table| table.columns.first().map_or("", |column| &column.title));
     let yardsticks = of(|table| &table.yardstick);
-    format!("{title}: {what}, as a ratio to {yardsticks}; the black line is the rounds' span")
+    format!(
+        "{title}: {what}, as a ratio to {yardsticks}; the black line goes from quartile to quartile"
+    )
 }
 
 /// Draws bars. Returns whether there is anything to draw.
@@ -108,8 +110,8 @@ pub fn bars(panels: &[Panel], path: &Path, title: &str) -> io::Result<bool> {
             svg.text(zero - 6.0, middle + 4.0, 12, "end", "normal", &bar.program);
             svg.rectangle(zero, y + 2.0, length, LINE - 4.0, colour);
             let end = |ratio: f64| zero + ratio.min(most) * scale;
-            let (least, above) = (end(bar.ratios.least), end(bar.ratios.most));
-            svg.line(&[(least, middle), (above, middle)], "#000", 1.0);
+            let (below, above) = (end(bar.ratios.lower), end(bar.ratios.upper));
+            svg.line(&[(below, middle), (above, middle)], "#000", 1.0);
             let after = above.max(zero + length) + 5.0;
             let value = ratio(bar.ratios.median);
             svg.text(after, middle + 4.0, 12, "start", "normal", &value);

@@ -41,10 +41,12 @@ pub struct Row {
     pub skipped: Option<String>,
 }
 
-/// A median, and the range of the rounds.
+/// A median, the quartiles around it, and the range of the rounds.
 #[derive(Clone, Copy)]
 pub struct Spread {
     pub median: f64,
+    pub lower: f64,
+    pub upper: f64,
     pub least: f64,
     pub most: f64,
 }
@@ -52,16 +54,19 @@ pub struct Spread {
 impl Spread {
     fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let median = match values.len() {
-            0 => return None,
-            odd if odd % 2 == 1 => values[middle],
-            _ => (values[middle - 1] + values[middle]) / 2.0,
+        let (&least, &most) = (values.first()?, values.last()?);
+        // Between two values in proportion.
+        let at = |share: f64| {
+            let place = (values.len() - 1) as f64 * share;
+            let (below, above) = (place.floor() as usize, place.ceil() as usize);
+            values[below] + (values[above] - values[below]) * place.fract()
         };
         Some(Spread {
-            median,
-            least: values[0],
-            most: values[values.len() - 1],
+            median: at(0.5),
+            lower: at(0.25),
+            upper: at(0.75),
+            least,
+            most,
         })
     }
 }
@@ -131,7 +136,7 @@ impl Table {
             head.push(column.title.clone());
             if column.ratio {
                 head.push(format!("ratio to {}", self.yardstick));
-                head.push("min – max".into());
+                head.push("quartiles".into());
             }
         }
         let mut lines = vec![head];
@@ -251,5 +256,23 @@ pub fn ratio(value: f64) -> String {
 }
 
 pub fn span(spread: Spread) -> String {
-    format!("{} – {}", ratio(spread.least), ratio(spread.most))
+    format!("{} – {}", ratio(spread.lower), ratio(spread.upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_median_and_the_quartiles() {
+        assert!(Spread::of(Vec::new()).is_none());
+        for (values, expected) in [
+            (vec![3.0], [3.0, 3.0, 3.0]),
+            (vec![4.0, 2.0], [2.5, 3.0, 3.5]),
+            (vec![5.0, 1.0, 2.0, 4.0, 3.0], [2.0, 3.0, 4.0]),
+        ] {
+            let spread = Spread::of(values).expect("there are values");
+            assert_eq!([spread.lower, spread.median, spread.upper], expected);
+        }
+    }
 }

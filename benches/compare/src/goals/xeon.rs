@@ -1,45 +1,9 @@
-//! polder's goals, the programs they are relative to, and the results.
+//! The goals that were set on an Intel Xeon (in a virtual machine), and why those are missed that
+//! are.
 
-use crate::results::{Results, Spread, number, ratio};
-
-/// A goal, and how to check it: both sides are the same program doing the same thing.
-pub struct Goal {
-    group: &'static str,
-    workload: &'static str,
-    /// The comparison, in words.
-    what: &'static str,
-    key: &'static str,
-    program: &'static str,
-    against: Against,
-    bound: Bound,
-}
-
-enum Against {
-    /// The ratio to this program, in the same round.
-    Program(&'static str),
-    /// The value itself.
-    Itself,
-}
-
-enum Bound {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-use Against::{Itself, Program};
-use Bound::{AtLeast, AtMost};
-
-/// The result of a goal.
-pub struct Found {
-    pub what: String,
-    pub goal: String,
-    pub value: String,
-    pub span: String,
-    /// `None` if it was not measured.
-    pub met: Option<bool>,
-    /// Why it is missed if it is, and what was tried. Empty if nothing is known.
-    pub why: &'static str,
-}
+use super::Against::{Itself, Program};
+use super::Bound::{self, AtLeast, AtMost};
+use super::Goal;
 
 const fn pairs(workload: &'static str, what: &'static str, most: f64) -> Goal {
     Goal {
@@ -130,7 +94,7 @@ const fn echo(workload: &'static str, what: &'static str, key: &'static str, bou
     }
 }
 
-const GOALS: &[Goal] = &[
+pub const GOALS: &[Goal] = &[
     pairs("tcp-1", "TCP, one pair, to raw", 1.05),
     pairs("tcp-50", "TCP, 50 pairs, to raw", 1.05),
     pairs("tcp-500", "TCP, 500 pairs, to raw", 1.05),
@@ -355,68 +319,28 @@ const GOALS: &[Goal] = &[
     ),
 ];
 
-/// Returns the results of all goals, in order.
-pub fn found(results: &Results) -> Vec<Found> {
-    GOALS.iter().map(|goal| goal.found(results)).collect()
-}
-
-impl Goal {
-    fn found(&self, results: &Results) -> Found {
-        let value = self.value(results);
-        let (sign, limit) = match self.bound {
-            AtMost(limit) => ("≤", limit),
-            AtLeast(limit) => ("≥", limit),
-        };
-        let show = |value| match self.against {
-            Program(_) => ratio(value),
-            Itself => number(value),
-        };
-        Found {
-            what: self.what.into(),
-            goal: format!("{sign} {}", show(limit)),
-            value: value.map_or("–".into(), |value| show(value.median)),
-            span: value.map_or("–".into(), |value| {
-                format!("{} – {}", show(value.least), show(value.most))
-            }),
-            met: value.map(|value| match self.bound {
-                AtMost(limit) => value.median <= limit,
-                AtLeast(limit) => value.median >= limit,
-            }),
-            why: self.why(),
-        }
-    }
-
-    fn why(&self) -> &'static str {
-        match (self.group, self.workload) {
-            ("pairs", workload) if workload.starts_with("unix") => UNIX,
-            ("pairs" | "instructions", _) => WAKES,
-            ("micro", "spawn" | "spawn-many") => SPAWN,
-            ("micro", "yield-self" | "yield-many") => YIELD,
-            ("micro", "timer" | "timer-reset" | "timeout") => TIMER,
-            ("micro", "timers" | "service") => TIMERS,
-            ("memory", _) => MEMORY,
-            ("echo", "connect-16") => CONNECT,
-            ("echo", "huge-4") => HUGE,
-            ("echo", _) => ECHO,
-            ("small", _) => SMALL,
-            ("micro", "wake") => ACROSS,
-            ("workers", "w2-beside-100") => BESIDE,
-            ("http", _) => HTTP,
-            ("workers", "w2-channels-64" | "w4-channels-64") => CHANNELS,
-            ("workers", "w2-wakes-64" | "w4-wakes-64") => WAKES_OF_SEVERAL,
-            ("workers", "w2-burst-300") => BURST,
-            ("workers", _) => WORKERS,
-            _ => "",
-        }
-    }
-
-    fn value(&self, results: &Results) -> Option<Spread> {
-        let table = results.table(self.group, self.workload)?;
-        let row = table.row(self.program)?;
-        match self.against {
-            Program(other) => row.ratios(table.row(other)?, self.key),
-            Itself => row.values(self.key),
-        }
+/// Returns why a goal is missed if it is. Empty if nothing is known.
+pub fn why(group: &str, workload: &str) -> &'static str {
+    match (group, workload) {
+        ("pairs", workload) if workload.starts_with("unix") => UNIX,
+        ("pairs" | "instructions", _) => WAKES,
+        ("micro", "spawn" | "spawn-many") => SPAWN,
+        ("micro", "yield-self" | "yield-many") => YIELD,
+        ("micro", "timer" | "timer-reset" | "timeout") => TIMER,
+        ("micro", "timers" | "service") => TIMERS,
+        ("memory", _) => MEMORY,
+        ("echo", "connect-16") => CONNECT,
+        ("echo", "huge-4") => HUGE,
+        ("echo", _) => ECHO,
+        ("small", _) => SMALL,
+        ("micro", "wake") => ACROSS,
+        ("workers", "w2-beside-100") => BESIDE,
+        ("http", _) => HTTP,
+        ("workers", "w2-channels-64" | "w4-channels-64") => CHANNELS,
+        ("workers", "w2-wakes-64" | "w4-wakes-64") => WAKES_OF_SEVERAL,
+        ("workers", "w2-burst-300") => BURST,
+        ("workers", _) => WORKERS,
+        _ => "",
     }
 }
 
