@@ -1,5 +1,5 @@
 //! Measurements: the time of a number of operations, the number that fits into a measurement, and
-//! the memory of a process.
+//! the memory and the sleeps of a process.
 //!
 //! A child does one thing, so the CPU time of its whole process is the cost of that thing.
 
@@ -97,4 +97,19 @@ pub fn resident(process: &str) -> io::Result<f64> {
         })
         .map(|kibibytes| kibibytes * 1024.0)
         .ok_or_else(|| io::Error::other("the kernel does not say it"))
+}
+
+/// Returns how often the threads of a process (by its id, or `self`) have gone to sleep: voluntary
+/// context switches.
+pub fn sleeps(process: &str) -> io::Result<u64> {
+    let mut all = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread that has just ended has no file any more.
+        let text = fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
+        all += (text.lines())
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .and_then(|rest| rest.trim().parse::<u64>().ok())
+            .unwrap_or(0);
+    }
+    Ok(all)
 }

@@ -2,16 +2,24 @@
 //! group that did would create a cycle.
 
 use crate::group::Group;
-use crate::{echo, growth, http, instructions, lto, memory, micro, pairs, small, workers};
+use crate::{
+    echo, files, growth, http, instructions, light, lto, memory, micro, pairs, proxy, redis, small,
+    udp, workers,
+};
 
 pub fn groups() -> Vec<Group> {
     vec![
         pairs::group(),
         echo::group(),
         http::group(),
+        light::group(),
+        redis::group(),
+        proxy::group(),
+        udp::group(),
         micro::group(),
         workers::group(),
         growth::group(),
+        files::group(),
         memory::group(),
         instructions::group(),
         lto::group(),

@@ -46,7 +46,7 @@ fn first_line(program: &str, arguments: &[&str]) -> String {
 
 /// Returns the compared versions, from the lock file; for polder, its commit too.
 pub fn versions() -> Vec<(String, String)> {
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 14] = [
         "polder",
         "tokio",
         "mio",
@@ -60,6 +60,7 @@ pub fn versions() -> Vec<(String, String)> {
         "compio-driver",
         "glommio",
         "futures-channel",
+        "rustls",
     ];
     let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock");
     let lock = fs::read_to_string(lock).unwrap_or_default();

@@ -19,9 +19,11 @@
 //! plot
 //! options                                the command line
 //! groups                                 the list of all groups, in their order
+//! services                               the list of the servers that groups start
 //! instructions lto                       groups that run what other groups have
-//! pairs micro workers growth             groups, written against the traits in `program`
-//! http memory                            groups that start servers, or build programs
+//! pairs micro workers growth files       groups, written against the traits in `program`
+//! http light redis proxy udp memory      groups that start servers, or build programs
+//! accept                                 the servers' loops, for each runtime
 //! echo
 //! small machine
 //! peers                                  the runtimes' programs
@@ -31,14 +33,17 @@
 //! group                                  types, and the line of a result: imports nothing of ours
 //! ```
 
+mod accept;
 mod clock;
 mod echo;
+mod files;
 mod goals;
 mod group;
 mod groups;
 mod growth;
 mod http;
 mod instructions;
+mod light;
 mod lto;
 mod machine;
 mod memory;
@@ -49,11 +54,15 @@ mod pairs;
 mod peers;
 mod plot;
 mod program;
+mod proxy;
+mod redis;
 mod report;
 mod results;
 mod run;
+mod services;
 mod small;
 mod summary;
+mod udp;
 mod workers;
 
 use std::process::ExitCode;
@@ -134,10 +143,10 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
-        ["serve-http", program, workers] => match workers.parse() {
-            Ok(workers @ 1..) => http::serve::main(program, workers),
+        [command, program, number] if services::is_one(command) => match number.parse() {
+            Ok(number @ 1..) => services::main(command, program, number),
             _ => {
-                eprintln!("{workers} is no number of workers");
+                eprintln!("{number} is no number above zero");
                 ExitCode::from(2)
             }
         },

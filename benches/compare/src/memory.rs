@@ -1,22 +1,45 @@
 //! The memory of an idle connection: the slope of the server's resident set over 10,000 of them,
-//! without the buffer that the program itself requests.
+//! without the buffer that the program itself requests. And what is still allocated when they have
+//! gone.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
 use crate::clock::resident;
 use crate::echo::more_descriptors;
 use crate::echo::server::Server;
-use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
+use crate::group::{Group, Metric, Order, Outcome, Skip, Values, Workload, values};
+use crate::program::reset_when_closed;
 
 /// The buffer size of each connection. Small enough that its memory is resident as a whole.
 const BUFFER: usize = 1024;
 
 /// Connections before the first measurement: arenas, tables and stacks exist by then.
 const BEFORE: usize = 1_000;
+
+/// Connections before the first look at what is allocated.
+const FEW: usize = 100;
+
+const IDLE: &[Metric] = &[Metric {
+    key: "bytes",
+    title: "bytes per connection",
+    ratio: true,
+}];
+
+const GONE: &[Metric] = &[
+    Metric {
+        key: "bytes",
+        title: "bytes per connection, allocated",
+        ratio: false,
+    },
+    Metric {
+        key: "resident",
+        title: "resident",
+        ratio: false,
+    },
+];
 
 pub fn group() -> Group {
     Group {
@@ -25,7 +48,9 @@ pub fn group() -> Group {
         about: "The echo servers, in a process of their own, with a buffer of 1,024 bytes for each \
                 connection. Each connection has echoed once and is idle then. Shown is the slope of \
                 the server's resident set over 10,000 connections, without that buffer; what the \
-                kernel keeps for a socket is not in it.",
+                kernel keeps for a socket is not in it. *Gone*: what the server has allocated when 10,000 \
+                connections have come and gone, beyond what it had after the first hundred (`mallinfo2`), and how \
+                much larger its resident set is, which is mostly what the allocator keeps.",
         workloads: |short| {
             let peers: &[&str] = if short {
                 &["polder-epoll", "tokio", "smol"]
@@ -44,20 +69,24 @@ pub fn group() -> Group {
                     "glommio",
                 ]
             };
-            vec![Workload {
-                name: "idle-10000".into(),
-                title: "10,000 idle connections".into(),
+            let rows: [(&str, &str, &[Metric]); 2] = [
+                ("idle-10000", "10,000 idle connections", IDLE),
+                ("gone-10000", "10,000 connections that have gone", GONE),
+            ];
+            (rows
+                .into_iter()
+                .filter(|(name, ..)| !short || *name == "idle-10000"))
+            .map(|(name, title, metrics)| Workload {
+                name: name.into(),
+                title: title.into(),
                 programs: peers.iter().map(|&name| name.into()).collect(),
                 yardstick: "tokio".into(),
-                metrics: &[Metric {
-                    key: "bytes",
-                    title: "bytes per connection",
-                    ratio: true,
-                }],
+                metrics,
                 limit: Duration::from_millis(1),
                 deadline: Duration::from_secs(60),
                 rounds: Some(if short { 1 } else { 3 }),
-            }]
+            })
+            .collect()
         },
         missing: Vec::new,
         measure,
@@ -66,17 +95,54 @@ pub fn group() -> Group {
 
 fn measure(order: &Order) -> Outcome {
     more_descriptors();
-    let server = Server::start(&["serve", &order.program, &BUFFER.to_string()])?;
+    let mut server = Server::start(&["serve", &order.program, &BUFFER.to_string()])?;
+    let found = if order.workload.starts_with("gone") {
+        gone(order.number(), &mut server)
+    } else {
+        idle(order.number(), &server)
+    };
+    found.map_err(|error| Skip(format!("with {} connections: {error}", order.number())))
+}
+
+fn idle(count: usize, server: &Server) -> io::Result<Values> {
     let mut held = Vec::new();
     let mut look = |count| {
-        hold(&mut held, count, server.port)
-            .and_then(|()| resident(&server.pid().to_string()))
-            .map_err(|error| Skip(format!("with {} connections: {error}", held.len())))
+        hold(&mut held, count, server.port)?;
+        resident(&server.pid().to_string())
     };
     let before = look(BEFORE)?;
-    let after = look(BEFORE + order.number())?;
-    let each = (after - before) / order.number() as f64;
+    let after = look(BEFORE + count)?;
+    let each = (after - before) / count as f64;
     Ok(values([("bytes", each - BUFFER as f64)]))
+}
+
+fn gone(count: usize, server: &mut Server) -> io::Result<Values> {
+    // These set up shared state.
+    let before = leave(FEW, server)?;
+    let rest = resident(&server.pid().to_string())?;
+    let after = leave(count, server)?;
+    let kept = resident(&server.pid().to_string())? - rest;
+    let each = |bytes: f64| bytes / count as f64;
+    Ok(values([
+        ("bytes", each(after - before)),
+        ("resident", each(kept)),
+    ]))
+}
+
+/// Lets so many connections come and go, and returns what the server has allocated then.
+fn leave(count: usize, server: &mut Server) -> io::Result<f64> {
+    let mut held = Vec::new();
+    hold(&mut held, count, server.port)?;
+    drop(held);
+    // Until it frees no more: it has noticed that all have gone.
+    let mut before = server.allocated()?;
+    loop {
+        thread::sleep(Duration::from_millis(100));
+        match server.allocated()? {
+            after if after < before => before = after,
+            after => return Ok(after),
+        }
+    }
 }
 
 /// Connects until `count` connections are held.
@@ -92,24 +158,4 @@ fn hold(held: &mut Vec<TcpStream>, count: usize, port: u16) -> io::Result<()> {
     // The last connection becomes idle as well.
     thread::sleep(Duration::from_millis(50));
     Ok(())
-}
-
-/// Makes closing reset the connection. Otherwise its port would be in use for a minute after the
-/// end, and 10,000 of them are a third of all.
-fn reset_when_closed(stream: &TcpStream) {
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    // SAFETY: the kernel reads one `linger`.
-    let result = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const linger).cast(),
-            size_of_val(&linger) as libc::socklen_t,
-        )
-    };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }

@@ -109,8 +109,14 @@ fn workloads(short: bool) -> Vec<Workload> {
             "1,000 tasks that sleep 20 to 30 ms again and again, for 2 s",
             false,
         ),
+        (
+            "naps",
+            "1,000 tasks that sleep 1 to 2 ms again and again, for 0.5 s",
+            false,
+        ),
     ];
     (rows.into_iter())
+        .filter(|(name, ..)| !short || *name != "naps")
         // The last element is whether spawning itself is measured: only then does `polder-local`
         // differ.
         .map(|(name, title, spawns)| Workload {
@@ -118,7 +124,9 @@ fn workloads(short: bool) -> Vec<Workload> {
             title: title.into(),
             programs: (PROGRAMS.iter())
                 .filter(|&&program| spawns || program != "polder-local")
-                .filter(|&&program| name == "service" || program != "polder-slack")
+                .filter(|&&program| {
+                    ["service", "naps"].contains(&name) || program != "polder-slack"
+                })
                 .filter(|&&program| !short || !["monoio", "compio", "glommio"].contains(&program))
                 .filter(|&&program| match name {
                     "own-channel" => ["tokio", "tokio-local", "glommio"].contains(&program),
@@ -128,7 +136,7 @@ fn workloads(short: bool) -> Vec<Workload> {
                 .collect(),
             yardstick: "tokio".into(),
             metrics: match name {
-                "timers" | "service" => LATENESS,
+                "timers" | "service" | "naps" => LATENESS,
                 _ => NANOS,
             },
             limit: Duration::from_millis(if short { 50 } else { 150 }),
@@ -139,7 +147,7 @@ fn workloads(short: bool) -> Vec<Workload> {
 }
 
 fn measure(order: &Order) -> Outcome {
-    if ["timers", "service"].contains(&order.workload.as_str()) {
+    if ["timers", "service", "naps"].contains(&order.workload.as_str()) {
         return lateness(order);
     }
     let mut run = ready(order)?;
@@ -357,22 +365,21 @@ fn across<P: Peer>(peer: &P, count: u64) -> Took {
     took
 }
 
-/// Measures the lateness of many timers, each in a separate task; those of "service" again and
-/// again.
+/// Measures the lateness of many timers, each in a separate task; those of "service" and "naps"
+/// again and again.
 fn of_timers<P: Peer>(order: &Order) -> Outcome {
-    let is_service = order.workload == "service";
-    let (tasks, most) = if is_service {
-        (1_000, 10_000)
-    } else {
-        (100_000, 200_000)
+    // Tasks, the shortest time in microseconds and by how much the longest is longer, and the sum
+    // of what a task sleeps.
+    let (tasks, least, range, sum) = match order.workload.as_str() {
+        "timers" => (100_000, 0, 200_000, None),
+        "service" => (1_000, 20_000, 10_000, Some(2_000_000)),
+        "naps" => (1_000, 1_000, 1_000, Some(500_000)),
+        _ => return order.unknown(),
     };
     // Spread evenly, in scrambled order.
-    let micros = move |number: u64| {
-        let micros = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % most;
-        if is_service { 20_000 + micros } else { micros }
-    };
+    let micros = move |number: u64| least + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % range;
     let times = move |micros: u64| {
-        let times = if is_service { SERVICE / micros } else { 1 };
+        let times = sum.map_or(1, |sum| sum / micros);
         u32::try_from(times).expect("it is small")
     };
     let peer: &'static P = Box::leak(Box::new(P::new()?));
@@ -399,6 +406,3 @@ fn of_timers<P: Peer>(order: &Order) -> Outcome {
         ("cpu", took.cpu.as_secs_f64() * 1e3),
     ]))
 }
-
-/// How long the tasks of "service" sleep in all, in microseconds.
-const SERVICE: u64 = 2_000_000;

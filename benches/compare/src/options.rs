@@ -19,8 +19,10 @@ compare count WORKLOAD PROGRAM N
     N operations of a workload of instructions, and nothing else: for callgrind, strace, perf
 compare serve PROGRAM BUFFER
     an echo server on a port that it prints, until its input ends: what `measure echo` starts
-compare serve-http PROGRAM WORKERS
-    an HTTP server, likewise: what `measure http` starts
+compare serve-http|serve-https|serve-redis PROGRAM WORKERS
+compare serve-udp PROGRAM SIZE
+compare serve-proxy PROGRAM PORT
+    other servers, which end as that does: what `measure http`, `udp` and so on start
 compare native
     builds the peers in C and C++, where that can be
 compare lto

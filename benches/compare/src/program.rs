@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -71,6 +71,26 @@ pub fn tcp_pair(nonblocking: bool) -> (TcpStream, TcpStream) {
             .expect("sockets have it");
     }
     (near, far)
+}
+
+/// Makes closing reset the connection. Otherwise its port would be in use for a minute after the
+/// end, and 10,000 of them are a third of all.
+pub fn reset_when_closed(stream: &TcpStream) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the kernel reads one `linger`.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of_val(&linger) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "every socket has it");
 }
 
 pub fn unix_pair(nonblocking: bool) -> (UnixStream, UnixStream) {

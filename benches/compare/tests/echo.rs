@@ -1,4 +1,4 @@
-//! Every echo server and every HTTP server, on every load, for a moment each: checks that what is
+//! Every server on every load, and every reader of files, for a moment each: checks that what is
 //! measured works.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,7 +26,7 @@ fn list(group: &str) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn every_server_answers_every_load_right() {
-    for group in ["echo", "http"] {
+    for group in ["echo", "http", "light", "redis", "proxy", "udp", "files"] {
         for (workload, programs) in list(&format!("{group} ")) {
             for program in programs {
                 measured(group, &workload, &program);

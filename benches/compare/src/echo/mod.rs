@@ -4,10 +4,11 @@
 //! the first core, moves to the last one, and ends the server when it has measured.
 
 pub mod cores;
-mod histogram;
+pub mod histogram;
 pub mod load;
 pub mod serve;
 pub mod server;
+pub mod under_load;
 
 use std::time::Duration;
 
@@ -278,12 +279,12 @@ fn measure(order: &Order) -> Outcome {
         warm: order.limit / 3,
         limit: order.limit,
         spin: apart,
-        cpu: &|| server.cpu(),
+        server: &server,
     };
-    let measured = load::run(work.load, server.port, &phases)
+    let measured = load::run(work.load, &phases)
         .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
     let requests = measured.requests as f64;
-    let cpu = measured.cpu.as_nanos() as f64;
+    let cpu = measured.server.cpu.as_nanos() as f64;
     let wall = measured.wall.as_nanos() as f64;
     let nanos = |share| measured.latencies.quantile(share) as f64;
     Ok(values([

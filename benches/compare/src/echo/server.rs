@@ -1,16 +1,40 @@
-//! The load generator's handle to the server process: starts it on its core, reads its port and its
-//! CPU time, and ends it.
+//! The load generator's handle to the server process: starts it on its core, reads its port, asks
+//! what it has spent and allocated, and ends it.
 
-use std::io::{self, BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, BufRead, BufReader, Write};
+use std::ops::Sub;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use crate::clock::sleeps;
 use crate::group::Skip;
 
 pub struct Server {
     child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
     clock: libc::clockid_t,
     pub port: u16,
+}
+
+/// The expense of a server: of all its threads.
+#[derive(Clone, Copy)]
+pub struct Spent {
+    /// CPU time, in user and in kernel mode.
+    pub cpu: Duration,
+    /// How often a thread has gone to sleep.
+    pub sleeps: u64,
+}
+
+impl Sub for Spent {
+    type Output = Spent;
+
+    fn sub(self, before: Spent) -> Spent {
+        Spent {
+            cpu: self.cpu - before.cpu,
+            sleeps: self.sleeps - before.sleeps,
+        }
+    }
 }
 
 impl Server {
@@ -26,16 +50,17 @@ impl Server {
             .spawn()
             .map_err(failed)?;
         let mut line = String::new();
+        let stdin = child.stdin.take().expect("it was asked for");
         let stdout = child.stdout.take().expect("it was asked for");
         // From here on, dropping `server` ends the process.
         let mut server = Server {
             clock: clock(&child),
             child,
+            stdin,
+            stdout: BufReader::new(stdout),
             port: 0,
         };
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .map_err(failed)?;
+        server.stdout.read_line(&mut line).map_err(failed)?;
         match line.trim_end().split_once(' ') {
             Some(("port", port)) => server.port = port.parse().expect("a port is a number"),
             Some(("skipped", why)) => return Err(Skip(why.into())),
@@ -46,6 +71,25 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Returns what it has spent so far. (A thread that has ended takes its sleeps along; no server
+    /// ends threads while it is measured.)
+    pub fn spent(&self) -> Spent {
+        Spent {
+            cpu: self.cpu(),
+            sleeps: sleeps(&self.pid().to_string()).expect("the server is there"),
+        }
+    }
+
+    /// Returns the bytes that it has allocated and not freed. (Not for those in C and C++.)
+    pub fn allocated(&mut self) -> io::Result<f64> {
+        self.stdin.write_all(b"\n")?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        let bytes = line.trim_end().strip_prefix("allocated ");
+        (bytes.and_then(|bytes| bytes.parse().ok()))
+            .ok_or_else(|| io::Error::other(format!("it said {line:?}")))
     }
 
     /// Returns its CPU time so far: all its threads, in user and in kernel mode.

@@ -1,20 +1,64 @@
-//! hyper on polder and on tokio, under `wrk`: latencies of requests, with one worker and with two.
+//! hyper on polder, on tokio and on smol, under `wrk` or a generator of our own: requests over
+//! persistent connections, a connection for each, and both over TLS.
 
 pub mod serve;
+mod tls;
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::echo::load::{self, Load, Phases};
+use crate::echo::load::Load;
 use crate::echo::server::Server;
-use crate::echo::{cores, more_descriptors};
+use crate::echo::{cores, under_load};
 use crate::group::{Group, Metric, Order, Outcome, Skip, Values, Workload, values};
 
-/// Workers, in words too, and connections.
-const ROWS: [(usize, &str, usize); 3] = [
-    (1, "one worker", 50),
-    (2, "two workers", 50),
-    (2, "two workers", 200),
+/// The generator's work: the beginning of a workload's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Requests over persistent connections.
+    Http,
+    /// A connection for each request.
+    Connect,
+    /// The same two over TLS.
+    Https,
+    Handshake,
+}
+
+use Kind::{Connect, Handshake, Http, Https};
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Http => "http",
+            Connect => "connect",
+            Https => "https",
+            Handshake => "handshake",
+        }
+    }
+
+    /// Returns the title of a row with so many connections.
+    fn title(self, connections: usize) -> String {
+        match self {
+            Http => format!("{connections} connections"),
+            Connect => format!("a connection for each request, {connections} at a time"),
+            Https => format!("HTTPS, {connections} connections"),
+            Handshake => format!("HTTPS, a handshake for each request, {connections} at a time"),
+        }
+    }
+}
+
+/// What, with how many workers, over how many connections; whether it is part of the short mode.
+const ROWS: &[(Kind, usize, usize, bool)] = &[
+    (Http, 1, 50, true),
+    (Http, 2, 50, true),
+    (Http, 2, 200, true),
+    (Http, 2, 1000, false),
+    // More workers than most machines have cores.
+    (Http, 8, 200, false),
+    (Http, 16, 200, false),
+    (Connect, 2, 16, false),
+    (Https, 2, 50, false),
+    (Handshake, 2, 16, false),
 ];
 
 /// `wrk` measures whole seconds, at least one.
@@ -47,14 +91,17 @@ pub fn group() -> Group {
     Group {
         name: "http",
         title: "HTTP",
-        about: "hyper on polder and hyper on tokio, a server of 20 lines that answers with 14 bytes, \
-                with 50 or 200 connections that ask again as soon as they are answered. The requests come \
+        about: "hyper on polder, on tokio and on smol, a server of 20 lines that answers with 14 bytes, \
+                with 50 to 1,000 connections that ask again as soon as they are answered, or with a connection for each \
+                request. The requests over persistent connections come \
                 from `wrk` with one thread, or from this program's own generator where `wrk` is not \
                 installed; the table says which. With one worker, server and generator have a core \
                 each; with two, a core for each worker and one for the generator if there are three, \
                 and else they share all cores, as they do on a busy machine. hyper reads into memory \
-                that is not initialised, which tokio's traits can do; for polder it reads into a \
-                buffer of the thread, and copies (polder-hyper).",
+                that is not initialised, which tokio's traits can do; for polder and smol it reads into a \
+                buffer of the thread, and copies (polder-hyper). *HTTPS* is rustls with ring and a certificate that signs \
+                itself, by futures-rustls for polder and smol, by tokio-rustls for tokio; its generator has a thread for \
+                each connection, and resumes nothing.",
         workloads,
         missing: || {
             if wrk() {
@@ -80,22 +127,26 @@ fn wrk() -> bool {
 fn workloads(short: bool) -> Vec<Workload> {
     let cores = cores::allowed().len();
     let limit = if short { SECOND / 5 } else { SECOND * 2 };
-    ROWS.into_iter()
-        .map(|(workers, title, connections)| {
-            let generator = if wrk() && limit >= SECOND {
-                "wrk"
-            } else {
-                "own generator"
+    (ROWS.iter().filter(|(.., is_short)| *is_short || !short))
+        .map(|&(kind, workers, connections, _)| {
+            let generator = match kind {
+                Http if wrk() && limit >= SECOND => "wrk",
+                _ => "own generator",
             };
             let shared = if workers < cores {
                 String::new()
             } else {
                 format!("; server and generator share {cores} cores")
             };
+            let words = match workers {
+                1 => "one worker".into(),
+                2 => "two workers".into(),
+                _ => format!("{workers} workers"),
+            };
             Workload {
-                name: format!("http-{workers}-{connections}"),
-                title: format!("{connections} connections, {title} ({generator}{shared})"),
-                programs: ["polder", "tokio"].map(String::from).into(),
+                name: format!("{}-{workers}-{connections}", kind.word()),
+                title: format!("{}, {words} ({generator}{shared})", kind.title(connections)),
+                programs: ["polder", "tokio", "smol"].map(String::from).into(),
                 yardstick: "tokio".into(),
                 metrics: METRICS,
                 limit,
@@ -106,50 +157,46 @@ fn workloads(short: bool) -> Vec<Workload> {
         .collect()
 }
 
-/// Parses the number of workers: `http-2-200`.
-fn workers(order: &Order) -> Option<usize> {
-    let (workers, _) = order.workload.strip_prefix("http-")?.split_once('-')?;
-    workers.parse().ok()
+/// Parses the kind and the number of workers: `http-2-200`.
+fn parts(order: &Order) -> Option<(Kind, usize)> {
+    let (word, rest) = order.workload.split_once('-')?;
+    let kind = [Http, Connect, Https, Handshake]
+        .into_iter()
+        .find(|kind| kind.word() == word)?;
+    let (workers, _) = rest.split_once('-')?;
+    Some((kind, workers.parse().ok()?))
 }
 
 fn measure(order: &Order) -> Outcome {
-    let Some(workers) = workers(order) else {
+    let Some((kind, workers)) = parts(order) else {
         return order.unknown();
     };
     let connections = order.number();
-    more_descriptors();
-    let cores = cores::allowed();
-    let last = cores.len() - 1;
-    let apart = workers <= last;
-    if apart {
-        // The server inherits the cores.
-        cores::pin(&cores[..workers]);
-    }
-    let server = Server::start(&["serve-http", &order.program, &workers.to_string()])?;
-    if apart {
-        cores::pin(&cores[last..]);
-    }
-    if order.limit >= SECOND && wrk() {
-        by_wrk(&server, connections, order.limit)
-    } else {
-        let phases = Phases {
-            warm: order.limit / 3,
-            limit: order.limit,
-            spin: apart,
-            cpu: &|| server.cpu(),
-        };
-        let load = Load::Http { connections };
-        let measured = load::run(load, server.port, &phases)
-            .unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program));
-        let requests = measured.requests as f64;
-        let micros = |share| measured.latencies.quantile(share) as f64 / 1e3;
-        Ok(values([
-            ("p99", micros(0.99)),
-            ("p50", micros(0.5)),
-            ("rate", requests / measured.wall.as_secs_f64()),
-            ("cpu", measured.cpu.as_nanos() as f64 / requests),
-        ]))
-    }
+    let command = match kind {
+        Http | Connect => "serve-http",
+        Https | Handshake => {
+            tls::make_certificate().map_err(|error| Skip(format!("certificate: {error}")))?;
+            "serve-https"
+        }
+    };
+    let number = workers.to_string();
+    let (server, apart) = under_load::start(workers, &[command, &order.program, &number])?;
+    let at_once = connections;
+    let by_tls = |load| {
+        let measured = tls::run(
+            load,
+            connections,
+            &under_load::phases(order, &server, apart),
+        );
+        measured.unwrap_or_else(|error| panic!("{} {}: {error}", order.workload, order.program))
+    };
+    Ok(match kind {
+        Http if order.limit >= SECOND && wrk() => by_wrk(&server, connections, order.limit)?,
+        Http => under_load::run(order, &server, apart, Load::Http { connections }),
+        Connect => under_load::run(order, &server, apart, Load::HttpConnects { at_once }),
+        Https => under_load::found(&by_tls(tls::Load::Requests)),
+        Handshake => under_load::found(&by_tls(tls::Load::Handshakes)),
+    })
 }
 
 fn by_wrk(server: &Server, connections: usize, limit: Duration) -> Outcome {

@@ -1,10 +1,9 @@
-//! The servers: `compare serve-http PROGRAM WORKERS`. They print their port, and end, as those of
-//! `echo::serve` do.
+//! The servers: `compare serve-http PROGRAM WORKERS`, and `compare serve-https PROGRAM WORKERS`.
 
 use std::convert::Infallible;
 use std::io;
-use std::process::ExitCode;
 
+use futures_rustls::TlsAcceptor;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Read, Write};
@@ -14,17 +13,50 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use polder_hyper::Stream;
 
-use crate::echo::serve::{ANYWHERE, Never, announce, end_with_input};
+use super::tls;
+use crate::accept;
+use crate::echo::serve::{Never, unknown};
 
-pub fn main(program: &str, workers: usize) -> ExitCode {
-    end_with_input();
-    let Err(error) = match program {
-        "polder" => polder(workers),
-        "tokio" => tokio(workers),
-        _ => Err(io::Error::other("there is no such server")),
-    };
-    println!("skipped {error}");
-    ExitCode::SUCCESS
+pub fn plain(program: &str, workers: usize) -> io::Result<Never> {
+    match program {
+        "polder" => accept::polder(workers, |stream| connection(Stream::new(stream))),
+        "tokio" => accept::tokio(workers, |stream| connection(TokioIo::new(stream))),
+        "smol" => accept::smol(workers, |stream| connection(Stream::new(stream))),
+        _ => unknown(),
+    }
+}
+
+/// An error of TLS ends this connection, and the generator reports it.
+pub fn encrypted(program: &str, workers: usize) -> io::Result<Never> {
+    let config = tls::server()?;
+    let acceptor = TlsAcceptor::from(config.clone());
+    match program {
+        "polder" => accept::polder(workers, |stream| {
+            let greeting = acceptor.accept(stream);
+            async {
+                if let Ok(stream) = greeting.await {
+                    connection(Stream::new(stream)).await;
+                }
+            }
+        }),
+        "tokio" => accept::tokio(workers, |stream| {
+            let greeting = tokio_rustls::TlsAcceptor::from(config.clone()).accept(stream);
+            async {
+                if let Ok(stream) = greeting.await {
+                    connection(TokioIo::new(stream)).await;
+                }
+            }
+        }),
+        "smol" => accept::smol(workers, |stream| {
+            let greeting = acceptor.accept(stream);
+            async {
+                if let Ok(stream) = greeting.await {
+                    connection(Stream::new(stream)).await;
+                }
+            }
+        }),
+        _ => unknown(),
+    }
 }
 
 /// Serves one connection, until it ends.
@@ -35,35 +67,4 @@ async fn connection(stream: impl Read + Write + Unpin) {
     });
     // An error ends this connection, and the generator reports it.
     let _ = (http1::Builder::new().serve_connection(stream, service)).await;
-}
-
-fn polder(workers: usize) -> io::Result<Never> {
-    let runtime = polder::Runtime::builder().workers(workers).build()?;
-    runtime.block_on(async {
-        let listener = polder::net::TcpListener::bind(ANYWHERE).await?;
-        announce(listener.local_addr())?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            polder::spawn(connection(Stream::new(stream))).detach();
-        }
-    })
-}
-
-/// Serves on the current thread if there is one worker, as polder does.
-fn tokio(workers: usize) -> io::Result<Never> {
-    let mut builder = match workers {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder.worker_threads(workers).enable_io().build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(ANYWHERE).await?;
-        announce(listener.local_addr())?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            tokio::spawn(connection(TokioIo::new(stream)));
-        }
-    })
 }

@@ -1,5 +1,6 @@
 //! Several workers, compared with tokio's multi-thread scheduler and smol's `Executor` on the same
-//! number of threads: two; four, on two cores too; eight and sixteen on machines with enough cores.
+//! number of threads: two; four, on two cores too; eight and sixteen on machines with enough cores,
+//! and some rows on all.
 
 mod beside;
 mod burst;
@@ -16,15 +17,15 @@ use async_channel::bounded;
 use futures_channel::oneshot;
 
 use crate::clock::{Clock, Ready, Run, Took, nanos};
-use crate::group::{Group, Metric, Order, Outcome, Workload};
+use crate::group::{Group, Metric, Order, Outcome, Skip, Workload};
 use crate::peers;
 use crate::program::{Family, Pairs, Pool, answer, ask};
 
-/// Numbers of workers, each used if there are as many cores. Two are measured everywhere, and four
-/// from two cores on.
+/// Numbers of workers. Two are measured everywhere, and four from two cores on. With eight and
+/// sixteen, a machine that has fewer cores measures only those rows that say so.
 const WORKERS: [usize; 4] = [2, 4, 8, 16];
 
-/// Returns whether this machine has too few cores for one of [`WORKERS`].
+/// Returns whether this machine has too few cores for the rows that do not measure just that.
 fn too_many(workers: usize) -> bool {
     match workers {
         4 => cores() < 2,
@@ -43,11 +44,13 @@ pub fn group() -> Group {
         about: "Workers, and a main thread that only waits: polder with `workers(n)`, tokio's \
                 multi-thread scheduler with as many, smol's `Executor` run by as many threads. With two; \
                 with four, also on two cores, where not every worker has one; and with eight and sixteen \
-                where there are so many cores. *Echo* is \
+                where there are so many cores, *channels, 64 pairs* everywhere. *Echo* is \
                 both ends of 200 TCP connections, a task each, in this process. *Storm*: a plain \
                 thread spawns a million tiny tasks; measured until all have run. *Channels*: pairs \
                 of tasks that ping-pong over `async-channel`. *Wakes*: pairs that only wake each other, which is what \
-                is left of a channel's round trip if the channel costs nothing. *Uneven*: tasks of which every 20th \
+                is left of a channel's round trip if the channel costs nothing. *One channel*: eight tasks send over one \
+                `async-channel` with room for 64 messages, and eight receive. *Runtimes*: one with its workers is made \
+                and dropped, again and again. *Uneven*: tasks of which every 20th \
                 computes forty times as long as the others. *Beside*: a \
                 task computes for 100 ms; four others, which have waited on its worker, become ready meanwhile, \
                 while the other workers are idle: by a message of the task that computes, by a message of another \
@@ -98,74 +101,120 @@ const fn nanos_of(title: &'static str) -> [Metric; 2] {
 
 const TRIP: &[Metric] = &nanos_of("ns per round trip");
 const TASK: &[Metric] = &nanos_of("ns per task");
+const MESSAGE_EACH: &[Metric] = &nanos_of("ns per message");
 
-const ALL: usize = usize::MAX;
+const MADE: &[Metric] = &nanos_of("ns per runtime");
 
-/// Name, title, metrics, the maximum number of workers that it is measured with, and the
-/// milliseconds of a measurement; the short mode has a quarter of them.
-const ROWS: &[(&str, &str, &[Metric], usize, u64)] = &[
-    ("echo-200", "Echo, 200 connections", TRIP, ALL, 300),
+/// With which of [`WORKERS`] a row is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum With {
+    /// With as many at most.
+    UpTo(usize),
+    /// With all for which there are cores.
+    Cores,
+    /// With all, however few cores there are.
+    All,
+}
+
+use With::{All, Cores, UpTo};
+
+impl With {
+    fn includes(self, workers: usize) -> bool {
+        match self {
+            All => true,
+            Cores => !too_many(workers),
+            UpTo(most) => workers <= most && !too_many(workers),
+        }
+    }
+}
+
+/// Name, title, metrics, the numbers of workers that it is measured with, and the milliseconds of a
+/// measurement; the short mode has a quarter of them.
+const ROWS: &[(&str, &str, &[Metric], With, u64)] = &[
+    ("echo-200", "Echo, 200 connections", TRIP, Cores, 300),
     (
         "storm-1000000",
         "Storm of 1,000,000 tasks from outside",
         TASK,
-        ALL,
+        Cores,
         300,
     ),
-    ("channels-1", "Channels, one pair of tasks", TRIP, 4, 300),
-    ("channels-64", "Channels, 64 pairs of tasks", TRIP, ALL, 300),
+    (
+        "channels-1",
+        "Channels, one pair of tasks",
+        TRIP,
+        UpTo(4),
+        300,
+    ),
+    ("channels-64", "Channels, 64 pairs of tasks", TRIP, All, 300),
+    (
+        "mpmc-8",
+        "One channel, 8 tasks that send and 8 that receive",
+        MESSAGE_EACH,
+        UpTo(4),
+        300,
+    ),
     (
         "wakes-64",
         "64 pairs of tasks that wake each other, without a channel",
         TRIP,
-        ALL,
+        Cores,
         300,
     ),
     (
         "uneven-1000",
         "1,000 uneven tasks that compute",
         TASK,
-        ALL,
+        Cores,
         300,
     ),
     (
         "beside-100",
         "Beside a task that computes for 100 ms",
         beside::BESIDE,
-        2,
+        UpTo(2),
         500,
     ),
     (
         "hole-200",
         "All asleep, and the task that is woken computes for 200 ms",
         beside::HOLE,
-        2,
+        UpTo(2),
         1_000,
     ),
     (
         "burst-300",
         "Burst of 300 tasks that always have something to read",
         burst::METRICS,
-        2,
+        UpTo(2),
         1_250,
     ),
+    ("made-1", "Runtimes made, and dropped", MADE, UpTo(4), 300),
 ];
 
+/// Rows that the short mode leaves out.
+const LONG_ONLY: [&str; 2] = ["mpmc-8", "made-1"];
+
 fn workloads(short: bool) -> Vec<Workload> {
-    let workers = WORKERS
-        .into_iter()
-        .filter(|&workers| !too_many(workers) && (workers == 2 || !short));
     let mut workloads = Vec::new();
-    for workers in workers {
-        for &(name, title, metrics, most, millis) in ROWS {
-            if workers > most {
+    for workers in WORKERS
+        .into_iter()
+        .filter(|&workers| workers == 2 || !short)
+    {
+        for &(name, title, metrics, with, millis) in ROWS {
+            if !with.includes(workers) || short && LONG_ONLY.contains(&name) {
                 continue;
             }
+            let programs: &[&str] = match name {
+                // smol's threads are the program's own, and do not end.
+                "made-1" => &["polder", "tokio"],
+                _ => &["polder", "tokio", "smol"],
+            };
             workloads.push(Workload {
                 // The number of workers comes first: the workload's own number stays at the end.
                 name: format!("w{workers}-{name}"),
                 title: format!("{title}, {workers} workers"),
-                programs: ["polder", "tokio", "smol"].map(String::from).into(),
+                programs: programs.iter().map(|&name| name.into()).collect(),
                 yardstick: "tokio".into(),
                 metrics,
                 limit: Duration::from_millis(if short { millis / 4 } else { millis }),
@@ -214,6 +263,13 @@ pub fn ready(order: &Order) -> Ready {
                 _ => order.unknown(),
             }
         }
+        ("made", "polder") => Ok(Box::new(move |count| {
+            made::<peers::polder::Workers>(workers, count)
+        })),
+        ("made", "tokio") => Ok(Box::new(move |count| {
+            made::<peers::tokio::Workers>(workers, count)
+        })),
+        ("made", _) => order.unknown(),
         (_, "polder") => of::<peers::polder::Workers>(order, workers, work),
         (_, "tokio") => of::<peers::tokio::Workers>(order, workers, work),
         (_, "smol") => of::<peers::smol::Workers>(order, workers, work),
@@ -243,6 +299,7 @@ fn of<P: Pool>(order: &Order, workers: usize, work: &str) -> Ready {
     let run: Run = match work {
         "storm" => Box::new(move |count| storm(pool, count)),
         "channels" => Box::new(move |count| channels(pool, number, count / number)),
+        "mpmc" => Box::new(move |count| mpmc(pool, number, count / number)),
         "wakes" => Box::new(move |count| wakes(pool, number, count / number)),
         "uneven" => Box::new(move |count| uneven(pool, count)),
         _ => return order.unknown(),
@@ -292,6 +349,47 @@ fn channels<P: Pool>(pool: &P, pairs: u64, each: u64) -> Took {
     });
     clock.stop()
 }
+
+/// Makes and drops runtimes, one after the other.
+fn made<P: Pool>(workers: usize, count: u64) -> Took {
+    let clock = Clock::start();
+    for _ in 0..count {
+        drop(P::new(workers).unwrap_or_else(|Skip(why)| panic!("{why}")));
+    }
+    clock.stop()
+}
+
+/// So many tasks send `each` messages over one channel, from which as many tasks receive.
+fn mpmc<P: Pool>(pool: &P, tasks: u64, each: u64) -> Took {
+    let handle = pool.handle();
+    let clock = Clock::start();
+    let (sender, receiver) = bounded(ROOM);
+    let mut receiving = Vec::new();
+    for _ in 0..tasks {
+        let (sender, receiver) = (sender.clone(), receiver.clone());
+        P::detach(&handle, async move {
+            for number in 0..each {
+                let sent = sender.send(number).await;
+                sent.expect("there are receivers until all is sent");
+            }
+        });
+        receiving.push(P::spawn(&handle, async move {
+            while let Ok(number) = receiver.recv().await {
+                black_box(number);
+            }
+        }));
+    }
+    drop((sender, receiver));
+    pool.block_on(async {
+        for task in receiving {
+            task.await;
+        }
+    });
+    clock.stop()
+}
+
+/// The room of that channel.
+const ROOM: usize = 64;
 
 /// Which of two tasks has the turn, and the waker of the waiting one: a channel that sends nothing.
 /// A round trip costs only the runtime's wakes and polls.

@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use super::{Count, Events, Measured, PATIENCE, Phases};
+use super::{Count, Events, MAX_ANSWER, Measured, PATIENCE, Phases};
 
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
-/// The maximum length of an answer.
-const MAX_ANSWER: usize = 1024;
+/// The only request of its connection.
+pub const LAST_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
 pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
     let mut events = Events::new(phases.spin)?;
@@ -108,9 +108,20 @@ fn wrong() -> io::Error {
     io::Error::other("the answer is not what was asked for")
 }
 
+/// Tells whether an answer is complete, for connections of one request.
+pub fn answered(_request: &[u8], answer: &[u8]) -> io::Result<bool> {
+    match whole(answer) {
+        Some(length) if length < answer.len() => Err(wrong()),
+        Some(_) => Ok(true),
+        // An answer that is no success never is.
+        None if answer.len() == MAX_ANSWER || answer.starts_with(b"HTTP/1.1 4") => Err(wrong()),
+        None => Ok(false),
+    }
+}
+
 /// Returns the length of the answer at the beginning, once its head and its body are complete. It
 /// must be a success.
-fn whole(bytes: &[u8]) -> Option<usize> {
+pub fn whole(bytes: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     let mut lines = head.split("\r\n");

@@ -2,8 +2,9 @@
 //!
 //! Each listens on a free port of 127.0.0.1, prints `port N`, and echoes its input, with a task and
 //! a buffer of the given size per connection. Nagle is off. It serves until its standard input
-//! ends: so it cannot outlive the process that holds the other end, however that process ends. A
-//! program that cannot run here prints `skipped WHY`.
+//! ends: so it cannot outlive the process that holds the other end, however that process ends. For
+//! each line of input it prints how much it has allocated. A program that cannot run here prints
+//! `skipped WHY`.
 
 mod compio;
 mod glommio;
@@ -38,13 +39,30 @@ pub fn main(program: &str, buffer: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Ends the process when its standard input ends.
+/// Ends the process when its standard input ends. Until then, answers each line of it with the
+/// bytes that are allocated.
 pub fn end_with_input() {
     thread::spawn(|| {
-        // Nothing is ever written to it.
-        let _ = io::stdin().read(&mut [0]);
+        let mut byte = [0];
+        while let Ok(1) = io::stdin().read(&mut byte) {
+            println!("allocated {}", allocated());
+        }
         std::process::exit(0);
     });
+}
+
+/// Returns the bytes in use, as malloc counts them: in its arenas, and in mappings of their own.
+#[cfg(target_env = "gnu")]
+fn allocated() -> usize {
+    // SAFETY: it takes nothing, and returns numbers.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// Other C libraries do not say.
+#[cfg(not(target_env = "gnu"))]
+fn allocated() -> &'static str {
+    "what this C library does not say"
 }
 
 /// The result of a function that never returns.
@@ -56,22 +74,33 @@ fn serve(program: &str, buffer: usize) -> io::Result<Never> {
         "raw-own" => raw::own(buffer, None),
         "raw-busy" => raw::shared(buffer, Some(BUSY)),
         "tokio" => tokio::current_thread(buffer),
-        "tokio-mt1" => tokio::multi_thread(buffer, 1),
-        "tokio-mt2" => tokio::multi_thread(buffer, 2),
         "tokio-local2" => tokio::local(buffer, 2),
-        "smol" => smol::serve(buffer),
+        "smol" => smol::local(buffer),
         "monoio-legacy" => monoio::legacy(buffer),
         "monoio-uring" => monoio::uring(buffer),
         "compio-poll" => compio::serve(buffer, DriverType::Poll),
         "compio-uring" => compio::serve(buffer, DriverType::IoUring),
         "glommio" => glommio::serve(buffer),
-        "polder-mt2" => polder::multi_thread(buffer, 2),
         "polder-local2" => polder::local(buffer, 2),
-        _ => match program.strip_prefix("polder-") {
-            Some(backend) => polder::serve(backend, buffer),
-            None => Err(io::Error::other("there is no such server")),
+        _ => match (program.split_once("-mt"), program.strip_prefix("polder-")) {
+            (Some((runtime, workers)), _) => {
+                let workers = workers.parse().map_err(io::Error::other)?;
+                match runtime {
+                    "polder" => polder::multi_thread(buffer, workers),
+                    "tokio" => tokio::multi_thread(buffer, workers),
+                    "smol" => smol::multi_thread(buffer, workers),
+                    _ => unknown(),
+                }
+            }
+            (None, Some(backend)) => polder::serve(backend, buffer),
+            (None, None) => unknown(),
         },
     }
+}
+
+/// Returns the error for an unknown program.
+pub fn unknown() -> io::Result<Never> {
+    Err(io::Error::other("there is no such server"))
 }
 
 /// Prints the port, for the load generator.

@@ -1,0 +1,121 @@
+//! Connections for one request each, some of them at a time. They end with a reset, so that none
+//! waits for its port to be free again.
+
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use super::{Count, Events, MAX_ANSWER, Measured, Phases};
+
+/// The maximum number of connections of a measurement.
+const MAX_CONNECTS: u64 = 50_000;
+
+/// Tells whether an answer is complete; an error if it is wrong.
+pub type Whole = fn(request: &[u8], answer: &[u8]) -> io::Result<bool>;
+
+/// The answer of an echo server.
+pub fn echoed(request: &[u8], answer: &[u8]) -> io::Result<bool> {
+    if !request.starts_with(answer) {
+        return Err(io::Error::other("something else came back"));
+    }
+    Ok(answer.len() == request.len())
+}
+
+pub fn visits(
+    at_once: usize,
+    request: &[u8],
+    whole: Whole,
+    port: u16,
+    phases: &Phases<'_>,
+) -> io::Result<Measured> {
+    let mut events = Events::new(phases.spin)?;
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let mut made = 0;
+    let mut visits = (0..at_once)
+        .map(|place| {
+            made += 1;
+            Visit::new(address, &events, place)
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut count = Count::new(phases);
+    loop {
+        let (ready, now) = events.wait()?;
+        if let Some(measured) = count.step(now) {
+            return Ok(measured);
+        }
+        for number in 0..ready {
+            let place = events.place(number);
+            if visits[place].ready(request, whole)? {
+                count.answered(visits[place].begun, Instant::now());
+                if made == MAX_CONNECTS {
+                    // The limit: the measurement is what has been counted so far.
+                    count.until = now;
+                    if count.begun.is_none() {
+                        return Err(io::Error::other("too many connections while warming up"));
+                    }
+                    continue;
+                }
+                made += 1;
+                visits[place] = Visit::new(address, &events, place)?;
+            }
+        }
+    }
+}
+
+/// A connection for one request.
+struct Visit {
+    socket: socket2::Socket,
+    begun: Instant,
+    asked: bool,
+    answer: [u8; MAX_ANSWER],
+    received: usize,
+}
+
+impl Visit {
+    fn new(address: SocketAddrV4, events: &Events, place: usize) -> io::Result<Visit> {
+        let begun = Instant::now();
+        let kind = socket2::Type::STREAM.nonblocking();
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, kind, None)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_linger(Some(Duration::ZERO))?;
+        match socket.connect(&address.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        events.add(socket.as_raw_fd(), place)?;
+        Ok(Visit {
+            socket,
+            begun,
+            asked: false,
+            answer: [0; MAX_ANSWER],
+            received: 0,
+        })
+    }
+
+    /// Returns whether it has its answer.
+    fn ready(&mut self, request: &[u8], whole: Whole) -> io::Result<bool> {
+        if !self.asked {
+            match self.socket.send(request) {
+                Ok(length) if length == request.len() => self.asked = true,
+                Ok(_) => {
+                    return Err(io::Error::other(
+                        "no room for a message in a new connection",
+                    ));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            return Ok(false);
+        }
+        let length = match (&self.socket).read(&mut self.answer[self.received..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.received += length;
+        whole(request, &self.answer[..self.received])
+    }
+}
