@@ -24,7 +24,8 @@ reactor
 telemetry
 clock
 poller
-world sys spans sync
+world sys spans sync kernel
+
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '

@@ -9,8 +9,9 @@
 //! The condition is foreign code. The macro evaluates it in the program, between the calls of these
 //! functions and the report of the result: the world's kernel is not borrowed then.
 
-#[cfg(feature = "sim")]
-use crate::world;
+use std::panic::Location;
+
+use crate::kernel::{self, Checks, Kernel};
 
 /// States a condition that is always true at this place in the program. If it is false in a
 /// [simulated world](crate::sim), the run fails, with the name, the place in the source, the host
@@ -116,41 +117,41 @@ macro_rules! buggify {
     };
 }
 
-/// Whether a world checks the conditions stated here.
-#[cfg(feature = "sim")]
+/// Returns what checks the conditions stated here, if anything does.
+#[inline]
+fn checks() -> Option<&'static dyn Checks> {
+    kernel::current().and_then(Kernel::checks)
+}
+
+/// Whether the conditions stated here are checked.
 #[inline]
 pub fn checks_here() -> bool {
-    world::is_here() && world::checks_here()
+    checks().is_some()
 }
 
-/// Whether a world checks the conditions stated here: there is none.
-#[cfg(not(feature = "sim"))]
-#[inline(always)]
-pub const fn checks_here() -> bool {
-    false
+/// Reports that a condition of `always!` does not hold.
+#[cold]
+#[track_caller]
+pub fn does_not_hold(name: &str) {
+    let site = Location::caller();
+    if let Some(checks) = checks() {
+        checks.does_not_hold(name, site);
+    }
 }
 
-// Without worlds the macros name these too, but never call them.
-#[cfg(not(feature = "sim"))]
-pub use none::{asks_for, buggify, does_not_hold, note_sometimes};
-#[cfg(feature = "sim")]
-pub use world::{asks_for, buggify, does_not_hold, note_sometimes};
+/// Whether a condition of `sometimes!` is to be evaluated.
+pub fn asks_for(name: &str) -> bool {
+    checks().is_some_and(|checks| checks.asks_for(name))
+}
 
-#[cfg(not(feature = "sim"))]
-mod none {
-    /// Whether a world counts this condition, and has not seen it true yet: there is none.
-    pub fn asks_for(_: &str) -> bool {
-        false
+/// Reports the value of a condition of `sometimes!`.
+pub fn note_sometimes(name: &str, is_so: bool) {
+    if let Some(checks) = checks() {
+        checks.note_sometimes(name, is_so);
     }
+}
 
-    /// Whether a world makes the fault of this name happen: there is none.
-    pub fn buggify(_: &str) -> bool {
-        false
-    }
-
-    /// Does nothing: there is no world.
-    pub fn does_not_hold(_: &str) {}
-
-    /// Does nothing: there is no world.
-    pub fn note_sometimes(_: &str, _: bool) {}
+/// Whether the fault of this name happens.
+pub fn buggify(name: &str) -> bool {
+    checks().is_some_and(|checks| checks.buggify(name))
 }

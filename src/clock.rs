@@ -3,16 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::kernel::{self, Kernel};
 use crate::sys::Race;
 
-/// Returns the current time; in a simulated world, that world's time.
+/// Returns the current time, by the thread's kernel.
 #[inline]
 pub(crate) fn now() -> Instant {
-    #[cfg(all(feature = "sim", not(loom)))]
-    if let Some(now) = crate::world::now() {
-        return now;
-    }
-    Instant::now()
+    kernel::current().map_or_else(Instant::now, Kernel::now)
 }
 
 /// Ticks per second. A task's times are kept in 32 bits, which hold two years of ticks.
@@ -30,7 +27,7 @@ pub(crate) fn tick(time: Instant) -> u32 {
 
 /// Returns the nanoseconds from the beginning of the first tick to `time`; negative if `time` is
 /// earlier.
-#[cfg(feature = "sim")]
+#[cfg(feature = "kernel")]
 pub(crate) fn nanos_since_start(time: Instant) -> i64 {
     let start = *START.get_or_init(now);
     let nanos = |since: Duration| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
@@ -48,7 +45,7 @@ fn tick_after(since: Duration) -> u32 {
 }
 
 /// [`tick_after`] for nanoseconds.
-#[cfg(feature = "sim")]
+#[cfg(feature = "kernel")]
 #[inline]
 pub(crate) fn tick_after_nanos(nanos: u64) -> u32 {
     u32::try_from(nanos.saturating_mul(TICKS) / 1_000_000_000).unwrap_or(u32::MAX)

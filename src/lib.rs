@@ -188,6 +188,12 @@ pub mod future {
 }
 #[cfg(not(loom))]
 pub mod io;
+#[cfg(feature = "kernel")]
+#[doc(hidden)]
+pub mod kernel;
+#[cfg(not(feature = "kernel"))]
+#[allow(dead_code, unreachable_pub, reason = "nothing is installed")]
+mod kernel;
 #[cfg(all(feature = "net", not(loom)))]
 pub mod net;
 pub mod poller;

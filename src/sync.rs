@@ -4,8 +4,6 @@
 //! those of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
 use std::any::Any;
-#[cfg(feature = "sim")]
-use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(all(unix, not(loom)))]
@@ -87,10 +85,7 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Work for a thread of the pool of `blocking`, or for a simulated world, which has one thread.
-pub(crate) trait Job: Send + Sync {
-    fn run(&self);
-}
+pub(crate) use crate::kernel::Job;
 
 /// A clone of a waker that will be stored behind a lock, or the old waker that it replaced. Cloning
 /// or dropping a waker may run foreign code, so the waker is cloned before the lock is taken, and
@@ -270,26 +265,13 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
-/// A callback for contained panics.
-#[cfg(feature = "sim")]
-type Tell = fn(&(dyn Any + Send));
-
-#[cfg(feature = "sim")]
-thread_local! {
-    /// Called for contained panics of this thread; set by the simulated world that the thread is
-    /// in.
-    pub(crate) static CONTAINED: Cell<Option<Tell>> = const { Cell::new(None) };
-}
-
-/// Reports a contained panic, which fails the run of a simulated world. (The hook has printed it,
-/// unless the program has resumed a panic by itself.)
+/// Reports a contained panic to the thread's kernel. (The hook has printed it, unless the program
+/// has resumed a panic by itself.)
 #[cold]
 pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
-    #[cfg(feature = "sim")]
-    if let Ok(Some(tell)) = CONTAINED.try_with(Cell::get) {
-        tell(panic);
+    if let Some(kernel) = crate::kernel::current() {
+        kernel.panic_was_contained(panic);
     }
-    let _ = panic;
 }
 
 #[cold]

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::pool::{Call, Class, POOL, SharedCall};
+use crate::kernel::{self, BlockingCall};
 use crate::scheduler::{current_trace, new_id, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::task::{Abort, Inner, Origin, Outcome, Task, noted};
@@ -71,17 +72,13 @@ where
         }
         Outcome::new(result.map_err(|panic| noted(site, panic)), origin)
     };
-    // A simulated world has one thread, which runs the call after a delay.
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        let (call, job) = Call::submitted(work);
-        // Immediately, if outside of any process.
-        if let Some(job) = crate::world::blocking::submit(job) {
-            job.run();
-        }
-        return Task::new(Inner::Blocking(call), id);
-    }
-    let call = POOL.get().call(Class::Call, work).unwrap_or_else(|error| {
+    let (call, job) = Call::submitted(work);
+    let left = match kernel::current() {
+        Some(kernel) => kernel.block(BlockingCall(job)).map(|left| left.0),
+        None => Some(job),
+    };
+    let submitted = left.map_or(Ok(()), |job| POOL.get().submit(Class::Call, job));
+    let call = submitted.map(|()| call).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));

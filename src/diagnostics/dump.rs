@@ -372,7 +372,7 @@ impl Dump {
 
     /// Returns one line for each place with tasks that wait for the same thing, for the report of a
     /// simulated world.
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "kernel")]
     pub(crate) fn in_a_world(&self) -> Vec<String> {
         let mut lines: Vec<(String, usize)> = Vec::new();
         for task in &self.tasks {
@@ -616,7 +616,7 @@ impl Wait {
 
     /// Returns a description that is the same in each run of a simulated world: without memory
     /// addresses.
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "kernel")]
     fn in_a_world(&self) -> String {
         match self {
             Wait::Socket { .. } => self.with_addresses(),

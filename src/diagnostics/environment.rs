@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::watchdog::{Headline, OnStall, Stall, watch};
 use super::{Dump, Trace, trace};
+use crate::kernel;
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, start_thread};
@@ -116,8 +117,7 @@ struct Noted {
 
 fn observer() -> Option<&'static Observer> {
     // A simulated world has its own report, and the settings here are those of the whole program.
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
+    if kernel::current().is_some() {
         return None;
     }
     OBSERVER.get().get_or_init(read).as_ref()

@@ -52,7 +52,7 @@ pub struct OpenSockets {
 
 impl OpenSockets {
     pub(super) fn of(shared: &Shared) -> OpenSockets {
-        if shared.is_simulated() {
+        if shared.is_on_one_thread {
             return OpenSockets::default();
         }
         let open = |socket_type| Open::count(Some(socket_type));

@@ -239,7 +239,7 @@ impl SharedSnapshot {
             let own_place = own.iter().position(|own| own.worker == index);
             let answer = own_place.map(|place| own.swap_remove(place));
             let mut request = None;
-            if answer.is_none() && !shared.is_simulated() {
+            if answer.is_none() && !shared.is_on_one_thread {
                 let since = since_tick(tick, start);
                 worker.state = match remote.drive() {
                     // (A foreign event loop may drive it: then this is `BetweenTurns`.)

@@ -32,6 +32,7 @@ use socket2::{Domain, Type};
 
 use crate::blocking::{Class, POOL};
 use crate::event::Latch;
+use crate::kernel;
 use crate::runtime::{Handle, Resolver};
 use crate::scheduler::waits_for;
 use crate::sync::{Mutex, OnDrop};
@@ -41,11 +42,8 @@ use crate::telemetry::Leaf;
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
 /// dropped before a thread has begun, and no other waiter has joined, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
-    #[cfg(feature = "sim")]
-    if let Some(answer) = crate::world::names::look_up(&host) {
-        let answer = answer?;
-        crate::time::Timer::after(answer.delay).await;
-        let addresses = answer.addresses?.into_iter();
+    if let Some(look_up) = kernel::current().and_then(|kernel| kernel.look_up(&host)) {
+        let addresses = look_up.await?.into_iter();
         return Ok(addresses
             .map(|address| SocketAddr::new(address, port))
             .collect());

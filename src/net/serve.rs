@@ -43,6 +43,7 @@ use futures_lite::future::{poll_once, yield_now};
 
 use super::listener::Listener;
 use super::socket::BACKLOG;
+use crate::kernel;
 use crate::runtime::TaskSet;
 use crate::spans;
 use crate::sync::{contain, note_contained};
@@ -146,11 +147,7 @@ where
 #[cold]
 pub(super) fn tell_of_limits(error: &io::Error) {
     static TOLD: Once = Once::new();
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        return;
-    }
-    if sys::is_out_of_descriptors(error) {
+    if kernel::current().is_none() && sys::is_out_of_descriptors(error) {
         TOLD.call_once(|| {
             let _ = writeln!(
                 io::stderr(),

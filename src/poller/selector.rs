@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::backends::epoll::Epoll;
 use super::backends::io_uring::Uring;
-#[cfg(all(feature = "sim", not(loom)))]
-use super::backends::simulated::Simulated;
+#[cfg(all(feature = "kernel", not(loom)))]
+use super::backends::of_kernel::OfKernel;
 use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
@@ -77,8 +77,8 @@ pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
     IoUring(Box<Uring>),
-    #[cfg(all(feature = "sim", not(loom)))]
-    Simulated(Simulated),
+    #[cfg(all(feature = "kernel", not(loom)))]
+    OfKernel(OfKernel),
     Other(Box<dyn Selector>),
 }
 
@@ -91,8 +91,8 @@ impl Deref for AnySelector {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(epoll) => epoll,
             AnySelector::IoUring(ring) => ring.selector(),
-            #[cfg(all(feature = "sim", not(loom)))]
-            AnySelector::Simulated(simulated) => simulated,
+            #[cfg(all(feature = "kernel", not(loom)))]
+            AnySelector::OfKernel(of_kernel) => of_kernel,
             AnySelector::Other(selector) => &**selector,
         }
     }

@@ -494,7 +494,7 @@ impl Source {
     fn change(&self, poller: &Poller, change: Change) -> io::Result<()> {
         #[cfg(all(feature = "sim", not(loom)))]
         if let Some(socket) = self.simulated() {
-            return poller.change_simulated(socket, change);
+            return poller.change_socket(socket.into(), change);
         }
         poller.change_unchecked(self.descriptor(), change)
     }

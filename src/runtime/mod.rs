@@ -27,6 +27,8 @@ mod background;
 mod builder;
 pub(crate) mod context;
 mod handle;
+#[cfg(feature = "kernel")]
+mod of_kernel;
 mod resolver;
 mod scope;
 mod spawn;
@@ -94,9 +96,8 @@ pub struct Runtime {
     threads: Vec<JoinHandle<()>>,
     /// Called when this thread, the only worker, has dropped its tasks.
     on_stop: Option<builder::ThreadHook>,
-    /// The pool workers of a simulated process, which have no threads.
-    #[cfg(feature = "sim")]
-    simulated: Vec<Rc<Worker>>,
+    /// The pool workers that have no threads, since a foreign loop drives them on this one.
+    embedded: Vec<Rc<Worker>>,
 }
 
 impl Runtime {
@@ -132,66 +133,21 @@ impl Runtime {
         Builder::new()
     }
 
-    /// Makes the runtime of a simulated process. The last poller is the main worker's. If there are
-    /// several, the first is the pool's, and the others are the pool workers'.
-    #[cfg(feature = "sim")]
-    pub(crate) fn simulated(pollers: Vec<crate::world::PollerOfWorker>) -> Runtime {
-        let mut own: Vec<_> = pollers.into_iter().map(Poller::simulated).collect();
-        let main = own.pop().expect("every process has a main worker");
-        let mut shards = Vec::new();
-        if !own.is_empty() {
-            shards.push((own.remove(0), own));
-        }
-        let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
-        let mut shared = Shared::new(shards, main);
-        shared.is_simulated = true;
-        let shared = Arc::new(shared);
-        let busy_poll = BusyPollConfig::default();
-        let mut runtime = Runtime::from_shared(shared.clone(), busy_poll);
-        let worker = |index| Rc::new(Worker::new(shared.clone(), index, busy_poll));
-        runtime.simulated = (0..pool_workers).map(worker).collect();
-        runtime
-            .simulated_workers()
-            .for_each(|worker| worker.simulate());
-        runtime
+    /// The workers of this thread: the embedded ones of the pool, and last the main worker.
+    fn workers_here(&self) -> impl Iterator<Item = &Rc<Worker>> {
+        self.embedded.iter().chain([&self.worker])
     }
 
-    /// The workers of a simulated process: its pool workers, and last the main worker.
-    #[cfg(feature = "sim")]
-    pub(crate) fn simulated_workers(&self) -> impl Iterator<Item = &Rc<Worker>> {
-        self.simulated.iter().chain([&self.worker])
-    }
-
-    /// Makes the pool workers drop their tasks and exit, one after the other. (In other runtimes
-    /// they do so on their threads, and the main worker waits for those.)
-    #[cfg(feature = "sim")]
-    fn exit_simulated(&mut self) {
-        let workers = std::mem::take(&mut self.simulated);
+    /// Makes the embedded workers drop their tasks and exit, one after the other. (Others do so on
+    /// their threads, and the main worker waits for those.)
+    fn exit_embedded(&mut self) {
+        let workers = std::mem::take(&mut self.embedded);
         if !workers.is_empty() {
             self.shared().start_closing();
             workers
                 .iter()
                 .for_each(|worker| worker.run_pool_worker(|| ()));
         }
-    }
-
-    /// Returns where the tasks other than the running one were spawned.
-    #[cfg(feature = "sim")]
-    pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
-        let tasks = self.dump().tasks.into_iter();
-        let others =
-            tasks.filter(|task| task.id.is_some() && task.state != diagnostics::TaskState::Running);
-        others.map(|task| task.spawned_at).collect()
-    }
-
-    /// [`spawn_local`](Self::spawn_local), detached, for the caller at `site`.
-    #[cfg(feature = "sim")]
-    pub(crate) fn spawn_main<F>(&self, future: F, site: &'static Location<'static>)
-    where
-        F: Future<Output = ()> + 'static,
-    {
-        // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_on(&self.worker.local, future, site) }.detach();
     }
 
     /// Makes the main worker of `shared`, for this thread to drive. Starts no threads.
@@ -202,8 +158,7 @@ impl Runtime {
             worker,
             threads: Vec::new(),
             on_stop: None,
-            #[cfg(feature = "sim")]
-            simulated: Vec::new(),
+            embedded: Vec::new(),
         }
     }
 
@@ -415,24 +370,12 @@ impl Runtime {
         Dump::of(self.shared(), &self.own_workers())
     }
 
-    /// Describes the tasks of a simulated process, in lines. The hints of a later dump are those
-    /// that it would have without this one.
-    #[cfg(feature = "sim")]
-    pub(crate) fn describe(&self) -> Vec<String> {
-        let earlier = self.shared().earlier.lock().clone();
-        let dump = self.dump();
-        *self.shared().earlier.lock() = earlier;
-        dump.in_a_world()
-    }
-
     /// Returns the workers of this thread: the runtime's, and the current one, which may be another
     /// runtime's.
     fn own_workers(&self) -> Vec<OwnWorker> {
-        #[cfg(feature = "sim")]
-        let workers = self.simulated_workers();
-        #[cfg(not(feature = "sim"))]
-        let workers = [&self.worker].into_iter();
-        let own = workers.map(|worker| (worker.local.clone(), worker.driver.clone()));
+        let own = self
+            .workers_here()
+            .map(|worker| (worker.local.clone(), worker.driver.clone()));
         let mut workers: Vec<OwnWorker> = own.collect();
         let current = scheduler::current_worker();
         workers.extend(current.filter(|(local, _)| !Arc::ptr_eq(&local.shared, self.shared())));
@@ -590,8 +533,7 @@ impl Drop for Runtime {
             std::mem::forget((self.worker.clone(), threads));
             return;
         }
-        #[cfg(feature = "sim")]
-        self.exit_simulated();
+        self.exit_embedded();
         self.worker.close(threads);
         diagnostics::runtime_ends(self.shared());
         self.on_stop.iter().for_each(|stop| stop.stop(0));

@@ -89,7 +89,7 @@ pub(crate) struct Local {
     /// Whether the running task has made a task ready for which no worker was woken: see "Waking"
     /// in `shared`.
     pub(super) owes_wake: Cell<bool>,
-    /// Chooses the next task instead of the order of the queues, in a simulated world.
+    /// Chooses the next task instead of the order of the queues, where the thread's kernel does.
     chooser: OnceCell<Box<dyn Chooser>>,
     /// Whether the next task is the first of the only queue: false for pool workers and workers
     /// with a chooser. One flag for both, since it is read in each run of a task.
@@ -335,10 +335,10 @@ impl Local {
     }
 
     /// Lets `chooser` choose the next task from now on.
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "kernel")]
     pub(super) fn let_choose(&self, chooser: Box<dyn Chooser>) {
         let had_none = self.chooser.set(chooser).is_ok();
-        debug_assert!(had_none, "a worker belongs to one world");
+        debug_assert!(had_none, "a worker has one order");
         self.takes_first.set(false);
     }
 

@@ -34,6 +34,8 @@
 
 pub(crate) mod budget;
 mod busy;
+#[cfg(feature = "kernel")]
+mod by_choice;
 mod closing;
 mod current;
 mod idle;
@@ -53,8 +55,6 @@ mod task_ref;
 mod trace;
 mod watch;
 mod worker;
-#[cfg(feature = "sim")]
-mod world;
 
 use std::io;
 use std::panic::Location;
@@ -63,6 +63,7 @@ use std::sync::Arc;
 use async_task::ScheduleInfo;
 
 use crate::clock::{now, tick};
+use crate::kernel;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::telemetry::{Id, Label, Leaf, Name};
 
@@ -271,12 +272,7 @@ impl Meta {
 
 /// Fails in a simulated world, which does not have `what`.
 pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        return Err(crate::world::unsupported(what));
-    }
-    let _ = what;
-    Ok(())
+    kernel::current().map_or(Ok(()), |kernel| kernel.permit(what))
 }
 
 /// Returns a new id, which no task has.
@@ -355,8 +351,8 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     if !runnable.metadata().is_movable() {
         let remote = shared.remote(runnable.metadata().index());
         remote.inbox.push(runnable);
-        #[cfg(feature = "sim")]
-        remote.reactor.poller().woken_on_this_thread();
+        #[cfg(feature = "kernel")]
+        remote.reactor.poller().note_wake_from_elsewhere();
         remote.reactor.unpark();
         return false;
     }

@@ -35,6 +35,7 @@
 
 use std::collections::VecDeque;
 
+use crate::kernel;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,11 +53,11 @@ const CAPACITY: usize = 256;
 /// The initial capacity of a queue: `usual`, or zero in a simulated world. That has one runtime per
 /// host, most of the queues stay empty, and a wake may allocate.
 pub(super) fn capacity(usual: usize) -> usize {
-    #[cfg(all(feature = "sim", not(loom)))]
-    if crate::world::is_here() {
-        return 0;
+    if kernel::current().is_some() {
+        0
+    } else {
+        usual
     }
-    usual
 }
 
 impl<T> Default for MutexQueue<T> {
@@ -115,7 +116,7 @@ impl<T> MutexQueue<T> {
 
     /// Takes the item at the index that `choose` returns, which is called with all items, under the
     /// lock.
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "kernel")]
     pub(super) fn pop_chosen(&self, choose: impl FnOnce(&VecDeque<T>) -> usize) -> Option<T> {
         let mut list = self.list.lock();
         let place = choose(&list);

@@ -107,9 +107,9 @@ pub(crate) struct Shared {
     pub(crate) earlier: Mutex<Option<Slot>>,
     /// The trace of the workers' activity, if it is recorded.
     pub(crate) trace: Option<Arc<TraceLog>>,
-    /// See [`is_simulated`](Self::is_simulated).
-    #[cfg(feature = "sim")]
-    pub(crate) is_simulated: bool,
+    /// Whether one thread drives all workers, as a simulator's does. So none can answer while
+    /// another one asks.
+    pub(crate) is_on_one_thread: bool,
 }
 
 /// A question of another thread about a worker. A trait, so that only programs that ask link the
@@ -496,15 +496,6 @@ impl Shared {
                 f(runnable.metadata());
             }
         });
-    }
-
-    /// Whether the runtime belongs to a simulated process. All its workers share one thread, so
-    /// none can answer while another one asks.
-    pub(crate) fn is_simulated(&self) -> bool {
-        #[cfg(feature = "sim")]
-        return self.is_simulated;
-        #[cfg(not(feature = "sim"))]
-        false
     }
 
     pub(crate) fn remotes(&self) -> &[Arc<Remote>] {

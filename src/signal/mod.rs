@@ -21,8 +21,6 @@
 
 mod names;
 mod registry;
-#[cfg(feature = "sim")]
-pub(crate) mod simulated;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -42,6 +40,7 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
+use crate::kernel;
 use crate::scheduler::{is_own, waits_for};
 use crate::sync::{NeedsClone, Spare, drop_all};
 use crate::sys::invalid;
@@ -199,9 +198,8 @@ pub struct Signals {
     next: usize,
     /// The key in the registry's waiters.
     key: Option<Key>,
-    /// The simulated process that it belongs to, and its key among the waiters there.
-    #[cfg(feature = "sim")]
-    simulated: Option<(simulated::Owner, u64)>,
+    /// The signals, if the thread's kernel counts them, and not the system.
+    of_kernel: Option<Box<dyn kernel::Signals>>,
 }
 
 #[derive(Debug)]
@@ -258,16 +256,18 @@ impl Signals {
             subscriptions,
             next: 0,
             key: None,
-            #[cfg(feature = "sim")]
-            simulated: None,
+            of_kernel: None,
         };
-        #[cfg(feature = "sim")]
-        if let Some(owner) = simulated::catch(signals.numbers()) {
-            let owner = owner?;
+        let of_kernel = kernel::current().and_then(|kernel| {
+            let numbers: Vec<usize> = signals.numbers().collect();
+            kernel.signals(&numbers)
+        });
+        if let Some(counted) = of_kernel {
+            let counted = counted?;
             for subscription in &mut signals.subscriptions {
-                subscription.seen = owner.count(subscription.number);
+                subscription.seen = counted.count(subscription.number);
             }
-            signals.simulated = Some((owner, simulated::new_key()));
+            signals.of_kernel = Some(counted);
             return Ok(signals);
         }
         let mut registry = registry::lock();
@@ -310,9 +310,10 @@ impl Signals {
     }
 
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
-        #[cfg(feature = "sim")]
-        if let Some((owner, key)) = self.simulated {
-            return self.poll_in_world(owner, key, cx);
+        if let Some(counted) = self.of_kernel.take() {
+            let signal = self.poll_of_kernel(&*counted, cx.waker());
+            self.of_kernel = Some(counted);
+            return signal;
         }
         Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare))
     }
@@ -357,21 +358,15 @@ impl Signals {
     }
 }
 
-/// In a simulated world: signals belong to a simulated process, and are sent by
-/// `sim::Host::signal`.
-#[cfg(feature = "sim")]
 impl Signals {
-    fn poll_in_world(
-        &mut self,
-        owner: simulated::Owner,
-        key: u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Signal> {
-        if let Some(signal) = self.take_next(|number| owner.count(number)) {
-            simulated::remove(key);
+    /// Polls for a signal of the thread's kernel. One that arrives between the two steps wakes the
+    /// waker: the kernel is this thread's, and runs nothing meanwhile.
+    fn poll_of_kernel(&mut self, counted: &dyn kernel::Signals, waker: &Waker) -> Poll<Signal> {
+        if let Some(signal) = self.take_next(|number| counted.count(number)) {
+            counted.set_waker(None);
             return Poll::Ready(signal);
         }
-        simulated::register(key, owner, self.mask(), cx.waker());
+        counted.set_waker(Some(waker));
         self.note_wait();
         Poll::Pending
     }
@@ -387,10 +382,6 @@ impl Stream for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        #[cfg(feature = "sim")]
-        if let Some((_, key)) = self.simulated {
-            simulated::remove(key);
-        }
         if let Some(key) = self.key {
             let waiter = registry::lock().remove(key);
             drop_all(waiter.and_then(|waiter| waiter.waker));

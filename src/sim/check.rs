@@ -18,6 +18,7 @@ use super::difference;
 use super::exhaustive::try_all;
 use super::explore::{Limit, explore};
 use super::jobs::run_seeds;
+use super::kernel;
 use super::panics;
 use super::picture::{self, Scene};
 use super::replay::Replay;
@@ -25,7 +26,7 @@ use super::shrink::shrink;
 use super::state::{STOPPED, State, kernel as with_kernel};
 use super::story;
 use super::threads::{THREAD, Threads};
-use crate::sync::{CONTAINED, OnDrop};
+use crate::sync::OnDrop;
 use crate::task::panic_message;
 use crate::testing::Outcome;
 use crate::world::answers::Asked;
@@ -522,11 +523,9 @@ where
     F::Output: Outcome,
 {
     panics::be_quiet(setup.is_quiet);
-    CONTAINED.set(Some(|panic| {
-        world::panic_was_contained(panic_message(panic));
-    }));
     let (variation, records) = (setup.variation.clone(), setup.records);
     let world = world::begin(seed, setup);
+    let installed = kernel::enter();
     with_kernel(|kernel| {
         kernel.core.report.progress = progress;
         kernel.core.calls(Call::Test);
@@ -563,6 +562,7 @@ where
     }
     drop(end);
     drop(state);
+    drop(installed);
     drop(world);
     report
 }

@@ -474,7 +474,7 @@ impl Host {
         };
         let number = usize::try_from(number).expect("numbers of signals are positive");
         if let Some(owner) = with_kernel(|kernel| kernel.core.signal(process, number)) {
-            return crate::signal::simulated::wake(owner, number);
+            return world::listeners::wake(owner, number);
         }
         // The default action of a signal without a listener: see signal(7).
         match signal {

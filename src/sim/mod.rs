@@ -100,6 +100,7 @@ mod explore;
 mod history;
 mod host;
 mod jobs;
+mod kernel;
 mod links;
 mod machine;
 mod names;

@@ -27,6 +27,7 @@ use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
 use super::picture;
 use crate::clock::{nanos_since_start, tick_after_nanos};
+use crate::kernel::Poller;
 use crate::runtime::Runtime;
 use crate::scheduler::Worker;
 use crate::sync::contain;
@@ -205,8 +206,11 @@ impl State {
     /// Starts a process on a host. Returns its number, and its runtime, to spawn its main task on.
     pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
         let (process, pollers) = kernel(|kernel| kernel.core.start(host));
-        let runtime = Rc::new(Runtime::simulated(pollers));
-        let workers = runtime.simulated_workers();
+        let boxed = pollers
+            .into_iter()
+            .map(|poller| Box::new(poller) as Box<dyn Poller>);
+        let runtime = Rc::new(Runtime::of_kernel(boxed.collect()));
+        let workers = runtime.all_workers();
         let counters = workers.map(|worker| worker.reactor.counters().clone());
         let counters: Vec<_> = counters.collect();
         let task = move || counters.iter().find_map(|counters| counters.task());
@@ -216,10 +220,10 @@ impl State {
             kernel.core.report.progress.add_process(name, site);
         });
         self.processes.borrow_mut().push(Some(runtime.clone()));
-        let workers = runtime.simulated_workers().cloned().map(Some);
+        let workers = runtime.all_workers().cloned().map(Some);
         // The first poller of several is the pool's, which has no worker of its own: see the head
         // of `world/pollers.rs`.
-        let pool = (runtime.simulated_workers().count() > 1).then_some(None);
+        let pool = (runtime.all_workers().count() > 1).then_some(None);
         self.workers
             .borrow_mut()
             .extend(pool.into_iter().chain(workers));

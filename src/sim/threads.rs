@@ -13,13 +13,12 @@
 //! - The kernel, its clock and the panics reported to it (`world`) end with the world. The
 //!   number of clock readings is counted from the beginning of each step.
 //! - The salt of random numbers (`world/choice.rs`) is set when a world begins.
-//! - The answers to the C library (`world/answers.rs`), the hook for contained panics
-//!   (`sync::CONTAINED`), and whether panics are printed (`sim/panics.rs`) are set when a world
+//! - The answers to the C library (`world/answers.rs`), and whether panics are printed (`sim/panics.rs`) are set when a world
 //!   begins. Between worlds they are not read.
 //! - The worker that this thread drives and the task that runs (`scheduler/current.rs`), and the
 //!   owner of the resolver that is polled (`net/resolver.rs`), are restored by guards, also after a
 //!   panic.
-//! - Listeners of signals (`signal/simulated.rs`) are removed with their owners. One that was
+//! - Listeners of signals (`world/listeners.rs`) are removed with their owners. One that was
 //!   leaked stays, and is never woken: its owner belongs to another world.
 //! - The leaf that a future of `block_on` waits for (`scheduler/main_future.rs`) is reset before
 //!   each of its polls, and only that future reads it.

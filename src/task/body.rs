@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
+use crate::kernel;
 use crate::scheduler::{self, Meta, OwnedKey};
 use crate::spans::{self, TaskSpan};
 use crate::sync::contain;
@@ -193,39 +194,36 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Resumes the panic of a task spawned at `site`, in the code that awaits the task.
-#[cfg_attr(feature = "sim", cold, inline(never))]
+#[cfg_attr(feature = "kernel", cold, inline(never))]
 fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
     taken(site, &*panic);
     resume_unwind(panic)
 }
 
 /// Records that a task spawned at `site` has ended with a panic, which goes to its [`Outcome`].
-#[cfg_attr(feature = "sim", cold, inline(never))]
+#[cfg_attr(feature = "kernel", cold, inline(never))]
 pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
-    let _ = site;
-    #[cfg(feature = "sim")]
-    crate::world::task_has_panicked(site, panic_message(&*panic));
+    if let Some(kernel) = kernel::current() {
+        kernel.task_panicked(site, panic_message(&*panic));
+    }
     panic
 }
 
-/// Records that a panic is passed to the code that awaits the task, or reported. In a simulated
-/// world, a panic that never gets here was forgotten together with its task's handle.
-#[cfg_attr(feature = "sim", cold, inline(never))]
+/// Records that a panic is passed to the code that awaits the task, or reported. The
+/// thread's kernel learns of a panic that never gets here: its task's handle was forgotten.
+#[cfg_attr(feature = "kernel", cold, inline(never))]
 fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
-    let _ = (site, panic);
-    #[cfg(feature = "sim")]
-    crate::world::panic_is_taken(site, panic_message(panic));
+    if let Some(kernel) = kernel::current() {
+        kernel.panic_is_taken(site, panic_message(panic));
+    }
 }
 
 /// Reports a panic that is not taken. The panic hook has already printed its location and message.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
-    #[cfg(feature = "sim")]
-    if crate::world::is_here() {
-        taken(site, panic);
-        return crate::world::fail_unless_permitted(message, || {
-            format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
-        });
+    taken(site, panic);
+    if kernel::current().is_some_and(|kernel| kernel.report_panic(site, message)) {
+        return;
     }
     spans::task_panicked(site, message);
     // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics if it cannot write

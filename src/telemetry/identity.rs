@@ -15,6 +15,8 @@ use std::sync::Arc;
 // A static, which loom's types cannot be.
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::kernel::{self, Kernel};
+
 /// The number of ids that a worker takes in one step: one locked instruction per block of spawns.
 /// Ids that a worker does not use are lost, out of 2^64. (Small under Miri, where steps are slow,
 /// so that block ends are tested.)
@@ -40,7 +42,7 @@ pub struct Id(NonZeroU64);
 impl Id {
     /// Returns a new id, on a thread that drives no worker.
     pub(crate) fn of_no_worker() -> Id {
-        Id::after(take(1))
+        Id::after(take(1).0)
     }
 
     /// The number that is printed.
@@ -97,24 +99,19 @@ impl Ids {
 
     #[cold]
     fn renew(&self) {
-        // A world counts its own, one at a time, so that the ids are the same in each run.
-        #[cfg(feature = "sim")]
-        let block = if crate::world::is_here() { 1 } else { BLOCK };
-        #[cfg(not(feature = "sim"))]
-        let block = BLOCK;
-        let before = take(block);
+        let (before, count) = take(BLOCK);
         self.last.set(before);
-        self.end.set(before + block);
+        self.end.set(before + count);
     }
 }
 
-/// Takes `count` ids. Returns the number before the first.
-fn take(count: u64) -> u64 {
-    #[cfg(feature = "sim")]
-    if let Some(first) = crate::world::take_task_ids(count) {
-        return first - 1;
+/// Takes `count` ids, or one of the thread's kernel. Returns the number before the first, and how
+/// many there are.
+fn take(count: u64) -> (u64, u64) {
+    match kernel::current().and_then(Kernel::task_id) {
+        Some(id) => (id - 1, 1),
+        None => (NEXT.fetch_add(count, Ordering::Relaxed) - 1, count),
     }
-    NEXT.fetch_add(count, Ordering::Relaxed) - 1
 }
 
 /// The name of a task, for people: of [`spawn_named`](crate::spawn_named). Several tasks may have

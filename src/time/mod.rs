@@ -107,7 +107,8 @@ use std::time::Instant;
 #[doc(alias = "Instant")]
 #[must_use]
 pub fn now() -> Instant {
-    #[cfg(feature = "sim")]
-    crate::world::count_reading();
+    if let Some(kernel) = crate::kernel::current() {
+        kernel.reads_clock();
+    }
     crate::clock::now()
 }

@@ -6,7 +6,6 @@
 //! paused process wait.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::choice::Stream;
 use super::core::Core;
@@ -15,7 +14,7 @@ use super::faults::Kind;
 use super::latency::Latency;
 use super::trace::Fact;
 use super::with;
-use crate::sync::Job;
+use crate::kernel::BlockingCall;
 
 /// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);
@@ -38,12 +37,12 @@ pub(crate) struct Delays {
 /// A call of a process, scheduled in the queue of events, or due.
 pub(crate) struct PendingCall {
     pub(crate) process: usize,
-    pub(crate) job: Arc<dyn Job>,
+    pub(crate) job: BlockingCall,
 }
 
 /// Keeps a call of the running process until its delay is over. Gives the call back if there is no
 /// such process.
-pub(crate) fn submit(job: Arc<dyn Job>) -> Option<Arc<dyn Job>> {
+pub(crate) fn submit(job: BlockingCall) -> Option<BlockingCall> {
     let mut job = Some(job);
     with(|kernel| {
         let core = &mut kernel.core;
@@ -76,7 +75,7 @@ impl Calls {
     }
 
     /// Takes all calls that have not begun, at the end of the world.
-    pub(crate) fn take_all(&mut self, core: &mut Core) -> Vec<Arc<dyn Job>> {
+    pub(crate) fn take_all(&mut self, core: &mut Core) -> Vec<BlockingCall> {
         self.stalled.sort_by_key(|call| call.process);
         let stalled = std::mem::take(&mut self.stalled).into_iter();
         let mut jobs: Vec<_> = stalled.map(|call| call.job).collect();
@@ -111,7 +110,10 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sync::Job;
 
     struct Nothing;
 
@@ -126,7 +128,7 @@ mod tests {
         core.start(host);
         let call = |process| PendingCall {
             process,
-            job: Arc::new(Nothing),
+            job: BlockingCall(Arc::new(Nothing)),
         };
         assert!(calls.begin(call(0), &core).is_some(), "nothing is paused");
         let pause = core.pause(host);

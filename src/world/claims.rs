@@ -18,9 +18,7 @@ pub(crate) fn checks_here() -> bool {
 
 /// Fails the run because a claim of `always!` does not hold.
 #[cold]
-#[track_caller]
-pub fn does_not_hold(name: &str) {
-    let site = Location::caller();
+pub(crate) fn does_not_hold(name: &str, site: &Location<'_>) {
     let host = with(|kernel| kernel.core.current_host().to_owned()).unwrap_or_default();
     // The site is part of the cause: the same name at another site is another cause.
     let cause = format!("always {name:?} at {site}");
@@ -29,7 +27,7 @@ pub fn does_not_hold(name: &str) {
 }
 
 /// Returns whether a condition of `sometimes!` still has to be evaluated.
-pub fn asks_for(name: &str) -> bool {
+pub(crate) fn asks_for(name: &str) -> bool {
     let is_open = |claims: &mut BTreeMap<String, bool>| match claims.get(name) {
         Some(was_true) => !was_true,
         None => {
@@ -37,11 +35,11 @@ pub fn asks_for(name: &str) -> bool {
             true
         }
     };
-    checks_here() && with(|kernel| is_open(&mut kernel.core.report.claims)) == Some(true)
+    with(|kernel| is_open(&mut kernel.core.report.claims)) == Some(true)
 }
 
 /// Notes whether a condition was met, for tests that require it to be met in some world.
-pub fn note_sometimes(name: &str, is_so: bool) {
+pub(crate) fn note_sometimes(name: &str, is_so: bool) {
     with(|kernel| {
         let claims = &mut kernel.core.report.claims;
         *claims.entry(name.to_owned()).or_default() |= is_so;
@@ -71,7 +69,7 @@ pub(crate) struct Sites {
 const ONE_IN: u64 = 4;
 
 /// Returns whether the fault of this name strikes: see [`buggify!`](crate::buggify).
-pub fn buggify(name: &str) -> bool {
+pub(crate) fn buggify(name: &str) -> bool {
     let strikes = with(|kernel| {
         let core = &mut kernel.core;
         let host = core.processes.current_host()?;

@@ -8,7 +8,6 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
 
 use super::blocking::PendingCall;
 use super::tcp::Segment;
@@ -189,7 +188,7 @@ impl Events {
     }
 
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
-    pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn crate::sync::Job>> {
+    pub(super) fn take_blocking(&mut self) -> Vec<crate::kernel::BlockingCall> {
         let mut all = self.drain();
         all.sort_unstable_by_key(Entry::key);
         let job = |entry: Entry| match entry.event {
@@ -352,8 +351,9 @@ mod tests {
 
     #[test]
     fn calls_are_taken_out_by_their_time() {
+        use crate::kernel::BlockingCall;
         use crate::sync::Job;
-        use std::sync::Mutex;
+        use std::sync::{Arc, Mutex};
 
         struct Noted(u64, Arc<Mutex<Vec<u64>>>);
 
@@ -365,7 +365,7 @@ mod tests {
 
         let (mut events, run) = (Events::default(), Arc::default());
         for at in [9, 3, 7, 1, 8] {
-            let job = Arc::new(Noted(at, Arc::clone(&run)));
+            let job = BlockingCall(Arc::new(Noted(at, Arc::clone(&run))));
             let call = PendingCall { process: 0, job };
             events.push(at, Event::Blocking(Box::new(call)));
         }

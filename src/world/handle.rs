@@ -23,6 +23,22 @@ pub(crate) struct SimSocketId {
     number: u32,
 }
 
+/// The number by which pollers know it.
+impl From<SimSocketId> for u64 {
+    fn from(id: SimSocketId) -> u64 {
+        u64::from(id.world) << 32 | u64::from(id.number)
+    }
+}
+
+impl From<u64> for SimSocketId {
+    fn from(id: u64) -> SimSocketId {
+        SimSocketId {
+            world: (id >> 32) as u32,
+            number: id as u32,
+        }
+    }
+}
+
 impl Drop for SimSocket {
     fn drop(&mut self) {
         let SimSocketId { world, number } = self.0;

@@ -57,6 +57,8 @@ mod hosts;
 mod inbox;
 pub(crate) mod latency;
 pub(crate) mod link;
+#[cfg(feature = "signal")]
+pub(crate) mod listeners;
 pub(crate) mod names;
 mod nat;
 mod options;
@@ -95,8 +97,7 @@ use std::time::Instant;
 use self::core::Core;
 pub(crate) use self::core::note_poll;
 use blocking::PendingCall;
-pub(crate) use claims::checks_here;
-pub use claims::{asks_for, buggify, does_not_hold, note_sometimes};
+pub(crate) use claims::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};
 use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
@@ -106,16 +107,15 @@ use host_faults::FaultsOfHosts;
 use hosts::Hosts;
 pub(crate) use hosts::TEST;
 use link::{Links, Passage};
-pub(crate) use order::MAX_PASSED_OVER;
 use order::Order;
 pub(crate) use panics::{
     PANIC_AT, as_killed, fail_by_held_panic, fail_by_panic, fail_unless_permitted, note_panic,
     panic_is_taken, panic_was_contained, task_has_panicked,
 };
 use pollers::Pollers;
-pub(crate) use pollers::{PollerOfWorker, choose_task};
+pub(crate) use pollers::choose_task;
 use processes::Processes;
-pub(crate) use processes::{PauseId, as_nobody, choose_injected, take_task_ids};
+pub(crate) use processes::{PauseId, as_nobody, choose_injected, take_task_id};
 use progress::Call;
 use report::Report;
 pub(crate) use report::{Failure, fail, fail_because, note_lent};
@@ -124,11 +124,7 @@ use time::Time;
 pub(crate) use time::{count_reading, is_here, now};
 use trace::{Comparison, Fact, Trace};
 
-/// The readiness of a socket, as flags.
-pub(crate) const READABLE: u8 = 1;
-pub(crate) const WRITABLE: u8 = 2;
-pub(crate) const CLOSED: u8 = 4;
-pub(crate) const ERROR: u8 = 8;
+pub(crate) use crate::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 
 /// Returns these flags if `is_so`, and none otherwise.
 #[inline]

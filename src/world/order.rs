@@ -10,9 +10,7 @@
 //! behind the others before a choice (`Local::append_yielded`).
 
 use super::choice::{Stream, mix};
-
-/// The limit of times in a row that the one that has been ready longest is passed over.
-pub(crate) const MAX_PASSED_OVER: u32 = 64;
+use crate::kernel::MAX_PASSED_OVER;
 
 /// The same limit for priorities, which are meant to keep some waiting.
 const MAX_PASSED_OVER_BY_PRIORITY: u32 = 1_024;

@@ -19,6 +19,7 @@ use super::order::{Order, Queue};
 use super::registrations::Registration;
 use super::time::Time;
 use super::{Kernel, with, with_world};
+use crate::kernel;
 
 pub(crate) struct Pollers {
     list: Vec<Poller>,
@@ -378,6 +379,32 @@ impl PollerOfWorker {
                 core.pollers.arm(self.number, &core.time, &mut core.events);
             }
         });
+    }
+}
+
+impl kernel::Poller for PollerOfWorker {
+    fn register(&self, socket: u64, token: u64, interest: u8) -> io::Result<()> {
+        self.register(socket.into(), token, interest)
+    }
+
+    fn deregister(&self, socket: u64) -> io::Result<()> {
+        self.deregister(socket.into())
+    }
+
+    fn take(&self, limit: usize, report: &mut dyn FnMut(u64, u8)) {
+        self.take(limit, |(token, ready)| report(token, ready));
+    }
+
+    fn notify(&self) {
+        self.notify();
+    }
+
+    fn is_woken_from_elsewhere(&self) {
+        self.woken_on_this_thread();
+    }
+
+    fn arm(&self, deadline: Option<Instant>) {
+        self.arm(deadline);
     }
 }
 

@@ -160,14 +160,11 @@ pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + C
     chosen.flatten().unwrap_or(0)
 }
 
-/// Reserves `count` ids of tasks, and returns the first: a world has its own counter. `None`
-/// outside of a world.
-pub(crate) fn take_task_ids(count: u64) -> Option<u64> {
+/// Returns the id of a new task: a world has its own counter. `None` outside of a world.
+pub(crate) fn take_task_id() -> Option<u64> {
     with(|kernel| {
-        let tasks = &mut kernel.core.processes.tasks;
-        let first = *tasks + 1;
-        *tasks += count;
-        first
+        kernel.core.processes.tasks += 1;
+        kernel.core.processes.tasks
     })
 }
 

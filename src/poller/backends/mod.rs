@@ -46,6 +46,8 @@ mod lines;
 mod long_timeout;
 #[cfg(unix)]
 pub(super) mod notifier;
+#[cfg(all(feature = "kernel", not(loom)))]
+pub(super) mod of_kernel;
 #[cfg(unix)]
 pub(super) mod poll;
 #[cfg_attr(
@@ -62,7 +64,5 @@ pub(super) mod poll;
 pub(super) mod polling;
 #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
 pub(super) mod select;
-#[cfg(all(feature = "sim", not(loom)))]
-pub(super) mod simulated;
 #[cfg(unix)]
 pub(super) mod table;

@@ -1,7 +1,7 @@
-//! The scheduler's side of a simulated world: the world drives each worker, one task per turn, and
-//! chooses which. Apart from that, the turn is the same as that of any other worker.
+//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn. Apart from
+//! that, the turn is the same as that of any other worker.
 //!
-//! Everything here runs on the world's thread.
+//! All workers of such a runtime are driven by one thread, on which everything here runs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ use super::local::{Chooser, Local, NEXTS_IN_ROW};
 use super::shared::Shared;
 use super::worker::Worker;
 use super::{Meta, Runnable};
-use crate::world::{self, MAX_PASSED_OVER};
+use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
-/// The order of one worker's tasks, as chosen by the world.
+/// The order of one worker's tasks.
 #[derive(Debug, Default)]
 struct ByChoice {
     /// The number of consecutive times that the yielded tasks were kept back behind the others.
@@ -40,12 +40,16 @@ impl Chooser for ByChoice {
     fn injected(&self, shared: &Shared) -> Option<Runnable> {
         (shared.inject_queue).pop_chosen(|injected| match injected.len() {
             0 | 1 => 0,
-            several => world::choose_injected(several, injected.iter().map(id)),
+            several => {
+                chosen(|kernel| kernel.choose_injected(several, &|place| id(&injected[place])))
+            }
         })
     }
 
     fn polls(&self, task: &Meta) {
-        world::note_poll(task.id.as_u64(), task.site);
+        if let Some(kernel) = kernel::current() {
+            kernel.polls(task.id.as_u64(), task.site);
+        }
     }
 
     fn release_yielded(&self, local: &Local) {
@@ -68,7 +72,7 @@ impl Chooser for ByChoice {
 
 impl ByChoice {
     /// The first task of one of the queues is next in turn, and stays so until it was taken: so no
-    /// queue is passed over for longer than the world's order permits.
+    /// queue is passed over for longer than the kernel's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
         let queue = &local.stealable().queue;
         // No task can be taken from the middle of the queue, so all are taken out, and the others
@@ -115,12 +119,16 @@ impl ByChoice {
     }
 }
 
-/// Returns the place of the task that the world chooses.
+/// Returns the place of the task that the kernel chooses.
 fn choose(ready: &VecDeque<Runnable>) -> usize {
     match ready.len() {
         0 | 1 => 0,
-        several => world::choose_task(several, ready.iter().map(id)),
+        several => chosen(|kernel| kernel.choose_task(several, &|place| id(&ready[place]))),
     }
+}
+
+fn chosen(choose: impl FnOnce(&dyn Kernel) -> usize) -> usize {
+    kernel::current().map_or(0, choose)
 }
 
 fn id(runnable: &Runnable) -> u64 {
@@ -128,9 +136,9 @@ fn id(runnable: &Runnable) -> u64 {
 }
 
 impl Worker {
-    /// Makes this a worker of a simulated process: from now on its world drives it, with
-    /// [`turn_at`](Worker::turn_at), and chooses the next task.
-    pub(crate) fn simulate(&self) {
+    /// From now on the kernel chooses the worker's next task, and a foreign loop drives it, with
+    /// [`turn_at`](Worker::turn_at).
+    pub(crate) fn run_by_choice(&self) {
         self.local.let_choose(Box::<ByChoice>::default());
         self.embed();
     }

@@ -1,0 +1,217 @@
+//! [`Kernel`]: what the runtime asks of the system, as a trait. A simulator implements it, and so
+//! can anything that counts, delays or records these calls.
+//!
+//! The system is the default, and no object. A kernel is installed for one thread ([`install`]);
+//! code that would call the system asks for [`current`] first. A method's default is what happens
+//! without a kernel, so an implementor writes the parts that it replaces. The methods are called
+//! outside of locks and borrows of the runtime, except where they say otherwise.
+//!
+//! Without the feature `kernel` nothing is installed: `current` is a constant, and the calls that
+//! follow from it are not compiled. Unstable: any version of polder may change it.
+
+#[cfg(all(feature = "kernel", not(loom)))]
+mod installed;
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+#[cfg(all(feature = "kernel", not(loom)))]
+pub use self::installed::{Installed, current, install};
+
+/// The limit of times in a row that the task that has been ready longest is passed over.
+pub const MAX_PASSED_OVER: u32 = 64;
+
+/// The kernel below a runtime: see the head of the file.
+pub trait Kernel {
+    // The clock.
+
+    /// Returns the current time. May be called under a lock of the runtime.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// The program itself reads the clock, by `time::now`.
+    fn reads_clock(&self) {}
+
+    // Tasks and their order.
+
+    /// Returns a new task's id, from 1 on. `None`: from the counter of the process.
+    fn task_id(&self) -> Option<u64> {
+        None
+    }
+
+    /// Chooses which of a worker's `count` ready tasks runs next; `id` returns the id of each. At
+    /// most [`MAX_PASSED_OVER`] times in a row may that not be the first. The worker's queue is
+    /// borrowed.
+    fn choose_task(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
+        let _ = (count, id);
+        0
+    }
+
+    /// [`choose_task`](Self::choose_task) of the tasks that no pool worker has taken yet. Their
+    /// queue is locked.
+    fn choose_injected(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
+        let _ = (count, id);
+        0
+    }
+
+    /// A task is about to be polled, which was spawned at `site`.
+    fn polls(&self, id: u64, site: &'static Location<'static>) {
+        let _ = (id, site);
+    }
+
+    // Panics.
+
+    /// A task has panicked. What awaits it is passed the panic.
+    fn task_panicked(&self, site: &'static Location<'static>, message: &str) {
+        let _ = (site, message);
+    }
+
+    /// The panic of a task was passed on, or is about to be reported.
+    fn panic_is_taken(&self, site: &'static Location<'static>, message: &str) {
+        let _ = (site, message);
+    }
+
+    /// Reports the panic of a task that nobody awaits. Returns `false` to have the runtime print
+    /// it.
+    fn report_panic(&self, site: &'static Location<'static>, message: &str) -> bool {
+        let _ = (site, message);
+        false
+    }
+
+    /// Foreign code has panicked where the runtime goes on: a waker, a destructor.
+    fn panic_was_contained(&self, panic: &(dyn Any + Send)) {
+        let _ = panic;
+    }
+
+    // What a program asks the system for.
+
+    /// Permits a call that goes to the system, or returns the error that it fails with. `what` is
+    /// named by the error.
+    fn permit(&self, what: &str) -> io::Result<()> {
+        let _ = what;
+        Ok(())
+    }
+
+    /// Looks up the addresses of a host's name. `None`: the system does.
+    fn look_up(&self, host: &str) -> Option<LookUp> {
+        let _ = host;
+        None
+    }
+
+    /// Takes a call that blocks, to be [run](BlockingCall::run) later on this thread. Returns it to
+    /// have the thread pool run it.
+    fn block(&self, call: BlockingCall) -> Option<BlockingCall> {
+        Some(call)
+    }
+
+    /// Begins to count the signals of these numbers for a listener. `None`: the system's.
+    fn signals(&self, numbers: &[usize]) -> Option<io::Result<Box<dyn Signals>>> {
+        let _ = numbers;
+        None
+    }
+
+    // What a program states.
+
+    /// Returns what checks the program's `always!` and `sometimes!` and answers its `buggify!`, if
+    /// anything does at this moment.
+    fn checks(&self) -> Option<&'static dyn Checks> {
+        None
+    }
+}
+
+/// The lookup of a name.
+pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// Work for a thread of the pool of `blocking`.
+pub(crate) trait Job: Send + Sync {
+    fn run(&self);
+}
+
+/// A call that was passed to `unblock`. Dropping it cancels it.
+pub struct BlockingCall(pub(crate) Arc<dyn Job>);
+
+impl fmt::Debug for BlockingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockingCall")
+    }
+}
+
+impl BlockingCall {
+    /// Runs it: foreign code, whose panic goes to what awaits the call.
+    pub fn run(&self) {
+        self.0.run();
+    }
+}
+
+/// A listener's signals. Dropping it ends the listening.
+pub trait Signals: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
+    /// Returns how often the signal of this number has arrived.
+    fn count(&self, number: usize) -> u64;
+
+    /// Wakes `waker` when any of the listener's signals arrives, in place of the waker before.
+    /// `None`: wakes none.
+    fn set_waker(&self, waker: Option<&Waker>);
+}
+
+/// The checks of what a program states about itself.
+pub trait Checks {
+    /// Fails the run, because a condition of `always!` does not hold.
+    fn does_not_hold(&self, name: &str, site: &'static Location<'static>);
+
+    /// Returns whether a condition of `sometimes!` is to be evaluated.
+    fn asks_for(&self, name: &str) -> bool;
+
+    /// Notes the value of a condition of `sometimes!`.
+    fn note_sometimes(&self, name: &str, is_so: bool);
+
+    /// Returns whether the fault of this name happens.
+    fn buggify(&self, name: &str) -> bool;
+}
+
+/// The readiness of a socket, as flags.
+pub const READABLE: u8 = 1;
+/// See [`READABLE`].
+pub const WRITABLE: u8 = 2;
+/// The peer has ended: nothing more can be read, or written.
+pub const CLOSED: u8 = 4;
+/// An error is to be taken.
+pub const ERROR: u8 = 8;
+
+/// The poller of a worker, on a kernel that has one for each.
+pub trait Poller: Send + Sync {
+    /// Registers a socket of the kernel, or replaces its registration.
+    fn register(&self, socket: u64, token: u64, interest: u8) -> io::Result<()>;
+
+    /// Ends a registration.
+    fn deregister(&self, socket: u64) -> io::Result<()>;
+
+    /// Takes at most `limit` events, and calls `report` with the token and readiness of each.
+    fn take(&self, limit: usize, report: &mut dyn FnMut(u64, u8));
+
+    /// Wakes the worker.
+    fn notify(&self);
+
+    /// A task of the worker was woken by a thread that does not drive it, before [`notify`].
+    ///
+    /// [`notify`]: Self::notify
+    fn is_woken_from_elsewhere(&self) {}
+
+    /// Sets when the worker is to be woken for its earliest timer.
+    fn arm(&self, deadline: Option<Instant>);
+}
+
+/// Returns `None`: without the feature `kernel` all calls are the system's.
+#[cfg(not(all(feature = "kernel", not(loom))))]
+#[inline(always)]
+pub(crate) const fn current() -> Option<&'static dyn Kernel> {
+    None
+}

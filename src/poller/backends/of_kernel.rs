@@ -1,0 +1,104 @@
+//! The selector of a worker whose kernel has a poller for it ([`kernel::Poller`]): it reports that
+//! poller's events, and never sleeps. The kernel is told when the worker has something to do.
+//!
+//! A socket of such a kernel has no descriptor, so it is registered by a method of [`Poller`] that
+//! is here.
+
+use std::io;
+
+use crate::kernel;
+use crate::poller::{
+    AnySelector, Backend, Capabilities, Change, Event, Events, Poller, Ready, Selector, Token,
+    Until,
+};
+use crate::sys::{BorrowedDescriptor, Process};
+
+pub(in crate::poller) struct OfKernel(Box<dyn kernel::Poller>);
+
+impl Poller {
+    /// Returns a poller that counts as the platform's default backend.
+    pub(crate) fn of_kernel(poller: Box<dyn kernel::Poller>) -> Poller {
+        let selector = AnySelector::OfKernel(OfKernel(poller));
+        Poller::with(Backend::default(), selector, Process::current())
+    }
+
+    fn kernel_poller(&self) -> io::Result<&dyn kernel::Poller> {
+        match &*self.selector {
+            AnySelector::OfKernel(OfKernel(poller)) => Ok(&**poller),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// [`change_unchecked`](Self::change_unchecked) for the kernel's socket of this number, which
+    /// may be registered with other pollers too.
+    pub(crate) fn change_socket(&self, socket: u64, change: Change) -> io::Result<()> {
+        let poller = self.kernel_poller()?;
+        let (Change::Register(request) | Change::Modify(request)) = change else {
+            return poller.deregister(socket);
+        };
+        let mut flags = Ready::default();
+        flags.add_if(request.interest.is_readable(), Ready::READABLE);
+        flags.add_if(request.interest.is_writable(), Ready::WRITABLE);
+        poller.register(socket, request.token.0, flags.0)
+    }
+
+    /// Called when a task was woken by a thread that does not drive it.
+    pub(crate) fn note_wake_from_elsewhere(&self) {
+        if let Ok(poller) = self.kernel_poller() {
+            poller.is_woken_from_elsewhere();
+        }
+    }
+}
+
+// The kernel's flags are the bits of `Ready`.
+const _: () = assert!(kernel::READABLE == Ready::READABLE.0);
+const _: () = assert!(kernel::WRITABLE == Ready::WRITABLE.0);
+const _: () = assert!(kernel::CLOSED == Ready::CLOSED.0 && kernel::ERROR == Ready::ERROR.0);
+
+/// An end concerns both directions.
+fn ready(flags: u8) -> Ready {
+    if flags & (kernel::CLOSED | kernel::ERROR) != 0 {
+        Ready(flags) | Ready::READABLE | Ready::WRITABLE
+    } else {
+        Ready(flags)
+    }
+}
+
+impl Selector for OfKernel {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            level: false,
+            one_shot: false,
+            descriptor: false,
+            ..Capabilities::ALL
+        }
+    }
+
+    fn change(&self, _: BorrowedDescriptor<'_>, _: Change) -> io::Result<()> {
+        kernel::current().map_or(Ok(()), |kernel| {
+            kernel.permit("waiting for a descriptor of the system's")
+        })?;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
+        self.0.take(events.limit(), &mut |token, flags| {
+            events.push(Event::new(Token(token), ready(flags)));
+        });
+        Ok(false)
+    }
+
+    fn notify(&self) -> io::Result<()> {
+        self.0.notify();
+        Ok(())
+    }
+
+    fn arm(&self, until: Until) -> io::Result<()> {
+        match until {
+            Until::Now => self.0.notify(),
+            Until::Deadline { deadline, .. } => self.0.arm(Some(deadline)),
+            Until::Never => self.0.arm(None),
+        }
+        Ok(())
+    }
+}
