@@ -24,8 +24,7 @@ reactor
 telemetry
 clock
 poller
-world sys spans sync kernel
-
+world sys spans sync slab kernel
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '

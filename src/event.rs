@@ -45,9 +45,8 @@ use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
 
-use slab::Slab;
-
 use crate::scheduler::{budget, is_own, waits_for, wake_each};
+use crate::slab::Slab;
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 use crate::telemetry::Leaf;
 
@@ -157,7 +156,7 @@ impl Queue {
         if self.waiters[key].waker.is_some() {
             self.unlink(key);
         }
-        self.waiters.remove(key).waker
+        self.waiters.remove(key)?.waker
     }
 
     fn unlink(&mut self, key: usize) {

@@ -206,7 +206,7 @@ mod scheduler;
 pub mod signal;
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;
-#[cfg(not(loom))]
+mod slab;
 mod spans;
 mod sync;
 mod sys;

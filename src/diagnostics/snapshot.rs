@@ -161,7 +161,7 @@ impl WorkerSnapshot {
         let mut add = |waker: Option<&Waker>, meta: &Meta| {
             tasks.push(TaskRecord::of(Some(worker), waker, meta, now));
         };
-        for (_, task) in &*local.owned.borrow() {
+        for task in local.owned.borrow().values() {
             add(Some(task.waker()), task.meta());
         }
         local.for_each_new(|meta| add(None, meta));

@@ -7,33 +7,33 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Source, Token};
+use crate::slab::Slab;
 
-/// The sources by token: generation in the upper half, place in the lower half.
+/// The sources by token: generation in the upper half, place in the lower half. The number of a
+/// place is the generation of its occupant, or of the next one.
 #[derive(Default)]
 pub(super) struct SourceTable {
-    sources: Vec<Slot>,
-    free: Vec<u32>,
-}
-
-#[derive(Default)]
-struct Slot {
-    generation: u32,
-    source: Option<Arc<Source>>,
+    sources: Slab<Arc<Source>, u32>,
 }
 
 /// A place that reaches this generation is not used again; so no token is ever used twice, and none
 /// equals a token of the poller's own.
 const LAST_GENERATION: u32 = u32::MAX;
 
+#[inline]
+fn token(generation: u32, index: usize) -> Token {
+    Token(u64::from(generation) << 32 | index as u64)
+}
+
 impl SourceTable {
     /// Returns the sources in the table.
     pub(super) fn into_sources(self) -> impl Iterator<Item = Arc<Source>> {
-        self.sources.into_iter().filter_map(|slot| slot.source)
+        self.sources.into_values()
     }
 
     /// Returns the number of places, free ones included.
     pub(super) fn places(&self) -> usize {
-        self.sources.len()
+        self.sources.places()
     }
 
     /// Returns the sources in these places.
@@ -41,40 +41,28 @@ impl SourceTable {
         &self,
         places: Range<usize>,
     ) -> impl Iterator<Item = (Token, &Arc<Source>)> {
-        let slots = (self.sources.iter().enumerate())
-            .take(places.end)
-            .skip(places.start);
-        slots.filter_map(|(index, slot)| {
-            let token = Token(u64::from(slot.generation) << 32 | index as u64);
-            Some((token, slot.source.as_ref()?))
-        })
+        let sources = self.sources.iter_from(places.start);
+        sources
+            .take_while(move |(index, ..)| *index < places.end)
+            .map(|(index, generation, source)| (token(generation, index), source))
     }
 
     pub(super) fn insert(&mut self, source: Arc<Source>) -> Token {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.sources.push(Slot::default());
-            u32::try_from(self.sources.len() - 1).expect("fewer than 2^32 descriptors")
-        });
-        let place = &mut self.sources[index as usize];
-        place.source = Some(source);
-        Token(u64::from(place.generation) << 32 | u64::from(index))
+        let (index, generation) = self.sources.insert_numbered(source);
+        token(generation, index)
     }
 
     #[inline]
     pub(super) fn get(&self, token: Token) -> Option<&Arc<Source>> {
-        let place = self.sources.get(token.0 as u32 as usize)?;
-        (place.source.as_ref()).filter(|_| place.generation == (token.0 >> 32) as u32)
+        let (generation, source) = self.sources.get_numbered(token.0 as u32 as usize)?;
+        (generation == (token.0 >> 32) as u32).then_some(source)
     }
 
     pub(super) fn remove(&mut self, token: Token) -> Option<Arc<Source>> {
         self.get(token)?;
-        let index = token.0 as u32;
-        let place = &mut self.sources[index as usize];
-        place.generation += 1;
-        if place.generation != LAST_GENERATION {
-            self.free.push(index);
-        }
-        place.source.take()
+        let next = (token.0 >> 32) as u32 + 1;
+        let next = (next != LAST_GENERATION).then_some(next);
+        self.sources.remove_keeping(token.0 as u32 as usize, next)
     }
 }
 
@@ -100,7 +88,7 @@ mod tests {
         assert!(table.remove(old).is_some());
         let new = table.insert(second.source().clone());
         assert_eq!(
-            (old.0 as u32, table.sources.len()),
+            (old.0 as u32, table.places()),
             (new.0 as u32, 1),
             "one place"
         );
@@ -121,12 +109,13 @@ mod tests {
     fn a_place_whose_generations_run_out_is_not_used_again() {
         let mut table = SourceTable::default();
         let (io, _far) = source();
-        let token = table.insert(io.source().clone());
-        table.sources[0].generation = LAST_GENERATION - 1;
-        let last = Token(u64::from(LAST_GENERATION - 1) << 32 | token.0);
+        table.insert(io.source().clone());
+        (table.sources).remove_keeping(0, Some(LAST_GENERATION - 1));
+        let last = table.insert(io.source().clone());
+        assert_eq!(last, token(LAST_GENERATION - 1, 0));
         assert!(table.remove(last).is_some());
         let next = table.insert(io.source().clone());
-        assert_eq!(next.0, 1, "the place is used again");
+        assert_eq!(next, token(0, 1), "the place is used again");
     }
 
     /// A server has one source for each connection.

@@ -3,8 +3,9 @@
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
 //! `entries` holds the data of each timer, at a place that never moves; each entry knows its node
 //! and each node its entry. A cancelled timer is removed immediately, so there are no dead nodes,
-//! and the heap's memory stays within a few times the pending timers. The entries' memory is freed
-//! when the last timer goes, since the remaining entries cannot move.
+//! and the heap's memory stays within a few times the pending timers. Entries cannot move. So when
+//! a quarter of many are used, and each time only half of those are left, the free ones at the end
+//! go ([`shorten`](TimerHeap::shorten)), and of the others the first are used first from then on.
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! records the later deadline, and its node stays where it is, too early. The node is moved only if
@@ -22,6 +23,7 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::slab::{KEPT, less_room};
 use crate::sync::{NeedsClone, Spare};
 
 #[derive(Default)]
@@ -31,6 +33,8 @@ pub(crate) struct TimerHeap {
     /// The first free entry, or [`NONE`]; free entries are chained by `node`.
     free: u32,
     used: usize,
+    /// When fewer are used, the entries are [shortened](Self::shorten).
+    few: usize,
     /// Counts settings of deadlines, for the order among equal deadlines.
     count: u64,
 }
@@ -74,9 +78,6 @@ const NONE: u32 = u32::MAX;
 const SUSPENDED: u32 = u32::MAX - 1;
 const CHILDREN: usize = 4;
 
-/// The number of timers to keep memory for when the last one goes; memory beyond that is freed.
-const KEPT: usize = 1_024;
-
 impl Node {
     #[inline]
     fn before(&self, other: &Node) -> bool {
@@ -118,6 +119,9 @@ impl TimerHeap {
                     .ok()
                     .filter(|i| *i < SUSPENDED);
                 self.entries.push(entry);
+                if self.entries.len() > KEPT {
+                    self.few = self.entries.len() / 4;
+                }
                 index.expect("fewer than 2^32 - 2 timers")
             }
             free => {
@@ -210,13 +214,37 @@ impl TimerHeap {
         self.entries[key.index()].node = self.free;
         self.free = key.0;
         self.used -= 1;
-        if self.used == 0 && self.entries.capacity() > KEPT {
-            *self = TimerHeap {
-                count: self.count,
-                ..TimerHeap::new()
-            };
+        if self.used < self.few {
+            self.shorten();
         }
         waker
+    }
+
+    /// Removes the free entries at the end, and links the others again, in order. This takes a step
+    /// for each entry: as often as the number of those that are used can be halved.
+    #[cold]
+    fn shorten(&mut self) {
+        /// No entry that is used has it: see `next_order`.
+        const FREE: u64 = 0;
+        while self.free != NONE {
+            let entry = &mut self.entries[self.free as usize];
+            (entry.order, self.free) = (FREE, entry.node);
+        }
+        let last = self.entries.iter().rposition(|entry| entry.order != FREE);
+        self.entries.truncate(last.map_or(0, |last| last + 1));
+        if let Some(capacity) = less_room(self.entries.len(), self.entries.capacity()) {
+            self.entries.shrink_to(capacity);
+        }
+        for (index, entry) in self.entries.iter_mut().enumerate().rev() {
+            if entry.order == FREE {
+                (entry.node, self.free) = (self.free, index as u32);
+            }
+        }
+        self.few = if self.entries.len() > KEPT {
+            self.used / 2 + 1
+        } else {
+            0
+        };
     }
 
     /// Returns a moment before which no pending timer is due: the earliest deadline, unless that
@@ -284,8 +312,8 @@ impl TimerHeap {
     #[inline]
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);
-        if self.nodes.capacity() > KEPT && self.nodes.len() < self.nodes.capacity() / 4 {
-            self.nodes.shrink_to(self.nodes.capacity() / 2);
+        if let Some(capacity) = less_room(self.nodes.len(), self.nodes.capacity()) {
+            self.nodes.shrink_to(capacity);
         }
         self.entries[node.entry as usize].node = NONE;
         if index < self.nodes.len() && self.sift_up(index) == index {
@@ -429,6 +457,37 @@ mod tests {
         bench.deadlines.remove(a);
         bench.deadlines.update_top();
         assert_eq!(bench.deadlines.not_before(), Some(bench.at(20)));
+    }
+
+    #[test]
+    fn one_timer_that_stays_does_not_hold_the_memory_of_many() {
+        for stays in [0, 10 * KEPT as u64 - 1] {
+            let mut bench = Bench::new();
+            let many = 0..10 * KEPT as u64;
+            let keys: Vec<_> = many.map(|n| bench.insert(n, n as usize).0).collect();
+            for (n, key) in keys.iter().enumerate().filter(|(n, _)| *n as u64 != stays) {
+                bench.deadlines.remove(*key);
+                if n % 3 == 0 {
+                    let (key, _) = bench.insert(7, 7);
+                    bench.deadlines.remove(key);
+                }
+            }
+            let mut stayed = keys[stays as usize];
+            // The last entry may end as well, and another one take its place.
+            for _ in 0..2 {
+                let (next, _) = bench.insert(9, 9);
+                bench.deadlines.remove(std::mem::replace(&mut stayed, next));
+            }
+            assert_eq!(bench.deadlines.entries(), 1);
+            let TimerHeap { entries, nodes, .. } = &bench.deadlines;
+            assert!(nodes.capacity() <= KEPT, "{}", nodes.capacity());
+            if stays == 0 {
+                assert!(entries.capacity() <= KEPT, "{}", entries.capacity());
+            }
+            assert_eq!(bench.fire(9), [9]);
+            bench.deadlines.remove(stayed);
+            assert!(bench.deadlines.entries.capacity() <= KEPT);
+        }
     }
 
     #[test]

@@ -11,8 +11,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use slab::Slab;
-
 use super::budget::{BUDGET, FIRST_BUDGET};
 use super::current::Running;
 use super::idle::IdleWorkers;
@@ -21,6 +19,7 @@ use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
 use super::{INDEX, MOVABLE, Meta, NOT_TAKEN, Runnable, TaskRef};
 use crate::clock::{now, tick};
+use crate::slab::{Slab, less_room};
 use crate::sync::atomic::Ordering;
 use crate::telemetry::requests::Requests;
 use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
@@ -499,6 +498,7 @@ impl Local {
         let start = self.poll_begins((id, meta.site));
         if is_sample {
             self.measure_queue();
+            self.give_queues_back();
             self.counters.set_tick(tick(start));
             meta.polled.store(self.counters.tick(), Ordering::Relaxed);
         }
@@ -542,6 +542,17 @@ impl Local {
         let movable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
         let ready = 1 + self.ready.borrow().len() + movable;
         longest.set(longest.get().max(ready));
+    }
+
+    /// Gives the memory of a queue back that many tasks have needed. Called once in many runs: a
+    /// queue that has shrunk by half has room for those that become ready meanwhile.
+    fn give_queues_back(&self) {
+        for queue in [&self.ready, &self.yielded] {
+            let mut queue = queue.borrow_mut();
+            if let Some(capacity) = less_room(queue.len(), queue.capacity()) {
+                queue.shrink_to(capacity);
+            }
+        }
     }
 
     /// Called when a task has run, except by a worker that `takes_first`.

@@ -77,7 +77,7 @@ pub(crate) use current::{
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, waits_for};
-pub(crate) use owned::{KEPT, OwnedKey, bind, remove, task_ended};
+pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]

@@ -36,6 +36,7 @@
 use std::collections::VecDeque;
 
 use crate::kernel;
+use crate::slab::{KEPT, less_room};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -45,10 +46,6 @@ pub(super) struct MutexQueue<T> {
     /// The number of items that were ever pushed. Written under the lock.
     pushed: AtomicUsize,
 }
-
-/// Initial capacity: 2 KiB of runnables. Later the list and the worker's run queue are swapped, and
-/// neither shrinks, so in the long run a wake does not allocate.
-const CAPACITY: usize = 256;
 
 /// The initial capacity of a queue: `usual`, or zero in a simulated world. That has one runtime per
 /// host, most of the queues stay empty, and a wake may allocate.
@@ -63,7 +60,7 @@ pub(super) fn capacity(usual: usize) -> usize {
 impl<T> Default for MutexQueue<T> {
     fn default() -> MutexQueue<T> {
         MutexQueue {
-            list: Mutex::new(VecDeque::with_capacity(capacity(CAPACITY))),
+            list: Mutex::new(VecDeque::with_capacity(capacity(KEPT))),
             count: AtomicUsize::new(0),
             pushed: AtomicUsize::new(0),
         }
@@ -110,7 +107,7 @@ impl<T> MutexQueue<T> {
         let mut list = self.list.lock();
         list.front().filter(|item| f(item))?;
         let item = list.pop_front();
-        self.count.store(list.len(), Ordering::Relaxed);
+        self.end_taking(&mut list);
         item
     }
 
@@ -130,7 +127,18 @@ impl<T> MutexQueue<T> {
         let mut list = self.list.lock();
         let count = count.min(list.len());
         list.drain(..count).for_each(f);
+        self.end_taking(&mut list);
+    }
+
+    /// Counts what is left, and gives memory back. (A list of up to [`KEPT`] items, as it is made,
+    /// never shrinks, nor does the worker's run queue, with which an inbox is swapped: so in the
+    /// long run a wake does not allocate.)
+    #[inline]
+    fn end_taking(&self, list: &mut VecDeque<T>) {
         self.count.store(list.len(), Ordering::Relaxed);
+        if let Some(capacity) = less_room(list.len(), list.capacity()) {
+            list.shrink_to(capacity);
+        }
     }
 
     /// Calls `f` with each item, under the lock.
@@ -150,7 +158,7 @@ impl<T> MutexQueue<T> {
         } else {
             into.append(&mut list)
         }
-        self.count.store(0, Ordering::Relaxed);
+        self.end_taking(&mut list);
     }
 }
 

@@ -74,7 +74,7 @@ impl Nested {
                 found = Some(meta.site);
             }
         };
-        (outer.owned.borrow().iter()).for_each(|(_, task)| look(task.meta()));
+        (outer.owned.borrow().values()).for_each(|task| look(task.meta()));
         outer.for_each_new(look);
         let Some(site) = found else {
             return;

@@ -21,9 +21,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Waker;
 
-use slab::Slab;
-
 use super::{Meta, TaskRef, trace, with_local};
+use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,14 +38,14 @@ impl MovableTasks {
     /// Wakes every task in the list. They stay there until their futures are dropped.
     pub(super) fn wake_all(&self) {
         let tasks = self.tasks.lock();
-        let wakers: Vec<Waker> = tasks.iter().map(|(_, task)| task.waker().clone()).collect();
+        let wakers: Vec<Waker> = tasks.values().map(|task| task.waker().clone()).collect();
         drop(tasks);
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Calls `f`, which runs no foreign code, with each task in the list.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
-        self.tasks.lock().iter().for_each(|(_, task)| f(task));
+        self.tasks.lock().values().for_each(&mut f);
     }
 
     pub(super) fn count(&self) -> usize {
@@ -65,25 +64,11 @@ impl MovableTasks {
     #[inline(never)]
     fn remove(&self, index: usize) {
         let mut tasks = self.tasks.lock();
-        let removed = remove(&mut tasks, index);
+        let removed = tasks.remove(index);
         self.count.store(tasks.len(), Ordering::Relaxed);
         drop(tasks);
         drop(removed);
     }
-}
-
-/// The capacity up to which a list keeps its memory when it becomes empty.
-pub(crate) const KEPT: usize = 1_024;
-
-/// Removes an entry. When the last one of many is gone, so is the memory: a list that is filled
-/// again allocates for as many entries as it gets.
-#[inline]
-pub(crate) fn remove<T>(list: &mut Slab<T>, index: usize) -> Option<T> {
-    let removed = list.try_remove(index);
-    if list.is_empty() && list.capacity() > KEPT {
-        *list = Slab::new();
-    }
-    removed
 }
 
 /// The place of a task in a list: with which worker, and at which index.
@@ -145,7 +130,7 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
             let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
             // The list is empty if the worker closes and it was taken.
-            let removed = remove(&mut local.owned.borrow_mut(), key.index());
+            let removed = local.owned.borrow_mut().remove(key.index());
             drop(removed);
         }
         Some(local.index)

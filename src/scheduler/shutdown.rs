@@ -94,7 +94,7 @@ impl Worker {
             }
             // The tasks that were polled: they become ready. None is added meanwhile, since no task
             // runs. Those that stay still count as staying.
-            for (_, task) in local.owned.take() {
+            for task in local.owned.take().into_values() {
                 task.waker().wake_by_ref();
             }
             if let Some(stealable) = &local.stealable {

@@ -26,9 +26,9 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 
 use signal_hook::low_level;
-use slab::Slab;
 
 use super::platform;
+use crate::slab::Slab;
 use crate::sync::wake_all;
 use crate::sys::{self, PerProcess, Process};
 
@@ -132,11 +132,11 @@ impl Registry {
     /// Removes a waiter. The caller must drop it outside the lock.
     pub(super) fn remove(&mut self, key: Key) -> Option<Waiter> {
         let index = key.process.is_current().then_some(key.index)?;
-        self.waiters.try_remove(index)
+        self.waiters.remove(index)
     }
 
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiters.iter().map(|(_, waiter)| waiter)
+        self.waiters.values()
     }
 }
 
@@ -194,10 +194,10 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
     }
     // The wakers are taken, not cloned: cloning runs foreign code, and would run it under the lock.
     let mut registry = lock();
-    let places = registry.waiters.capacity();
-    let own: Vec<Waker> = (registry.waiters.iter_mut())
-        .filter(|(_, waiter)| waiter.mask & changed != 0 && waiter.is_own)
-        .filter_map(|(_, waiter)| waiter.waker.take())
+    let places = registry.waiters.places();
+    let own: Vec<Waker> = (registry.waiters.values_mut())
+        .filter(|waiter| waiter.mask & changed != 0 && waiter.is_own)
+        .filter_map(|waiter| waiter.waker.take())
         .collect();
     drop(registry);
     wake_all(own);

@@ -382,7 +382,7 @@ impl Uring {
                 break;
             }
             if !table.has_work() {
-                table.removes = false;
+                table.end_removals();
                 break;
             }
             let entered = table.enter_now();

@@ -114,7 +114,7 @@ struct Table {
 }
 
 /// The state of a descriptor's filters.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct FilterState {
     stamp: usize,
     /// The filters that the kernel has.
@@ -355,7 +355,9 @@ impl Table {
     fn collect_broken(&mut self, events: &mut Events) -> bool {
         let Table { lines, broken, .. } = self;
         broken.retain(|number| {
-            let Line { request, own, .. } = &mut lines.all[*number as usize];
+            let Some(Line { request, own, .. }) = lines.all.get_mut(*number as usize) else {
+                return false;
+            };
             if own.broken && !own.spent {
                 let ready = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
                 let is_full = events.len() == events.limit();
@@ -400,9 +402,15 @@ impl Selector for Kqueue {
             ..FilterState::default()
         };
         let result = self.set_filters(table, descriptor);
-        if result.is_err() && matches!(change, Change::Register(_)) {
+        let is_left = match change {
+            Change::Register(_) => result.is_err(),
+            Change::Modify(_) => false,
+            Change::Deregister => true,
+        };
+        if is_left {
             // All of it: a line that was marked as broken would be reported.
             table.lines.change(number, Change::Deregister).own = FilterState::default();
+            table.lines.trim();
         }
         result
     }

@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 
 use crate::poller::error::{not_registered, registered_already};
 use crate::poller::{Change, Interest, Mode, Request, Token};
+use crate::slab::less_room;
 
 /// The lines of a table. `T` is what the backend keeps in each, besides the request.
 #[derive(Default)]
@@ -40,7 +41,7 @@ const NOTHING: Request = Request {
     mode: Mode::OneShot,
 };
 
-impl<T: Copy + Default> Lines<T> {
+impl<T: Copy + Default + PartialEq> Lines<T> {
     /// Returns the error of a change that the contract refuses.
     pub(super) fn check(&self, number: RawFd, change: Change) -> io::Result<()> {
         let line = self.all.get(number as usize);
@@ -70,6 +71,22 @@ impl<T: Copy + Default> Lines<T> {
             Change::Deregister => (NOTHING, false),
         };
         line
+    }
+
+    /// Removes the unused lines at the end, with the memory that they have needed. Their
+    /// descriptors are the ones that the kernel hands out last.
+    pub(super) fn trim(&mut self) {
+        let is_unused =
+            |line: &Line<T>| !line.registered && !line.changed && line.own == T::default();
+        while self.all.last().is_some_and(is_unused) {
+            self.all.pop();
+        }
+        if let Some(capacity) = less_room(self.all.len(), self.all.capacity()) {
+            self.all.shrink_to(capacity);
+        }
+        if let Some(capacity) = less_room(self.changed.len(), self.changed.capacity()) {
+            self.changed.shrink_to(capacity);
+        }
     }
 
     pub(super) fn mark_changed(&mut self, number: RawFd) {

@@ -15,6 +15,7 @@ use super::flags::{flags, ready};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::{failed, tried};
 use crate::poller::{Capabilities, Interest, Selector};
+use crate::slab::less_room;
 use crate::sys::timespec;
 
 /// Whether rustix calls `ppoll`. On NetBSD it does so if there is one: since 10.
@@ -48,6 +49,21 @@ pub(super) struct PollFds {
 
 const ABSENT: u32 = u32::MAX;
 
+impl PollFds {
+    /// Gives the memory back that many descriptors have needed.
+    fn trim(&mut self) {
+        while self.places.last() == Some(&ABSENT) {
+            self.places.pop();
+        }
+        if let Some(capacity) = less_room(self.places.len(), self.places.capacity()) {
+            self.places.shrink_to(capacity);
+        }
+        if let Some(capacity) = less_room(self.fds.len(), self.fds.capacity()) {
+            self.fds.shrink_to(capacity);
+        }
+    }
+}
+
 impl PollSet for PollFds {
     fn set(&mut self, number: RawFd, interest: Interest) {
         let index = number as usize;
@@ -68,6 +84,7 @@ impl PollSet for PollFds {
                 if let Some(moved) = self.fds.get(place as usize) {
                     self.places[moved.as_fd().as_raw_fd() as usize] = place;
                 }
+                self.trim();
             }
         }
     }
@@ -171,5 +188,7 @@ mod tests {
         list.set(4, Interest::READABLE);
         assert_eq!(numbers(&list), [3, 6, 4]);
         assert_eq!(list.places[3..7], [0, 2, ABSENT, 1]);
+        list.set(6, Interest::NONE);
+        assert_eq!(list.places[3..], [0, 1], "to the last one that is polled");
     }
 }

@@ -32,6 +32,7 @@ use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
     Selector, Token, Until,
 };
+use crate::slab::{Slab, less_room};
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, LONGEST_TIMEOUT, RawDescriptor};
 
@@ -51,8 +52,7 @@ struct Table {
     /// Fixed hasher: keys are descriptors chosen by the kernel, so HashDoS is no concern.
     keys: HashMap<RawDescriptor, usize, BuildHasherDefault<DefaultHasher>>,
     /// By key.
-    tokens: Vec<Option<Token>>,
-    free: Vec<usize>,
+    tokens: Slab<Option<Token>>,
     /// Keys freed while a thread waited, which must not be reused before its wait is over.
     retired: Vec<usize>,
     waiting: bool,
@@ -116,19 +116,15 @@ fn cut(until: &Until) -> Option<Duration> {
 }
 
 impl Table {
-    fn new_key(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.tokens.push(None);
-            self.tokens.len() - 1
-        })
-    }
-
     fn give_up(&mut self, key: usize) {
-        self.tokens[key] = None;
         if self.waiting {
+            self.tokens[key] = None;
             self.retired.push(key);
         } else {
-            self.free.push(key);
+            self.tokens.remove(key);
+        }
+        if let Some(capacity) = less_room(self.keys.len(), self.keys.capacity()) {
+            self.keys.shrink_to(capacity);
         }
     }
 }
@@ -171,7 +167,9 @@ impl Selector for Polling {
             (Change::Register(_), Some(_)) => return Err(registered_already()),
             (Change::Modify(_) | Change::Deregister, None) => return Err(not_registered()),
             (Change::Modify(request), Some(old)) if !table.waiting => (request, old),
-            (Change::Register(request) | Change::Modify(request), _) => (request, table.new_key()),
+            (Change::Register(request) | Change::Modify(request), _) => {
+                (request, table.tokens.insert(None))
+            }
             (Change::Deregister, Some(old)) => {
                 table.keys.remove(&raw);
                 table.give_up(old);
@@ -220,7 +218,9 @@ impl Selector for Polling {
         }
         table.waiting = false;
         let table = &mut *table;
-        table.free.append(&mut table.retired);
+        for key in std::mem::take(&mut table.retired) {
+            table.tokens.remove(key);
+        }
         result?;
         if self.was_too_short(until) && events.is_empty() {
             Err(io::ErrorKind::Interrupted.into())

@@ -37,6 +37,7 @@ use super::notifier::{Notifier, WakeDescriptor, Wire};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
 };
+use crate::slab::less_room;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::LONGEST_TIMEOUT;
 
@@ -191,6 +192,9 @@ impl<W: Wire> TablePoller<W> {
             }
             table.waiting = true;
         }
+        if let Some(capacity) = less_room(reports.len(), reports.capacity()) {
+            reports.shrink_to(capacity); // The wait before has needed little of it.
+        }
         reports.clear();
         let result = poll_set.poll(call, reports).map(|()| !reports.is_empty());
         let mut table = self.table.lock();
@@ -243,6 +247,7 @@ impl InterestTable {
             line.changed = false;
             poll_set.set(number, line.request.interest);
         }
+        self.lines.trim();
     }
 
     /// Turns the kernel's reports into events. If there is no room for all of them, begins with
@@ -259,7 +264,9 @@ impl InterestTable {
                 *cursor = number;
                 break;
             }
-            let line = &mut self.lines.all[number as usize];
+            let Some(line) = self.lines.all.get_mut(number as usize) else {
+                continue; // Deregistered.
+            };
             if line.changed {
                 continue;
             }

@@ -58,7 +58,7 @@ pub(super) struct Refusals {
 }
 
 /// The kernel's poll of a descriptor.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(super) struct Polled {
     /// The arming by which the kernel polls it; 0: none.
     pub(super) armed: u32,
@@ -235,6 +235,9 @@ impl Table {
             self.lines.all[index].changed = false;
             self.lines.changed.pop();
         }
+        if !self.removes {
+            self.lines.trim(); // Not before: `finish_work` goes by their number.
+        }
         Ok(())
     }
 
@@ -263,12 +266,23 @@ impl Table {
                 queue.is_empty() && !queue.taskrun()
             };
             if is_done || self.refusals.are_many() {
-                self.removes &= !is_done;
+                if is_done {
+                    self.end_removals();
+                }
                 break;
             }
             self.enter_now()?;
         }
         Ok(())
+    }
+
+    /// Records that the kernel has carried out all removals.
+    #[inline]
+    pub(super) fn end_removals(&mut self) {
+        if self.removes {
+            self.removes = false;
+            self.lines.trim();
+        }
     }
 
     /// Whether the kernel may keep a file open that has been deregistered. (Its number may be
@@ -386,7 +400,9 @@ impl Table {
             let (arming, of) = ((data >> 32) as u32, data as u32);
             let is_last = !cqueue::more(entry.flags());
             if of < ORDER {
-                let line = &mut lines.all[of as usize];
+                let Some(line) = lines.all.get_mut(of as usize) else {
+                    continue; // Of an arming that was removed.
+                };
                 let (event, has_changed) = line.complete(arming, entry.result(), is_last);
                 if let Some(ready) = event {
                     events.push(Event::new(line.request.token, ready));

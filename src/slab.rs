@@ -1,0 +1,301 @@
+//! Lists whose memory comes back: what many connections or tasks have needed is free for others
+//! when they have gone.
+//!
+//! A [`Slab`] keeps values at places that do not move, so it is as long as its last value needs.
+//! Free places at the end go immediately, and a new value takes the lowest free place, so that no
+//! value stays far behind the others for longer than it lives. The free places are in a heap. A
+//! place that has gone, or is used again, may still be there, and is skipped. So adding a value
+//! takes the logarithm of the number of free places, and removing one takes constant time on
+//! average: each place that goes was added once.
+//!
+//! The memory follows by [`less_room`]: when less than a quarter is used, half of it or more goes.
+//! So a list has memory for at most four times as many values as it holds (or [`KEPT`]), and
+//! between two changes of its memory as many values come or go as were moved.
+//!
+//! **A place has a number**, `N`, which it keeps while it is free: for the generations of the
+//! reactor's tokens. A new place begins with the largest number of those that have gone.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The number of values for which a list keeps memory, however few there are: so a program with few
+/// tasks and connections does not allocate again and again.
+pub(crate) const KEPT: usize = 64;
+
+/// Returns the capacity that a list of this length is to be given, if it has much more.
+#[inline]
+pub(crate) fn less_room(length: usize, capacity: usize) -> Option<usize> {
+    (capacity > KEPT && length < capacity / 4).then(|| KEPT.max(2 * length))
+}
+
+/// Values at places that do not move.
+#[derive(Debug)]
+pub(crate) struct Slab<T, N = ()> {
+    places: Vec<Place<T, N>>,
+    /// All free places that may be used again, and some that are none: see the head.
+    free: BinaryHeap<Reverse<u32>>,
+    len: usize,
+    /// The largest number of the places that have gone.
+    number: N,
+    /// Whether a place is not used again. Then none goes, since its successor would be.
+    has_retired: bool,
+}
+
+#[derive(Debug)]
+enum Place<T, N> {
+    Used(N, T),
+    Free(N),
+}
+
+impl<T, N: Default> Default for Slab<T, N> {
+    fn default() -> Slab<T, N> {
+        Slab {
+            places: Vec::new(),
+            free: BinaryHeap::new(),
+            len: 0,
+            number: N::default(),
+            has_retired: false,
+        }
+    }
+}
+
+impl<T, N: Copy + Ord + Default> Slab<T, N> {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the number of places, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.get_numbered(index).map(|(_, value)| value)
+    }
+
+    /// Returns a value, and the number of its place.
+    #[inline]
+    pub(crate) fn get_numbered(&self, index: usize) -> Option<(N, &T)> {
+        match self.places.get(index)? {
+            Place::Used(number, value) => Some((*number, value)),
+            Place::Free(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        match self.places.get_mut(index)? {
+            Place::Used(_, value) => Some(value),
+            Place::Free(_) => None,
+        }
+    }
+
+    /// Returns the values, with their places and numbers, from this place on.
+    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, N, &T)> {
+        let places = self.places.iter().enumerate().skip(first);
+        places.filter_map(|(index, place)| match place {
+            Place::Used(number, value) => Some((index, *number, value)),
+            Place::Free(_) => None,
+        })
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter_from(0).map(|(_, _, value)| value)
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().filter_map(|place| match place {
+            Place::Used(_, value) => Some(value),
+            Place::Free(_) => None,
+        })
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.places.into_iter().filter_map(|place| match place {
+            Place::Used(_, value) => Some(value),
+            Place::Free(_) => None,
+        })
+    }
+
+    /// Adds a value. Returns its place, which stays below 2^32.
+    #[inline]
+    pub(crate) fn insert(&mut self, value: T) -> usize {
+        self.insert_numbered(value).0
+    }
+
+    /// Adds a value. Returns its place, and the number of that.
+    #[inline]
+    pub(crate) fn insert_numbered(&mut self, value: T) -> (usize, N) {
+        self.len += 1;
+        while let Some(Reverse(index)) = self.free.pop() {
+            let index = index as usize;
+            if let Some(&Place::Free(number)) = self.places.get(index) {
+                self.places[index] = Place::Used(number, value);
+                return (index, number);
+            }
+        }
+        let index = self.places.len();
+        assert!(index < u32::MAX as usize, "too many values");
+        self.places.push(Place::Used(self.number, value));
+        (index, self.number)
+    }
+
+    /// Removes a value, if there is one at this place.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        self.remove_keeping(index, Some(N::default()))
+    }
+
+    /// Removes a value. Its place gets `number`; if there is none, it is not used again.
+    pub(crate) fn remove_keeping(&mut self, index: usize, number: Option<N>) -> Option<T> {
+        let place = self.places.get_mut(index)?;
+        if let Place::Free(_) = place {
+            return None;
+        }
+        let removed = std::mem::replace(place, Place::Free(number.unwrap_or_default()));
+        self.len -= 1;
+        self.has_retired |= number.is_none();
+        if index + 1 == self.places.len() && index >= KEPT / 2 && !self.has_retired {
+            self.shorten();
+        } else if number.is_some() {
+            self.free.push(Reverse(index as u32));
+        }
+        match removed {
+            Place::Used(_, value) => Some(value),
+            Place::Free(_) => None,
+        }
+    }
+
+    /// Removes the free places at the end of a long table.
+    fn shorten(&mut self) {
+        while let Some(&Place::Free(number)) = self.places.last() {
+            if self.places.len() <= KEPT / 2 {
+                break;
+            }
+            self.number = self.number.max(number);
+            self.places.pop();
+        }
+        if let Some(capacity) = less_room(self.places.len(), self.places.capacity()) {
+            self.places.shrink_to(capacity);
+            let length = self.places.len() as u32;
+            self.free.retain(|Reverse(index)| *index < length);
+            self.free.shrink_to(capacity);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.places.capacity().max(self.free.capacity())
+    }
+}
+
+impl<T, N: Copy + Ord + Default> std::ops::Index<usize> for Slab<T, N> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        self.get(index).expect("a value is at this place")
+    }
+}
+
+impl<T, N: Copy + Ord + Default> std::ops::IndexMut<usize> for Slab<T, N> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        self.get_mut(index).expect("a value is at this place")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    // Miri takes a thousand times as long.
+    const MANY: usize = if cfg!(miri) { 200 } else { 10_000 };
+
+    /// Returns a pseudo-random number (xorshift).
+    fn next(state: &mut u64) -> usize {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state as usize
+    }
+
+    #[test]
+    fn a_slab_holds_what_a_map_holds_and_a_place_never_has_a_number_twice() {
+        let mut state = 0x9e37_79b9_7f4a_7c15;
+        let mut slab = Slab::default();
+        let mut model: BTreeMap<usize, (u32, usize)> = BTreeMap::new();
+        let mut seen = std::collections::HashSet::new();
+        for step in 0..4 * MANY {
+            // More come than go, and then the other way round.
+            let grows = step / (MANY / 2) % 2 == 0;
+            if next(&mut state) % 4 < if grows { 3 } else { 1 } {
+                let (index, number) = slab.insert_numbered(step);
+                assert_eq!(model.insert(index, (number, step)), None, "it is used");
+                assert!(seen.insert((index, number)), "again");
+            } else if let Some((&index, &(number, value))) =
+                model.range(next(&mut state) % MANY..).next()
+            {
+                let removed = slab.remove_keeping(index, Some(number + 1));
+                assert_eq!(removed, Some(value));
+                assert_eq!(slab.remove(index), None);
+                model.remove(&index);
+            }
+            assert_eq!(slab.len(), model.len());
+            if step % 64 == 0 {
+                let all = slab.iter_from(0);
+                let all = all.map(|(index, number, value)| (index, (number, *value)));
+                assert!(all.eq(model.iter().map(|(index, entry)| (*index, *entry))));
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_of_many_goes_with_them_whatever_their_order() {
+        for order in 0..3 {
+            let mut slab = Slab::<usize>::default();
+            let mut all: Vec<_> = (0..MANY).map(|value| slab.insert(value)).collect();
+            match order {
+                0 => {}
+                1 => all.reverse(),
+                _ => all.sort_by_key(|index| index.wrapping_mul(0x9e37_79b9) % MANY),
+            }
+            for index in all {
+                slab.remove(index);
+                assert!(slab.free.len() <= slab.capacity());
+            }
+            assert!(slab.capacity() < 2 * KEPT, "{}", slab.capacity());
+        }
+    }
+
+    /// Values at high places end one by one, while others come and go.
+    #[test]
+    fn those_who_stay_do_not_hold_the_memory_for_longer_than_they_stay() {
+        let mut state = 1;
+        let mut slab = Slab::<usize>::default();
+        let mut all: Vec<_> = (0..MANY).map(|value| slab.insert(value)).collect();
+        while all.len() > MANY / 100 {
+            slab.remove(all.swap_remove(next(&mut state) % all.len()));
+        }
+        let mut stay = std::collections::VecDeque::from(all);
+        // Each is followed by another one.
+        for _ in 0..2 * stay.len() {
+            slab.remove(stay.pop_front().unwrap());
+            stay.push_back(slab.insert(0));
+        }
+        let most = 4 * (4 * slab.len()).max(KEPT);
+        assert!(slab.capacity() <= most, "{}", slab.capacity());
+    }
+
+    /// Otherwise an entry would be larger than its value.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_free_place_fits_into_a_used_one() {
+        assert_eq!(size_of::<Place<Box<u8>, u32>>(), 16);
+        assert_eq!(size_of::<Place<(std::task::Waker, *const u8), ()>>(), 24);
+    }
+}
