@@ -165,7 +165,7 @@ impl Local {
     #[inline(always)]
     pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
-        if state & (INDEX | MOVABLE) == self.index as u32 {
+        if state & (INDEX | MOVABLE) == self.index as u16 {
             self.schedule(runnable, yields);
             return None;
         }

@@ -64,7 +64,7 @@ use async_task::ScheduleInfo;
 
 use crate::clock::{now, tick};
 use crate::kernel;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::telemetry::{Id, Label, Leaf, Name};
 
 pub(crate) use busy::BusyPollConfig;
@@ -93,7 +93,11 @@ pub(crate) struct Meta {
     /// its runnable, from a wake by `async-task` or from a queue. Access passes from thread to
     /// thread by an atomic operation on the task's state, or by a queue. So relaxed accesses
     /// suffice.
-    state: AtomicU32,
+    state: AtomicU16,
+    /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
+    is_aborted: AtomicBool,
+    /// Whether the future has been dropped.
+    is_finished: AtomicBool,
     /// The time of its spawn: see [`clock::tick`](crate::clock::tick).
     pub(crate) spawned: u32,
     pub(crate) id: Id,
@@ -106,17 +110,13 @@ pub(crate) struct Meta {
     /// Written like `state`.
     pub(crate) polls: AtomicU32,
     pub(crate) polled: AtomicU32,
-    /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
-    is_aborted: AtomicBool,
-    /// Whether the future has been dropped.
-    is_finished: AtomicBool,
 }
 
 /// The worker that runs a task. For a task that stays: its index. For a movable task:
 /// [`MOVABLE`], and the index of the worker that has run it last, or [`NOT_TAKEN`] before its first
 /// run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placement(u32);
+pub(crate) struct Placement(u16);
 
 impl Placement {
     /// A movable task that has not run yet.
@@ -124,25 +124,26 @@ impl Placement {
 
     /// A task that stays on the worker at `index`.
     pub(crate) fn stays_on(index: usize) -> Placement {
-        Placement(index as u32)
+        Placement(index as u16)
     }
 }
 
-/// The part of a [`Placement`] that is the index of the task's worker.
-const INDEX: u32 = 0xffff;
+/// The part of a [`Placement`] that is the index of the task's worker: up to that of the main
+/// worker, which is the last.
+const INDEX: u16 = 0x0fff;
 
 /// The index of a movable task that no pool worker has run yet.
-const NOT_TAKEN: u32 = INDEX;
+const NOT_TAKEN: u16 = INDEX;
 
 /// The task may move to another pool worker.
-const MOVABLE: u32 = 1 << 16;
+const MOVABLE: u16 = 1 << 12;
 
 /// The task's runtime is traced.
-const TRACED: u32 = 1 << 17;
+const TRACED: u16 = 1 << 13;
 
 /// The runtime closes, does not wait for this task, and does not count its end: see
 /// [`late`].
-const UNCOUNTED: u32 = 1 << 18;
+const UNCOUNTED: u16 = 1 << 14;
 
 impl Meta {
     /// Counts the task as spawned: by the current worker, if it is one of `shared`. Another
@@ -164,7 +165,7 @@ impl Meta {
         }
         Meta {
             shared: shared.clone(),
-            state: AtomicU32::new(placement.0 | flags),
+            state: AtomicU16::new(placement.0 | flags),
             spawned,
             id,
             site: label.site,
@@ -210,7 +211,7 @@ impl Meta {
     }
 
     #[inline]
-    fn state(&self) -> u32 {
+    fn state(&self) -> u16 {
         self.state.load(Ordering::Relaxed)
     }
 
@@ -247,7 +248,7 @@ impl Meta {
     /// Assigns the task to the pool worker at `index`.
     #[inline]
     fn assign(&self, index: usize) {
-        let state = self.state() & !INDEX | index as u32;
+        let state = self.state() & !INDEX | index as u16;
         self.state.store(state, Ordering::Relaxed);
     }
 
@@ -276,7 +277,6 @@ pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
 }
 
 /// Returns a new id, which no task has.
-#[cfg(feature = "blocking")]
 pub(crate) fn new_id() -> Id {
     with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
 }

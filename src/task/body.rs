@@ -22,36 +22,53 @@ use crate::telemetry::Id;
 pin_project! {
     /// The user's future, and the scheduler's data about it.
     pub(super) struct Body<'a, F> {
-        meta: &'a Meta,
-        // The position in its worker's list of tasks, from the end of the first poll on.
-        key: Option<OwnedKey>,
         // Closed when the future is dropped.
         span: TaskSpan,
-        // `None` only within `drop`.
         #[pin]
-        future: Option<F>,
+        stage: Stage<'a, F>,
     }
 
     impl<'a, F> PinnedDrop for Body<'a, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            scheduler::drop_within(this.meta, || {
-                this.span.end(|| contain(|| this.future.set(None)));
+            let StageProjection::Alive { meta, key, .. } = this.stage.as_mut().project() else {
+                return;
+            };
+            let (meta, key) = (*meta, *key);
+            scheduler::drop_within(meta, || {
+                this.span.end(|| contain(|| this.stage.set(Stage::Dropped)));
             });
-            scheduler::task_ended(this.meta, *this.key);
+            scheduler::task_ended(meta, key);
         }
+    }
+}
+
+pin_project! {
+    /// The future and what belongs to it. Taken apart, they would need a word more: an `Option` of
+    /// a future has a tag of its own, and this one is told by the reference.
+    #[project = StageProjection]
+    enum Stage<'a, F> {
+        Alive {
+            meta: &'a Meta,
+            // The position in its worker's list of tasks, from the end of the first poll on.
+            key: Option<OwnedKey>,
+            #[pin]
+            future: F,
+        },
+        // Only within `drop`.
+        Dropped,
     }
 }
 
 impl<'a, F> Body<'a, F> {
     #[inline]
     pub(super) fn new(meta: &'a Meta, future: F, span: TaskSpan) -> Body<'a, F> {
-        Body {
+        let stage = Stage::Alive {
             meta,
             key: None,
-            span,
-            future: Some(future),
-        }
+            future,
+        };
+        Body { span, stage }
     }
 }
 
@@ -61,12 +78,14 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if this.meta.is_aborted() {
+        let StageProjection::Alive { meta, key, future } = this.stage.project() else {
+            unreachable!("only `drop` takes it");
+        };
+        if meta.is_aborted() {
             // The task drops this body, and with it the future, before its result can be taken.
-            return Poll::Ready(Outcome::cancelled(this.meta));
+            return Poll::Ready(Outcome::cancelled(meta));
         }
-        scheduler::set_running(cx.waker(), this.meta);
-        let future = this.future.as_pin_mut().expect("only `drop` takes it");
+        scheduler::set_running(cx.waker(), meta);
         let poll = |cx: &mut Context<'_>| {
             #[cfg(feature = "tracing")]
             scheduler::set_wrapper(cx.waker());
@@ -74,16 +93,16 @@ impl<F: Future> Future for Body<'_, F> {
         };
         let result = match this.span.poll(cx, poll) {
             Ok(Poll::Pending) => {
-                if this.key.is_none() {
+                if key.is_none() {
                     let waker = this.span.waker_to_list(cx.waker());
-                    *this.key = scheduler::bind(this.meta, waker);
+                    *key = scheduler::bind(meta, waker);
                 }
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(noted(this.meta.site, panic)),
+            Err(panic) => Err(noted(meta.site, panic)),
         };
-        Poll::Ready(Outcome::new(result, Origin::of(this.meta)))
+        Poll::Ready(Outcome::new(result, Origin::of(meta)))
     }
 }
 
