@@ -11,7 +11,7 @@ use super::resolver::Resolver;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
-use crate::scheduler::{self, Placement, Shared};
+use crate::scheduler::{self, Shared};
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
 
@@ -97,7 +97,7 @@ impl Handle {
         F::Output: Send + 'static,
     {
         let label = Location::caller();
-        boxed_if_large!(future, label => spawn_on(&self.shared, future, label))
+        boxed_if_large!(future: F, label => spawn_on(&self.shared, future, label))
     }
 
     /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
@@ -120,7 +120,7 @@ impl Handle {
         F::Output: Send + 'static,
     {
         let label = Label::named(name.into(), Location::caller());
-        boxed_if_large!(future, label => spawn_on(&self.shared, future, label))
+        boxed_if_large!(future: F, label => spawn_on(&self.shared, future, label))
     }
 
     /// Spawns a task on one worker. `create` makes its future on the worker's thread. The future
@@ -191,12 +191,11 @@ impl Handle {
         let label = Label::from(site);
         if self.shared.forgets() {
             mem::forget(create);
-            return spawn_forgotten(&self.shared, Placement::stays_on(worker), label);
+            return spawn_forgotten();
         }
-        let size = size_of::<F>();
-        let (runnable, task) = if size >= LARGE_FUTURE {
+        let (runnable, task) = if const { size_of::<F>() >= LARGE_FUTURE } {
             let create = move || Box::pin(create());
-            task::new_on(&self.shared, worker, create, label.boxed(size))
+            task::new_on(&self.shared, worker, create, label.boxed(size_of::<F>()))
         } else {
             task::new_on(&self.shared, worker, create, label)
         };

@@ -246,7 +246,7 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         let label = Location::caller();
-        boxed_if_large!(future, label => spawn_on(self.shared(), future, label))
+        boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
     }
 
     /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
@@ -269,7 +269,7 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         let label = Label::named(name.into(), Location::caller());
-        boxed_if_large!(future, label => spawn_on(self.shared(), future, label))
+        boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
     }
 
     /// Spawns a task that stays on this thread. Its future need not be `Send`.
@@ -299,7 +299,7 @@ impl Runtime {
         let label = Location::caller();
         let local = &self.worker.local;
         // SAFETY: a runtime stays on the thread of its worker.
-        boxed_if_large!(future, label => unsafe { spawn_local_on(local, future, label) })
+        boxed_if_large!(future: F, label => unsafe { spawn_local_on(local, future, label) })
     }
 
     /// [`spawn_local`](Self::spawn_local), with a name: [`task::name`](crate::task::name) returns
@@ -324,7 +324,7 @@ impl Runtime {
         let label = Label::named(name.into(), Location::caller());
         let local = &self.worker.local;
         // SAFETY: a runtime stays on the thread of its worker.
-        boxed_if_large!(future, label => unsafe { spawn_local_on(local, future, label) })
+        boxed_if_large!(future: F, label => unsafe { spawn_local_on(local, future, label) })
     }
 
     /// Returns a handle, with which any thread can spawn.

@@ -1,7 +1,7 @@
 //! The free functions that spawn, and code that they share with [`Runtime`](super::Runtime) and
 //! [`Handle`](super::Handle).
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::background;
 use crate::scheduler::{self, Local, Placement, Shared};
 use crate::spans::Kind;
-use crate::task::{self, Name, Task};
+use crate::task::{self, Inner, Name, Task};
 use crate::telemetry::Label;
 
 /// The minimum size of a future that is boxed where it enters polder. async-task boxes it too, but
@@ -18,12 +18,14 @@ use crate::telemetry::Label;
 pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 
 /// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large.
+///
+/// The condition is a constant, so that the compiler makes no code for the other case: all that is
+/// compiled for a task would be compiled twice.
 macro_rules! boxed_if_large {
-    ($future:ident, $label:ident => $spawn:expr) => {{
+    ($future:ident: $type:ident, $label:ident => $spawn:expr) => {{
         let $label = $crate::telemetry::Label::from($label);
-        let size = size_of_val(&$future);
-        if size >= $crate::runtime::spawn::LARGE_FUTURE {
-            let ($future, $label) = (Box::pin($future), $label.boxed(size));
+        if const { size_of::<$type>() >= $crate::runtime::spawn::LARGE_FUTURE } {
+            let ($future, $label) = (Box::pin($future), $label.boxed(size_of::<$type>()));
             $spawn
         } else {
             $spawn
@@ -58,7 +60,7 @@ where
     F::Output: Send + 'static,
 {
     let label = Location::caller();
-    boxed_if_large!(future, label => spawn_at(future, label))
+    boxed_if_large!(future: F, label => spawn_at(future, label))
 }
 
 /// [`spawn`], with a name: [`task::name`] returns it within the task.
@@ -90,7 +92,7 @@ where
     F::Output: Send + 'static,
 {
     let label = Label::named(name.into(), Location::caller());
-    boxed_if_large!(future, label => spawn_at(future, label))
+    boxed_if_large!(future: F, label => spawn_at(future, label))
 }
 
 /// [`spawn`], with the name and the caller in `label`.
@@ -139,7 +141,7 @@ where
     F::Output: 'static,
 {
     let label = Location::caller();
-    boxed_if_large!(future, label => spawn_local_at(future, label, "spawn_local"))
+    boxed_if_large!(future: F, label => spawn_local_at(future, label, "spawn_local"))
 }
 
 /// [`spawn_local`], with the name and the caller in `label`. `called` is the function that it
@@ -185,7 +187,7 @@ where
     F::Output: 'static,
 {
     let label = Label::named(name.into(), Location::caller());
-    boxed_if_large!(future, label => spawn_local_at(future, label, "spawn_local_named"))
+    boxed_if_large!(future: F, label => spawn_local_at(future, label, "spawn_local_named"))
 }
 
 pub(super) fn spawn_on<F>(
@@ -201,26 +203,17 @@ where
     // Only while a runtime closes: see `scheduler::late`.
     if shared.forgets() {
         mem::forget(future);
-        return spawn_forgotten(shared, shared.any_worker(), label);
+        return spawn_forgotten();
     }
     let (runnable, task) = task::new(shared, future, label);
     shared.schedule_new(runnable);
     task
 }
 
-/// Spawns a task that is cancelled, in place of a future that was forgotten: see
+/// Returns a task that is cancelled, in place of one whose future was forgotten: see
 /// [`Shared::forgets`].
-#[cold]
-#[inline(never)]
-pub(super) fn spawn_forgotten<T: 'static>(
-    shared: &Arc<Shared>,
-    placement: Placement,
-    label: Label,
-) -> Task<T> {
-    // SAFETY: the future is `Send`, whether or not the output is, which it never produces.
-    let (runnable, task) = unsafe { task::new_at(shared, placement, pending(), label, Kind::Task) };
-    shared.schedule_new(runnable);
-    task
+pub(super) fn spawn_forgotten<T>() -> Task<T> {
+    Task::new(Inner::Forgotten, scheduler::new_id())
 }
 
 /// Spawns a task on the worker of `local`.
@@ -241,7 +234,7 @@ where
     let placement = Placement::stays_on(local.index);
     if shared.forgets() {
         mem::forget(future);
-        return spawn_forgotten(shared, placement, label);
+        return spawn_forgotten();
     }
     // SAFETY: the caller is on that worker's thread.
     let (runnable, task) = unsafe { task::new_at(shared, placement, future, label, Kind::Local) };

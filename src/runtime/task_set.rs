@@ -232,7 +232,7 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        boxed_if_large!(future, site => self.spawn_with(future, site, spawn_at))
+        boxed_if_large!(future: F, site => self.spawn_with(future, site, spawn_at))
     }
 
     /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
@@ -255,7 +255,7 @@ impl<T> TaskSet<T> {
         T: Send + 'static,
     {
         let site = Location::caller();
-        boxed_if_large!(future, site => {
+        boxed_if_large!(future: F, site => {
             self.spawn_with(future, site, |task, label| spawn_on(&handle.shared, task, label))
         })
     }
@@ -306,7 +306,7 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        boxed_if_large!(future, site => {
+        boxed_if_large!(future: F, site => {
             self.spawn_with(future, site, |task, label| spawn_local_at(task, label, "spawn_local"))
         })
     }
