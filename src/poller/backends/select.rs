@@ -22,7 +22,7 @@ use rustix::event::{FdSetElement, FdSetIter, PollFd, fd_set_insert, fd_set_remov
 use rustix::io::Errno;
 
 use super::poll::{entry, poll, try_poll};
-use super::table::{self, PollSet, Report, TablePoller};
+use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::{failed, tried};
 use crate::poller::{Capabilities, Interest, Ready, Selector};
 use crate::sys::timespec;
@@ -58,6 +58,8 @@ pub(super) struct FdSets {
     /// Readable, writable, priority.
     asked: [Vec<FdSetElement>; 3],
     result: [Vec<FdSetElement>; 3],
+    /// What the result says, by descriptor number; empty between two reports.
+    found: Vec<Ready>,
 }
 
 const IS_LINUX: bool = cfg!(any(target_os = "linux", target_os = "android"));
@@ -79,22 +81,18 @@ impl FdSets {
     }
 
     /// Turns the three sets of the result into one report for each descriptor.
-    fn report(&self, reports: &mut Vec<Report>) {
+    fn report(&mut self, reports: &mut Vec<Report>) {
+        self.found.resize(self.interests.len(), Ready::default());
         for (set, (_, ready)) in self.result.iter().zip(PARTS) {
-            reports.extend(FdSetIter::new(set).map(|number| Report {
-                number,
-                ready,
-                is_closed: false,
-            }));
+            FdSetIter::new(set).for_each(|number| self.found[number as usize] |= ready);
         }
-        table::sort(reports);
-        reports.dedup_by(|next, report| {
-            let is_same = next.number == report.number;
-            if is_same {
-                report.ready |= next.ready;
-            }
-            is_same
-        });
+        let found = (0..).zip(self.found.drain(..));
+        let found = found.filter(|(_, ready)| *ready != Ready::default());
+        reports.extend(found.map(|(number, ready)| Report {
+            number,
+            ready,
+            is_closed: false,
+        }));
     }
 
     /// [`poll`](PollSet::poll), implemented by poll(2).
