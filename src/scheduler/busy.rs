@@ -98,7 +98,7 @@ impl Worker {
             || self.needs_collect.get()
             || local.has_work()
             || local.remote.has_inbox();
-        if local.is_pool_worker() && !has_anything && self.pool.is_inspection_due(end) {
+        if local.is_pool_worker() && !has_anything && self.is_inspection_due(end) {
             // Nothing came: it wakes only to inspect the others, and its idle period continues.
             self.interrupted.set(Some(idle));
             return;
@@ -156,7 +156,7 @@ impl Worker {
             }
             let now = now();
             // The sleep that follows ends soon, for the inspection.
-            if local.shared.is_crowded(self.busy_poll.cores) || self.pool.is_inspection_due(now) {
+            if local.shared.is_crowded(self.busy_poll.cores) || self.is_inspection_due(now) {
                 return false;
             }
             let lasted = now - idle.since;

@@ -63,6 +63,9 @@ pub(super) struct PoolWorker {
     /// while the worker sleeps or works for moments only, since that inspection would never come
     /// otherwise.
     next_inspection: Cell<Instant>,
+    /// Whether its next inspection tells whether a worker is stuck that the last one has found
+    /// awake.
+    confirms: Cell<bool>,
     /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
     /// Whether it has had the seat since it last fired timers, or has found some due while it
@@ -77,22 +80,28 @@ impl PoolWorker {
         PoolWorker {
             sleeper: Sleeper::default(),
             next_inspection: Cell::new(now()),
+            confirms: Cell::new(false),
             seen: RefCell::new(vec![Seen::default(); workers].into()),
             has_polled: Cell::new(false),
             // No seat has this value, which is odd, before it was taken.
             visited: vec![Cell::new(usize::MAX); shards].into(),
         }
     }
-
-    /// Whether the worker is the watch, and its next inspection is due.
-    pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
-        self.sleeper.is_watch.get() && self.next_inspection.get() <= now
-    }
 }
 
 impl Worker {
     fn shard(&self) -> &Shard {
         self.shared().shard(self.local.index)
+    }
+
+    /// Whether the worker is the watch of its shard.
+    fn is_watch(&self) -> bool {
+        self.shard().watch.is_kept_by(self.local.index)
+    }
+
+    /// Whether the worker is the watch, and its next inspection is due.
+    pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
+        self.is_watch() && self.next_inspection(now) <= now
     }
 
     /// Polls without sleeping, if the seat is free; and does what the watch would do, if all
@@ -104,15 +113,16 @@ impl Worker {
         }
         let is_watched = shard.watch.is_kept();
         // (The watch inspects before it sleeps, also if it polls for a while first.)
-        if is_watched && (self.shared().shards.len() == 1 || self.pool.sleeper.is_watch.get()) {
+        if is_watched && (self.shared().shards.len() == 1 || self.is_watch()) {
             return;
         }
-        let (now, next) = (now(), &self.pool.next_inspection);
-        if now < next.get() {
+        let now = now();
+        if now < self.next_inspection(now) {
             return;
         }
         if is_watched {
-            next.set(now + INTERVAL);
+            let interval = shard.watch.interval();
+            self.pool.next_inspection.set(now + interval);
             self.visit_full_shards();
         } else {
             self.inspect_others(now);
@@ -154,9 +164,9 @@ impl Worker {
         };
         shared.unpark_main_if_no_task_is_left();
         let mut timeout = timeout;
-        if pool.sleeper.is_watch.get() {
+        if self.is_watch() {
             let now = self.driver.read_clock();
-            let next = common_moment(pool.next_inspection.get());
+            let next = common_moment(self.next_inspection(now));
             pool.next_inspection.set(next);
             let limit = next.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
@@ -176,10 +186,10 @@ impl Worker {
     /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
     /// are ready on them. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
-        let is_left_to_another = self.shard().watch.is_kept() && !self.pool.sleeper.is_watch.get();
+        let is_left_to_another = self.shard().watch.is_kept() && !self.is_watch();
         if !is_left_to_another {
             let now = now();
-            if self.pool.next_inspection.get() <= now {
+            if self.next_inspection(now) <= now {
                 self.inspect_others(now);
                 // The tasks that it has polled for a full shard are its own now.
                 if self.local.has_work() {
@@ -209,19 +219,38 @@ impl Worker {
         })
     }
 
+    /// When this worker inspects the others next. (Another one may have found a worker stuck since
+    /// this one last did: then that is soon.)
+    fn next_inspection(&self, now: Instant) -> Instant {
+        let next = &self.pool.next_inspection;
+        next.set(next.get().min(now + self.shard().watch.interval()));
+        next.get()
+    }
+
     /// Records which workers are stuck, and whether others work.
     #[cold]
     fn inspect_others(&self, now: Instant) {
-        let (shared, pool) = (&**self.shared(), &self.pool);
+        let (shared, pool, watch) = (&**self.shared(), &self.pool, &self.shard().watch);
+        // One that was woken sees the one awake that has woken it.
+        let may_confirm = !pool.sleeper.was_woken.get() && !pool.confirms.get();
         let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
         pool.sleeper.was_woken.set(false);
         pool.sleeper.others_work.set(others_work);
-        pool.next_inspection.set(now + INTERVAL);
+        let (mut is_any_awake, mut is_any_stuck) = (false, false);
         for (index, seen) in pool.seen.borrow_mut().iter_mut().enumerate() {
             let (runs, is_awake) = (shared.stealable(index).runs.get(), !shared.is_parked(index));
             seen.is_stuck = is_awake && seen.is_awake && seen.runs == runs;
             (seen.runs, seen.is_awake) = (runs, is_awake);
+            if index != self.local.index {
+                is_any_awake |= is_awake;
+                is_any_stuck |= seen.is_stuck;
+            }
         }
+        watch.inspected(is_any_stuck);
+        let confirms = may_confirm && is_any_awake && !is_any_stuck;
+        pool.confirms.set(confirms);
+        let interval = if confirms { INTERVAL } else { watch.interval() };
+        pool.next_inspection.set(now + interval);
         self.visit_full_shards();
     }
 
@@ -329,12 +358,18 @@ impl ShardedWorkers for Shared {
         self.remote(index).reactor.is_parked()
     }
 
-    fn wake_idle_of(&self, workers: Range<usize>) -> bool {
-        let idle = self.find_idle_of(workers);
-        if let Some(index) = idle {
-            self.remote(index).reactor.unpark();
-        }
-        idle.is_some()
+    /// Rather one that follows than one that leads: otherwise its shard's poller would be left
+    /// alone.
+    #[inline(never)]
+    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
+        let reactor = |index: &usize| &self.remote(*index).reactor;
+        workers
+            .filter(|index| reactor(index).is_parked())
+            .min_by_key(|index| reactor(index).leads())
+    }
+
+    fn wake(&self, index: usize) -> bool {
+        self.remote(index).reactor.unpark()
     }
 }
 

@@ -22,7 +22,6 @@
 use std::cell::Cell;
 
 use super::shard::{Shard, ShardedWorkers};
-use super::watch::Watch;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
@@ -101,7 +100,6 @@ pub(super) enum Sleep<'a> {
 /// The state of a pool worker that its own thread needs to sleep. No other thread touches it.
 #[derive(Default)]
 pub(super) struct Sleeper {
-    pub(super) is_watch: Cell<bool>,
     /// Whether others have worked between its last two inspections; assumed when it becomes the
     /// watch.
     pub(super) others_work: Cell<bool>,
@@ -122,17 +120,9 @@ impl Sleeper {
 
     #[cold]
     fn begin_work_after_sleep(&self, index: usize, workers: &impl ShardedWorkers) {
-        let watch = &workers.shard(index).watch;
         self.has_slept.set(false);
         self.was_woken.set(false);
-        self.end_watch(watch);
-        watch.begin_work(index, workers);
-    }
-
-    fn end_watch(&self, watch: &Watch) {
-        if self.is_watch.take() {
-            watch.give_up();
-        }
+        workers.shard(index).watch.begin_work(index, workers);
     }
 
     /// Parks the worker, which has nothing to do, and decides how it sleeps:
@@ -150,10 +140,15 @@ impl Sleeper {
     ) -> Sleep<'a> {
         let Shard { seat, watch, .. } = workers.shard(index);
         self.has_slept.set(true);
-        if !self.others_work.get() {
-            // There is nothing to inspect. It gives up the mark before it tries the seat, so that
-            // the poller is not left alone.
-            self.end_watch(watch);
+        if watch.is_kept_by(index) {
+            if self.was_woken.get() {
+                // Perhaps for that: another one begins to work.
+                self.others_work.set(true);
+            } else if !self.others_work.get() {
+                // There is nothing to inspect. It gives up the mark before it tries the seat, so
+                // that the poller is not left alone.
+                watch.give_up(index);
+            }
         }
         // Another one of this shard that is awake will want the seat back.
         let leaves_seat = self.was_woken.get() && workers.is_other_awake(index);
@@ -166,14 +161,15 @@ impl Sleeper {
         if taken.is_none() && !leaves_seat && seat.is_free() {
             return Sleep::No(None);
         }
-        if !self.is_watch.get() {
-            let expects = self.others_work.get() || worker.have_others_worked();
+        if !watch.is_kept_by(index) {
+            // (A leader that works next would have to pass the mark on.)
+            let expects =
+                taken.is_none() && (self.others_work.get() || worker.have_others_worked());
             if watch.watches(index, expects, workers) {
-                self.is_watch.set(true);
                 self.others_work.set(true);
             }
         }
-        if leaves_seat && !self.is_watch.get() && !watch.is_kept() {
+        if leaves_seat && !watch.is_kept() {
             self.was_woken.set(false);
             return Sleep::No(None);
         }
@@ -213,7 +209,6 @@ mod loom_tests {
 
     const ASLEEP: usize = 1;
     const LEADS: usize = 2;
-    const WATCHES: usize = 4;
 
     /// Workers that fall asleep and wake up. Left out: what they work at, the waits themselves, and
     /// the inspections; so the models end where all that sleep would stay asleep, but for the
@@ -254,10 +249,12 @@ mod loom_tests {
             self.workers[index].parking.is_parked()
         }
 
-        fn wake_idle_of(&self, workers: Range<usize>) -> bool {
-            let parked = |worker: &&Worker| worker.parking.is_parked();
-            let idle = self.workers[workers].iter().find(parked);
-            idle.map(|worker| worker.parking.unpark()).is_some()
+        fn find_idle_of(&self, mut workers: Range<usize>) -> Option<usize> {
+            workers.find(|&index| self.is_parked(index))
+        }
+
+        fn wake(&self, index: usize) -> bool {
+            self.workers[index].parking.unpark()
         }
     }
 
@@ -306,14 +303,9 @@ mod loom_tests {
                     }
                     Sleep::Follows => ASLEEP,
                 };
-                let watches = if self.sleeper.is_watch.get() {
-                    WATCHES
-                } else {
-                    0
-                };
                 world.workers[self.index]
                     .state
-                    .store(state | watches, Ordering::Relaxed);
+                    .store(state, Ordering::Relaxed);
                 return;
             }
         }
@@ -366,11 +358,13 @@ mod loom_tests {
 
         /// All sleep or were woken: one of them waits in the poller, or will soon.
         fn assert_is_served(&self) {
-            let will_come = |worker: &Worker| {
+            let will_come = |(index, worker): (usize, &Worker)| {
                 !worker.parking.is_parked()
-                    || worker.state.load(Ordering::Relaxed) & (LEADS | WATCHES) != 0
+                    || worker.state.load(Ordering::Relaxed) & LEADS != 0
+                    || self.shards[0].watch.is_kept_by(index)
             };
-            assert!(self.workers.iter().any(will_come), "the poller is alone");
+            let mut workers = self.workers.iter().enumerate();
+            assert!(workers.any(will_come), "the poller is alone");
         }
 
         /// A thread injects a task: see `idle`.

@@ -14,7 +14,7 @@
 //! unless another one has within the last interval.
 //!
 //! A worker that begins to work has resumed, and then, after a fence, looks whether its shard has a
-//! watch or an idle worker, which becomes the watch. If it has neither, and no other shard has a
+//! watch, or an idle worker, which it makes the watch. If it has neither, and no other shard has a
 //! watch, it wakes an idle worker elsewhere. A worker that is about to sleep has parked, and then,
 //! after a fence, looks for a full shard; if there is one, it becomes the watch, or sees that
 //! another shard has one. So either the worker that makes a shard full sees the other one parked,
@@ -57,8 +57,17 @@ pub(super) trait ShardedWorkers {
 
     fn is_parked(&self, index: usize) -> bool;
 
+    /// An idle one of these workers, which sleeps and was not woken yet.
+    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize>;
+
+    /// Wakes a worker. Returns false if it is awake, or was woken by another thread.
+    fn wake(&self, index: usize) -> bool;
+
     /// Wakes an idle one of these workers. Returns whether there was any.
-    fn wake_idle_of(&self, workers: Range<usize>) -> bool;
+    fn wake_idle_of(&self, workers: Range<usize>) -> bool {
+        let idle = self.find_idle_of(workers);
+        idle.map(|index| self.wake(index)).is_some()
+    }
 
     /// The full shards, except that of the worker at `index`.
     fn full_shards_beside(&self, index: usize) -> impl Iterator<Item = &Shard> {
@@ -84,15 +93,14 @@ pub(super) trait ShardedWorkers {
             || self.full_shards_beside(index).next().is_some() && !is_left_to_another()
     }
 
-    /// Wakes an idle worker, if there is one, to watch the one at `index`. (If that has woken by
-    /// itself, it goes by the watch's mark before it sleeps again.)
-    fn wake_idle(&self, index: usize) {
-        if self.wake_idle_of(self.shard(index).workers.clone()) {
-            return;
-        }
+    /// Wakes an idle worker of another shard, if there is one, to watch the shard of the worker at
+    /// `index`, in which none is idle; unless another shard has a watch.
+    fn wake_idle_beside(&self, index: usize) {
+        let mut shards = self.shards().iter();
         if !self.shards().iter().any(|shard| shard.watch.is_kept()) {
-            let mut shards = self.shards().iter();
-            shards.any(|shard| self.wake_idle_of(shard.workers.clone()));
+            shards.any(|shard| {
+                !shard.workers.contains(&index) && self.wake_idle_of(shard.workers.clone())
+            });
         }
     }
 }

@@ -52,7 +52,6 @@
 //! next one.
 
 use std::any::Any;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::closing::ClosingFlag;
@@ -60,7 +59,7 @@ use super::idle::{Idle, IdleWorkers};
 use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::run_queue::RunQueue;
-use super::shard::Shard;
+use super::shard::{Shard, ShardedWorkers};
 use super::{Local, Meta, Placement, Runnable, current, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Reactor};
@@ -575,16 +574,6 @@ impl Shared {
             self.wake_one();
         }
     }
-
-    /// An idle one of these pool workers. Rather one that follows than one that leads: otherwise
-    /// its shard's poller would be left alone.
-    #[inline(never)]
-    pub(super) fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
-        let reactor = |index: &usize| &self.remotes[*index].reactor;
-        workers
-            .filter(|index| reactor(index).is_parked())
-            .min_by_key(|index| reactor(index).leads())
-    }
 }
 
 impl IdleWorkers for Shared {
@@ -602,7 +591,7 @@ impl IdleWorkers for Shared {
     }
 
     fn wake(&self, index: usize) -> bool {
-        self.remotes[index].reactor.unpark()
+        ShardedWorkers::wake(self, index)
     }
 }
 

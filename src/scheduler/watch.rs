@@ -13,14 +13,27 @@
 //! soon. So the watch stays the watch until others have not worked for an interval: then workers
 //! that sleep for moments only need not wake each other for this.
 //!
+//! **How often.** In most programs no task computes, and an inspection finds nothing. So the watch
+//! inspects every [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that has found
+//! a worker stuck, until [`CALM`] in a row have found none ([`interval`](Watch::interval)). The
+//! workers of a shard share this state, since they take turns as the watch. An inspection at a long
+//! interval that finds another worker awake is followed by one more after a short interval: that one
+//! tells whether the worker is stuck.
+//!
+//! **The mark** is the number of the worker that is the watch. A follower keeps it rather than a
+//! leader, which an event wakes: while nobody computes, it sleeps from one inspection to the next,
+//! however often the leader wakes up and works.
+//!
 //! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
-//! work after a sleep ([`begin_work`](Watch::begin_work)) gives up the mark of the watch, if it has
-//! it, and then, after a fence, looks for the mark, and for idle workers. If there is no mark it
-//! wakes an idle worker. A worker that is about to sleep parks, and then, after a fence, looks
-//! whether another one is awake, and if so, takes the mark or sees that another one has it
-//! ([`watches`](Watch::watches)). So one of the two sees what the other wrote. A watch removes its
-//! mark before it works or parks without it, and so does one of these two things again. `loom`
-//! checks this below.
+//! work after a sleep ([`begin_work`](Watch::begin_work)) looks, after a fence, for the mark. If
+//! nobody has it, or this worker itself, it passes the mark to an idle worker, which it wakes; if
+//! none is idle, it removes the mark. (If the chosen one woke by itself, which may have been before
+//! it had the mark, the mark is taken back and the choice restarts.) A worker that is about to
+//! sleep parks, and then, after a fence, looks whether another one is awake, and if so, takes the
+//! mark or sees that another one has it ([`watches`](Watch::watches)). So one of the two sees what
+//! the other wrote. A worker that was woken with the mark keeps it when it goes to sleep, or passes
+//! it on when it begins to work. A watch removes its mark before it parks without it. `loom` checks
+//! this below.
 //!
 //! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
 //! yet.
@@ -29,15 +42,15 @@ use std::time::{Duration, Instant};
 
 use super::shard::ShardedWorkers;
 use crate::clock::since_start;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The time between two inspections. The watch inspects the others again within five quarters of
-/// this, and so does a worker with tasks to run while there is no watch. So anything that becomes
-/// due while all others compute waits for that long at most; and a task behind a long poll for nine
-/// quarters, since that poll may have begun just after an inspection. So this, and the time that
-/// the watch takes to wake up, stay below a millisecond. (If the watch is taken to work meanwhile,
-/// the next one goes by its own inspections, and a task that would run next may wait for another
-/// interval.)
+/// The time between two inspections, after one has found a worker stuck. The watch inspects the
+/// others again within five quarters of this, and so does a worker with tasks to run while there is
+/// no watch. So anything that becomes due while all others compute waits for that long at most; and
+/// a task behind a long poll for nine quarters, since that poll may have begun just after an
+/// inspection. So this, and the time that the watch takes to wake up, stay below a millisecond. (If
+/// the watch is taken to work meanwhile, the next one goes by its own inspections, and a task that
+/// would run next may wait for another interval.)
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
 /// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken
@@ -53,13 +66,30 @@ pub(super) const INTERVAL: Duration = if !IS_ON {
     Duration::from_micros(350)
 };
 
+/// The time between two inspections otherwise. What becomes due while all others compute waits for
+/// that long and a quarter of an [`INTERVAL`]; a task behind a long poll for an [`INTERVAL`] more,
+/// which is less than 12 ms.
+const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
+
+/// The number of inspections in a row without a worker that is stuck after which they are rare
+/// again: 11 ms, if others work all the time. A worker that the system has taken off its processor
+/// looks stuck, too, and on a busy machine that happens every few milliseconds.
+const CALM: usize = 32;
+
 /// Whether there is ever a watch. With `--cfg polder_no_watch` there is none: then a missing
 /// wake-up hangs a test, where the watch would only make it a little late (`ci/no_watch.sh`).
 const IS_ON: bool = !cfg!(polder_no_watch);
 
-/// Whether there is a watch: the mark. Which one has it is known to that worker only.
-#[derive(Debug, Default)]
-pub(super) struct Watch(AtomicBool);
+/// The watch of a shard.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The mark: the index of the worker that has it plus one, or zero. Its worker removes it, or
+    /// passes it on; and whoever has given it to a worker that was awake takes it back.
+    mark: AtomicUsize,
+    /// The number of inspections since one has found a worker stuck, at most [`CALM`]. Written
+    /// without care for other writers: at worst inspections are frequent for a little longer.
+    calm: AtomicUsize,
+}
 
 /// Returns when a watch makes the inspection that is due at `next`: at a multiple of [`INTERVAL`]
 /// that is a quarter of it later at the most. For such a multiple that is the same moment.
@@ -74,10 +104,44 @@ pub(super) fn common_moment(next: Instant) -> Instant {
     latest - Duration::from_nanos(past)
 }
 
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            mark: AtomicUsize::new(0),
+            calm: AtomicUsize::new(CALM),
+        }
+    }
+}
+
 impl Watch {
     /// Whether some worker is the watch.
     pub(super) fn is_kept(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.mark.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the worker at `index` is the watch. Exact on its thread, unless another one passes
+    /// it the mark at that moment.
+    #[inline]
+    pub(super) fn is_kept_by(&self, index: usize) -> bool {
+        self.mark.load(Ordering::Relaxed) == index + 1
+    }
+
+    /// The time until the next inspection.
+    pub(super) fn interval(&self) -> Duration {
+        if self.calm.load(Ordering::Relaxed) < CALM {
+            INTERVAL
+        } else {
+            LONG_INTERVAL
+        }
+    }
+
+    /// Records whether an inspection has found another worker stuck.
+    pub(super) fn inspected(&self, is_any_stuck: bool) {
+        let calm = self.calm.load(Ordering::Relaxed);
+        let next = if is_any_stuck { 0 } else { calm + 1 };
+        if next <= CALM {
+            self.calm.store(next, Ordering::Relaxed);
+        }
     }
 
     /// The worker at `index`, which has parked and is not the watch, becomes the watch if others
@@ -88,24 +152,47 @@ impl Watch {
         expects: bool,
         workers: &impl ShardedWorkers,
     ) -> bool {
-        IS_ON && (expects || workers.needs_watch(index)) && !self.0.swap(true, Ordering::Relaxed)
+        IS_ON && (expects || workers.needs_watch(index)) && self.replace(0, index + 1)
     }
 
-    /// The watch is no longer one.
-    pub(super) fn give_up(&self) {
-        // (An exchange: loom does not know that a store comes after the exchange of one who has
-        // failed to become the watch.)
-        self.0.swap(false, Ordering::Relaxed);
+    /// The worker at `index`, which is the watch, no longer is.
+    pub(super) fn give_up(&self, index: usize) {
+        self.replace(index + 1, 0);
     }
 
     /// The worker at `index` begins to work after a sleep: makes sure that an idle worker watches,
-    /// if there is one. If it was the watch itself, it has given that up.
+    /// if there is one.
     #[inline]
     pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
         fence(Ordering::SeqCst);
-        if IS_ON && !self.is_kept() {
-            workers.wake_idle(index);
+        let mark = self.mark.load(Ordering::Relaxed);
+        if IS_ON && (mark == 0 || mark == index + 1) {
+            self.pass_on(mark, index, workers);
         }
+    }
+
+    /// Passes the mark from the worker at `index`, or from nobody, to an idle worker.
+    #[cold]
+    fn pass_on(&self, mark: usize, index: usize, workers: &impl ShardedWorkers) {
+        let mut mark = mark;
+        while let Some(idle) = workers.find_idle_of(workers.shard(index).workers.clone()) {
+            if !self.replace(mark, idle + 1) || workers.wake(idle) || !self.replace(idle + 1, 0) {
+                return;
+            }
+            mark = 0;
+            fence(Ordering::SeqCst);
+        }
+        if mark == 0 || self.replace(mark, 0) {
+            fence(Ordering::SeqCst);
+            workers.wake_idle_beside(index);
+        }
+    }
+
+    /// Replaces the mark if it is `old`.
+    fn replace(&self, old: usize, new: usize) -> bool {
+        (self.mark)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -147,7 +234,11 @@ mod tests {
             !self.are_awake
         }
 
-        fn wake_idle_of(&self, _: Range<usize>) -> bool {
+        fn find_idle_of(&self, _: Range<usize>) -> Option<usize> {
+            (!self.are_awake).then_some(1)
+        }
+
+        fn wake(&self, _: usize) -> bool {
             self.woken.set(self.woken.get() + 1);
             true
         }
@@ -160,7 +251,9 @@ mod tests {
             let watch = &workers.shards[0].watch;
             assert!(watch.watches(0, expects, &workers));
             assert!(!watch.watches(1, expects, &workers), "there is one");
-            watch.give_up();
+            watch.give_up(1);
+            assert!(watch.is_kept_by(0), "it is not that one's");
+            watch.give_up(0);
             assert!(watch.watches(1, expects, &workers));
         }
         let asleep = Workers::new(false);
@@ -185,14 +278,34 @@ mod tests {
     }
 
     #[test]
+    fn inspections_are_frequent_until_many_in_a_row_have_found_nobody_stuck() {
+        let watch = Watch::default();
+        assert_eq!(watch.interval(), LONG_INTERVAL, "nobody has computed");
+        for _ in 0..2 {
+            watch.inspected(true);
+            for _ in 0..CALM {
+                assert_eq!(watch.interval(), INTERVAL);
+                watch.inspected(false);
+            }
+            assert_eq!(watch.interval(), LONG_INTERVAL);
+            watch.inspected(false);
+            assert_eq!(watch.interval(), LONG_INTERVAL);
+        }
+    }
+
+    #[test]
     fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
-        let workers = Workers::new(false);
-        let watch = &workers.shards[0].watch;
-        watch.begin_work(0, &workers);
+        let mut workers = Workers::new(false);
+        workers.shards[0].watch.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1);
-        assert!(watch.watches(0, true, &workers));
-        watch.begin_work(0, &workers);
+        assert!(workers.shards[0].watch.is_kept_by(1), "it has the mark");
+        workers.shards[0].watch.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1, "one watches");
+        workers.shards[0].watch.begin_work(1, &workers);
+        assert_eq!(workers.woken.get(), 2, "the watch begins to work");
+        workers.are_awake = true;
+        workers.shards[0].watch.begin_work(1, &workers);
+        assert!(!workers.shards[0].watch.is_kept(), "nobody is idle");
     }
 }
 
@@ -213,7 +326,6 @@ mod loom_tests {
 
     struct Worker {
         parking: Parking,
-        is_watch: AtomicBool,
     }
 
     impl ShardedWorkers for Model {
@@ -229,10 +341,12 @@ mod loom_tests {
             self.workers[index].parking.is_parked()
         }
 
-        fn wake_idle_of(&self, workers: Range<usize>) -> bool {
-            let parked = |worker: &&Worker| worker.parking.is_parked();
-            let idle = self.workers[workers].iter().find(parked);
-            idle.map(|worker| worker.parking.unpark()).is_some()
+        fn find_idle_of(&self, mut workers: Range<usize>) -> Option<usize> {
+            workers.find(|&index| self.is_parked(index))
+        }
+
+        fn wake(&self, index: usize) -> bool {
+            self.workers[index].parking.unpark()
         }
     }
 
@@ -241,7 +355,6 @@ mod loom_tests {
         fn new(shards: &[usize]) -> Arc<Model> {
             let worker = || Worker {
                 parking: Parking::default(),
-                is_watch: AtomicBool::new(false),
             };
             Arc::new(Model {
                 workers: (0..shards.iter().sum()).map(|_| worker()).collect(),
@@ -257,35 +370,37 @@ mod loom_tests {
 
         /// A sleep, without what others have done before.
         fn sleep(&self, index: usize) {
-            let worker = &self.workers[index];
-            if worker.is_watch.load(Ordering::Relaxed) {
-                worker.is_watch.store(false, Ordering::Relaxed);
-                self.shard(index).watch.give_up();
-            }
-            worker.parking.park();
-            let is_watch = self.shard(index).watch.watches(index, false, self);
-            worker.is_watch.store(is_watch, Ordering::Relaxed);
+            let watch = &self.shard(index).watch;
+            watch.give_up(index);
+            self.workers[index].parking.park();
+            watch.watches(index, false, self);
         }
 
         /// An event ends its sleep.
         fn wake_up(&self, index: usize) {
-            let worker = &self.workers[index];
-            worker.parking.resume();
-            if worker.is_watch.swap(false, Ordering::Relaxed) {
-                self.shard(index).watch.give_up();
-            }
+            self.workers[index].parking.resume();
             self.shard(index).watch.begin_work(index, self);
+        }
+
+        /// If it was woken meanwhile, perhaps with the mark, it goes to sleep again.
+        fn sleep_if_woken(&self, index: usize) {
+            if !self.is_parked(index) {
+                self.workers[index].parking.resume();
+                self.workers[index].parking.park();
+                let watch = &self.shard(index).watch;
+                if !watch.is_kept_by(index) {
+                    watch.watches(index, false, self);
+                }
+            }
         }
 
         /// Whether a worker is awake, and all that are idle sleep without a limit.
         fn is_unwatched(&self) -> bool {
-            let is_parked = |worker: &&Worker| worker.parking.is_parked();
-            let (idle, awake): (Vec<_>, Vec<_>) = self.workers.iter().partition(is_parked);
+            let is_parked = |index: &usize| self.is_parked(*index);
+            let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
             !awake.is_empty()
                 && !idle.is_empty()
-                && idle
-                    .iter()
-                    .all(|worker| !worker.is_watch.load(Ordering::Relaxed))
+                && (idle.iter()).all(|&index| !self.shard(index).watch.is_kept_by(index))
         }
     }
 
