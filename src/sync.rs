@@ -11,6 +11,7 @@ use std::sync::TryLockError;
 use std::task::Waker;
 #[cfg(not(loom))]
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;
@@ -83,6 +84,16 @@ pub(crate) fn try_lock<T>(mutex: &imp::Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// Waits for `condvar`, which may return at any time.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// [`wait`], for at most `timeout`.
+pub(crate) fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: Duration,
+) -> MutexGuard<'a, T> {
+    let waited = condvar.wait_timeout(guard, timeout);
+    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
 }
 
 pub(crate) use crate::kernel::Job;

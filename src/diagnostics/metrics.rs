@@ -81,7 +81,7 @@ macro_rules! worker_metrics {
         impl WorkerMetrics {
             fn of($shared: &Shared, $index: usize) -> WorkerMetrics {
                 let $remote = $shared.remote($index);
-                let $counters = $remote.reactor.counters();
+                let $counters = &*$remote.counters;
                 WorkerMetrics { $($field: $read,)+ }
             }
 

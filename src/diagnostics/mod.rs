@@ -83,7 +83,7 @@ pub(crate) fn observe(
     if let Some(capacity) = trace {
         let log = TraceLog::new(capacity);
         for remote in shared.remotes() {
-            remote.reactor.counters().set_trace(log.ring());
+            remote.counters.set_trace(log.ring());
         }
         shared.trace = Some(Arc::new(log));
     }

@@ -67,7 +67,7 @@ impl Asker<'_> {
             notify: self.notify.clone(),
         });
         remote.requests.ask(request.clone());
-        remote.reactor.unpark_best_effort();
+        remote.parker.unpark_best_effort();
         request
     }
 

@@ -226,7 +226,7 @@ impl SharedSnapshot {
         let mut snapshot = SharedSnapshot::default();
         let mut answers = Vec::new();
         for (index, remote) in shared.remotes().iter().enumerate() {
-            let counters = remote.reactor.counters();
+            let counters = &*remote.counters;
             let task = counters.task().map(TaskRef::new);
             let mut worker = WorkerDump {
                 index,
@@ -244,7 +244,7 @@ impl SharedSnapshot {
                 worker.state = match remote.drive() {
                     // (A foreign event loop may drive it: then this is `BetweenTurns`.)
                     Drive::None => WorkerState::NotDriven,
-                    _ if remote.reactor.is_parked() => WorkerState::Parked { since },
+                    _ if remote.parker.is_parked() => WorkerState::Parked { since },
                     _ => WorkerState::Awake,
                 };
                 let is_driven = worker.state != WorkerState::NotDriven;
@@ -274,7 +274,7 @@ impl SharedSnapshot {
                 if answer.is_none() {
                     snapshot.workers[index].state = match remote.drive() {
                         Drive::Driven => WorkerState::Silent {
-                            task: remote.reactor.counters().task().map(TaskRef::new),
+                            task: remote.counters.task().map(TaskRef::new),
                             since: since_tick(tick, now()),
                         },
                         Drive::None | Drive::BetweenTurns => WorkerState::NotDriven,
@@ -353,7 +353,7 @@ impl SharedSnapshot {
 fn running_tasks(shared: &Shared) -> Vec<u64> {
     let remotes = shared.remotes().iter();
     remotes
-        .filter_map(|remote| Some(remote.reactor.counters().task()?.0))
+        .filter_map(|remote| Some(remote.counters.task()?.0))
         .collect()
 }
 
@@ -437,7 +437,7 @@ mod tests {
         let has_answered = (0..20).any(|_| {
             let slow = Driven::new(|| ());
             let (shared, remote) = (slow.shared.clone(), slow.shared.remote(0));
-            while !remote.reactor.is_parked() {
+            while !remote.parker.is_parked() {
                 std::thread::yield_now();
             }
             // It stays parked: later it takes this together with the question of the other one.

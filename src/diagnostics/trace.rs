@@ -66,7 +66,7 @@ impl Trace {
     pub(crate) fn of(shared: &Shared) -> Option<Trace> {
         let log = shared.trace.as_ref()?;
         let remotes = shared.remotes().iter();
-        let rings = remotes.filter_map(|remote| remote.reactor.counters().trace());
+        let rings = remotes.filter_map(|remote| remote.counters.trace());
         let mut tracks: Vec<Track> = (rings.enumerate())
             .map(|(index, ring)| Track::new(format!("worker {index}"), ring))
             .collect();

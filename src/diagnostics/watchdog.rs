@@ -132,10 +132,10 @@ impl Beat {
     /// Returns `None` if the worker is in no poll, or sleeps within one, since such a poll drives
     /// the worker.
     fn of(remote: &Remote) -> Option<Beat> {
-        let counters = remote.reactor.counters();
+        let counters = &*remote.counters;
         let polls = (counters.polls.get(), counters.main_polls.get());
         let task = counters.task()?;
-        (!remote.reactor.is_parked()).then_some(Beat { polls, task })
+        (!remote.parker.is_parked()).then_some(Beat { polls, task })
     }
 }
 

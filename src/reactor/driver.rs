@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::Reactor;
 use super::timer_heap::{Key, TimerHeap, TimerWait};
+use super::{Parker, Reactor};
 use crate::clock::{end_of_tick, now, tick};
 use crate::poller::{Events, Until};
 use crate::sync::{drop_all, wake_all};
@@ -316,23 +316,17 @@ impl Driver {
         }
     }
 
-    /// Waits once in `reactor`, and wakes the tasks with ready sources. It is the driver's own, or
-    /// that of a pool worker, with which nothing is registered: then only a notification comes.
+    /// Waits once in its reactor's poller, and wakes the tasks with ready sources.
     ///
     /// Calls `before_wakers` in between, with whether there is any waker to call: there the worker
     /// must resume, before foreign code runs. See "Foreign code" at the head of `parking`.
     #[inline]
-    pub(crate) fn wait(
-        &self,
-        reactor: &Reactor,
-        until: &Until,
-        before_wakers: impl FnOnce(bool),
-    ) -> io::Result<()> {
+    pub(crate) fn wait(&self, until: &Until, before_wakers: impl FnOnce(bool)) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
         let may_sleep = !matches!(until, Until::Now);
         self.trace_if(may_sleep, Mark::Sleeps);
-        let result = reactor.wait(self, events, until, wakers);
+        let result = self.reactor.wait(self, events, until, wakers);
         self.trace_if(may_sleep, Mark::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
         self.call_wakers(scratch, before_wakers);
@@ -373,6 +367,15 @@ impl Driver {
             wake_all(scratch.wakers.drain(..));
         }
         self.scratch.set(Some(scratch));
+    }
+
+    /// Sleeps as a pool worker that follows: in its `parker`, at most for `timeout`.
+    pub(crate) fn follow(&self, parker: &Parker, timeout: Option<Duration>) {
+        self.trace_if(true, Mark::Sleeps);
+        parker.sleep(timeout);
+        self.trace_if(true, Mark::Awakes);
+        // Timers are fired in a later turn, when the end of this sleep is out of date.
+        self.forget_time();
     }
 
     /// Forgets the time of the last wait, which was before the worker's last turn.
@@ -525,7 +528,7 @@ mod loom_tests {
         model.check(move || {
             let poller = Poller::new(Backend::default()).unwrap();
             let reactor = Reactor::new(poller);
-            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let driver = Driver::new(reactor.clone(), Arc::default());
             let insert = |when| (driver.timers.borrow_mut()).insert(when, Waker::noop().clone());
             let (key, _) = insert(now() + FAR);
             let (first, second) = ops();
@@ -584,7 +587,7 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             let reactor = Reactor::for_shard(Poller::new(Backend::default()).unwrap(), None);
-            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let driver = Driver::new(reactor.clone(), Arc::default());
             let set = |when: Instant| {
                 let reactor = reactor.clone();
                 move || TimerHandle::insert(&reactor, None, when, Waker::noop()).unwrap()
@@ -639,7 +642,7 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
-            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let driver = Driver::new(reactor.clone(), Arc::default());
             let woken = loom::sync::Arc::new(AtomicUsize::new(0));
             let wakers = vec![
                 Arc::new(First(woken.clone())).into(),
@@ -663,7 +666,7 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
-            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let driver = Driver::new(reactor.clone(), Arc::default());
             let caller = {
                 let reactor = reactor.clone();
                 let queue = move || reactor.queue_and_unpark(&mut vec![Waker::noop().clone(); 3]);

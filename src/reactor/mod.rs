@@ -8,7 +8,7 @@
 //! driver, and the wakers queued for whoever drives the reactor next. Wakers are collected under
 //! these locks and called after their release, except for a task's own waker: see [`waiters`].
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking). A thread that queues an operation
+//! **Sleeping.** The worker goes to sleep by [`park`](parking), in its [`Parker`]. A thread that queues an operation
 //! for it, or sets an earlier deadline for it, does so under a lock and unparks afterwards. If
 //! that comes before the worker parks, `park` reports it; if it comes after, the worker is
 //! notified.
@@ -18,6 +18,7 @@
 mod driver;
 #[cfg(all(unix, not(loom)))]
 mod fork;
+mod parker;
 pub(crate) mod parking;
 mod readiness;
 mod registration;
@@ -41,13 +42,13 @@ use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, wake_all};
 use crate::sys::AsRawDescriptor;
-use crate::telemetry::{Counters, Mark};
+use crate::telemetry::Mark;
 use driver::{TimerOp, TimerOps};
-use parking::Parking;
 use table::SourceTable;
 use timer_heap::{Key, TimerHeap};
 
 pub(crate) use driver::{BATCH, Driver};
+pub(crate) use parker::Parker;
 pub(crate) use parking::Wakeup;
 pub(crate) use readiness::{Direction, Registered, Snapshot};
 pub(crate) use source::{Blocked, Io, Source, SourceKind, SourceWait, Trust};
@@ -61,7 +62,7 @@ const CHUNK: usize = 256;
 pub(crate) struct Reactor {
     /// Names the reactor for timers that do not hold a reference to it.
     id: u64,
-    poller: Poller,
+    poller: Arc<Poller>,
     /// The mode in which sources are registered: see the head of `source`.
     mode: Mode,
     /// The kind of sources that stay registered for writing, if any.
@@ -70,14 +71,9 @@ pub(crate) struct Reactor {
     /// of the first such reactor. All its timers are in the locked heap then, where every worker of
     /// the shard can fire them: see `driver`.
     pool_id: Option<u64>,
-    parking: Parking,
-    /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's;
-    /// and whether the worker leads: when it sleeps, it waits in that one's poller instead of this
-    /// one's. Written by the worker's thread before it parks: see [`park_as`](Self::park_as).
-    shard: Option<Arc<Reactor>>,
-    leads: AtomicBool,
-    /// Counters of the worker that this reactor belongs to.
-    counters: Arc<Counters>,
+    /// What its worker sleeps in; if it is that of a shard, the worker that leads, besides in its
+    /// own.
+    parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
@@ -96,31 +92,22 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
-        Reactor::with(registry::new_id(), poller, None, None)
+        Reactor::with(registry::new_id(), poller, None)
     }
 
     /// Creates the reactor of a shard, which its workers drive, one at a time. `first` is that of
     /// the pool's first shard, if this is another one.
     pub(crate) fn for_shard(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
         let id = registry::new_id();
-        Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)), None)
+        Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)))
     }
 
-    /// Creates the reactor in which one worker of a pool sleeps. Nothing is registered with it:
-    /// sources and timers are with the reactor of its `shard`.
-    pub(crate) fn for_pool_worker(poller: Poller, shard: &Arc<Reactor>) -> Arc<Reactor> {
-        Reactor::with(registry::new_id(), poller, None, Some(shard.clone()))
-    }
-
-    fn with(
-        id: u64,
-        poller: Poller,
-        pool_id: Option<u64>,
-        shard: Option<Arc<Reactor>>,
-    ) -> Arc<Reactor> {
+    fn with(id: u64, poller: Poller, pool_id: Option<u64>) -> Arc<Reactor> {
+        let poller = Arc::new(poller);
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
             id,
+            parker: Arc::new(Parker::new(poller.clone())),
             poller,
             mode: match (can.edge, can.level) {
                 (true, _) => Mode::Edge,
@@ -129,10 +116,6 @@ impl Reactor {
             },
             stays_writable: (can.edge && can.tcp_room_on_demand).then_some(SourceKind::TcpStream),
             pool_id,
-            parking: Parking::default(),
-            shard,
-            leads: AtomicBool::new(false),
-            counters: Arc::default(),
             sources: Mutex::new(SourceTable::default()),
             locked_timers: Mutex::new(TimerHeap::new()),
             timer_ops: Mutex::new(TimerOps::default()),
@@ -152,11 +135,6 @@ impl Reactor {
         &self.poller
     }
 
-    #[inline]
-    pub(crate) fn counters(&self) -> &Arc<Counters> {
-        &self.counters
-    }
-
     /// Whether this and `other`, which may be the same, are reactors of one pool.
     #[inline]
     pub(crate) fn shares_pool_with(&self, other: &Reactor) -> bool {
@@ -168,95 +146,35 @@ impl Reactor {
         self.closed.load(Ordering::Acquire)
     }
 
-    // Sleeping and waking: see the head of `parking`.
+    // Sleeping and waking: see `parker`.
 
-    /// Wakes the worker if it sleeps. Called after something was put where the worker looks before
-    /// it sleeps. Returns whether it slept.
+    /// What the worker that drives it alone sleeps in.
+    pub(crate) fn parker(&self) -> &Arc<Parker> {
+        &self.parker
+    }
+
+    /// What a pool worker sleeps in that drives this reactor, that of its shard; `simulated` is
+    /// what its world notifies.
+    pub(crate) fn parker_of_worker(&self, simulated: Option<Poller>) -> Arc<Parker> {
+        Arc::new(Parker::of_pool(self.poller.clone(), simulated))
+    }
+
+    /// See [`Parker::unpark`].
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
-        let asleep = self.parking.unpark();
-        if asleep {
-            self.notify();
-        }
-        asleep
+        self.parker.unpark()
     }
 
-    /// [`unpark`](Self::unpark), but ignores a notification that fails, so that the other workers
-    /// are still woken.
-    pub(crate) fn unpark_best_effort(&self) {
-        if self.parking.unpark() {
-            let _ = self.sleeps_in().notify();
-        }
-    }
-
-    /// The reactor of the shard that this reactor's worker belongs to, if it is a pool worker's.
-    #[inline]
-    pub(crate) fn shard(&self) -> Option<&Arc<Reactor>> {
-        self.shard.as_ref()
-    }
-
-    /// [`park`](Self::park) of a pool worker, which waits in the poller of its shard if it `leads`.
-    ///
-    /// A thread that finds the worker parked reads that after it has exchanged the state that
-    /// `park` wrote. So it reads what was written before that `park`, or something newer. In the
-    /// latter case the worker has resumed since, and that has told it to look; the notification,
-    /// which may go to the wrong poller, is not needed. `loom` checks this below.
-    #[inline]
-    pub(crate) fn park_as(&self, leads: bool) -> Wakeup {
-        self.leads.store(leads, Ordering::Relaxed);
-        self.park()
-    }
-
-    /// Whether the worker, if it sleeps, waits in the poller of its shard.
-    #[inline]
-    pub(crate) fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
-    }
-
-    /// The poller in which the worker sleeps, if it does.
-    #[inline]
-    fn sleeps_in(&self) -> &Poller {
-        match &self.shard {
-            Some(shard) if self.leads() => &shard.poller,
-            _ => &self.poller,
-        }
-    }
-
-    /// Whether the worker sleeps, or is about to, and has not been woken yet.
-    #[inline]
-    pub(crate) fn is_parked(&self) -> bool {
-        self.parking.is_parked()
-    }
-
-    /// Whether the worker is awake and will look everywhere before it sleeps. Exact on the thread
-    /// that drives it.
-    #[inline]
-    pub(crate) fn is_awake(&self) -> bool {
-        self.parking.is_awake()
-    }
-
-    /// Wakes the current or the next wait unconditionally.
-    #[cold]
-    pub(crate) fn notify(&self) {
-        // A notification that fails would show up as a hang elsewhere. We know of no reason why it
-        // should fail, and there is no way to go on if it does.
-        self.sleeps_in()
-            .notify()
-            .expect("the poller takes a notification");
-    }
-
-    /// Declares the worker parked. Returns whether another thread has left something for it since
-    /// it resumed.
+    /// See [`Parker::park`].
     #[inline]
     pub(crate) fn park(&self) -> Wakeup {
-        self.parking.park()
+        self.parker.park()
     }
 
-    /// Declares the worker awake. Returns whether another thread has left something for it since it
-    /// parked.
+    /// See [`Parker::resume`].
     #[inline]
     pub(crate) fn resume(&self) -> Wakeup {
-        self.parking.resume()
+        self.parker.resume()
     }
 
     // Driving.
@@ -561,38 +479,4 @@ fn closed() -> io::Error {
         io::ErrorKind::NotConnected,
         "the runtime that was to drive this has ended",
     )
-}
-
-#[cfg(all(test, loom, unix))]
-mod loom_tests {
-    use super::*;
-    use crate::poller::Backend;
-    use crate::sys;
-
-    /// The pollers are real, and a notification is in one of them when its descriptor is readable.
-    #[test]
-    fn a_notification_is_in_the_poller_that_the_worker_sleeps_in() {
-        for leads in [false, true] {
-            loom::model(move || {
-                let poller = || Poller::new(Backend::default()).unwrap();
-                let shard = Reactor::for_shard(poller(), None);
-                let worker = Reactor::for_pool_worker(poller(), &shard);
-                // It slept in the other poller before.
-                worker.park_as(!leads);
-                worker.resume();
-                let waker = {
-                    let worker = worker.clone();
-                    loom::thread::spawn(move || worker.unpark())
-                };
-                let came_before = worker.park_as(leads) != Wakeup::None;
-                waker.join().unwrap();
-                let slept_in = if leads { &shard } else { &worker };
-                let descriptor = slept_in.poller.descriptor().unwrap();
-                assert!(
-                    came_before || sys::is_ready(&descriptor, false).unwrap(),
-                    "it sleeps on"
-                );
-            });
-        }
-    }
 }

@@ -1071,7 +1071,7 @@ mod tests {
             if reactor.mode != Mode::Level {
                 continue;
             }
-            let driver = Driver::new(reactor.clone(), reactor.counters().clone());
+            let driver = Driver::new(reactor.clone(), Arc::default());
             let (near, _far) = UnixStream::pair().unwrap();
             let io = Io::new(near.into(), SourceKind::Lent, Trust::Kernel);
             let source = io.source();

@@ -565,16 +565,17 @@ impl Builder {
             return Err(invalid("a poller is shared by at least one worker"));
         }
         let (shards, main) = Backend::first_that(backends, |backend| {
-            let open = |_| Poller::new(backend);
             // Nine workers are five and four, and not eight and one.
             let count = pool_workers.div_ceil(workers_per_poller).max(1);
             let each = pool_workers.div_ceil(count).max(1);
             let shards = (0..pool_workers).step_by(each).map(|start| {
                 let workers = start..pool_workers.min(start + each);
-                let own = workers.map(open).collect::<io::Result<_>>()?;
-                Ok((Poller::new_shared(backend)?, own))
+                Ok((
+                    Poller::new_shared(backend)?,
+                    workers.map(|_| None).collect(),
+                ))
             });
-            Ok((shards.collect::<io::Result<_>>()?, open(pool_workers)?))
+            Ok((shards.collect::<io::Result<_>>()?, Poller::new(backend)?))
         })?;
         // The builder may be a clone.
         let resolver = self.resolver.as_ref().map(Resolver::for_runtime);

@@ -20,7 +20,8 @@ impl Runtime {
         let main = own.pop().expect("every process has a main worker");
         let mut shards = Vec::new();
         if !own.is_empty() {
-            shards.push((own.remove(0), own));
+            let of_pool = own.remove(0);
+            shards.push((of_pool, own.into_iter().map(Some).collect::<Vec<_>>()));
         }
         let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
         let mut shared = Shared::new(shards, main);

@@ -132,7 +132,7 @@ impl Worker {
             if local.is_pool_worker() {
                 self.poll_pool();
             } else if self.reactor.has_sources() {
-                self.wait_once(&self.reactor, &Until::Now, None);
+                self.wait_once(&Until::Now, None);
             }
             // (A source may wake a task in place, under its lock: such a task is only in the run
             // queue.)

@@ -282,7 +282,7 @@ pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
 #[inline]
 pub(super) fn unpark(reactor: &Reactor) {
     let is_awake_here = with_current(|current| {
-        current.is_some_and(|current| current.driver.drives(reactor) && reactor.is_awake())
+        current.is_some_and(|current| current.driver.drives(reactor) && reactor.parker().is_awake())
     });
     if !is_awake_here {
         reactor.unpark();

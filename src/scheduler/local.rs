@@ -116,7 +116,7 @@ impl Local {
             takes_first: Cell::new(index == shared.main_index()),
             chooser: OnceCell::new(),
             remote: shared.remote(index).clone(),
-            counters: shared.remote(index).reactor.counters().clone(),
+            counters: shared.remote(index).counters.clone(),
             sample_mask: match shared.trace {
                 Some(_) => 0,
                 None => SAMPLE - 1,

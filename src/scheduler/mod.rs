@@ -352,8 +352,8 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
         let remote = shared.remote(runnable.metadata().index());
         remote.inbox.push(runnable);
         #[cfg(feature = "kernel")]
-        remote.reactor.poller().note_wake_from_elsewhere();
-        remote.reactor.unpark();
+        remote.parker.note_wake_from_elsewhere();
+        remote.parker.unpark();
         return false;
     }
     shared.inject_queue.push(runnable);
@@ -372,10 +372,7 @@ mod tests {
     /// Returns a pool worker, and a function that makes a task of its runtime.
     fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
         let poller = || Poller::new(Backend::default()).unwrap();
-        let shared = Arc::new(Shared::new(
-            vec![(poller(), vec![poller(), poller()])],
-            poller(),
-        ));
+        let shared = Arc::new(Shared::new(vec![(poller(), vec![None, None])], poller()));
         let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
             let (runnable, task) =
@@ -404,7 +401,7 @@ mod tests {
     fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
         let (worker, spawn) = pool_worker();
         let shared = worker.shared();
-        let main = || &shared.main().reactor;
+        let main = || &shared.main().parker;
         let wakes_main = |what: &str, f: &dyn Fn()| {
             main().park();
             f();
@@ -474,7 +471,7 @@ mod tests {
     fn an_idle_worker_is_woken_for_what_a_waker_spawns_and_not_for_the_first_of_a_task() {
         for runs_task in [false, true] {
             let (worker, spawn) = pool_worker();
-            let idle = &worker.shared().remote(1).reactor;
+            let idle = &worker.shared().remote(1).parker;
             let entered = current::enter(&worker.local, &worker.driver);
             idle.park();
             worker.local.runs_task.set(runs_task);

@@ -7,7 +7,7 @@
 //! * A worker that has tasks to run tries the seat between two turns. If it gets it, it polls
 //!   without sleeping, and fires timers.
 //! * A worker that has none takes tasks that are ready on the others. If there are none, it sleeps:
-//!   in the shared poller, until the earliest timer is due, or in a poller of its own.
+//!   in the shared poller, until the earliest timer is due, or until it is notified.
 //!
 //! What a worker finds in the poller, and what is ready with it, are its own tasks at first. Others
 //! take of them what it does not get round to:
@@ -142,9 +142,8 @@ impl Worker {
 
     fn poll_with(&self, seat: Seated<'_>) {
         self.pool.has_polled.set(true);
-        let reactor = self.driver.reactor();
-        if reactor.has_sources() {
-            self.wait_once(reactor, &Until::Now, Some(seat))
+        if self.reactor.has_sources() {
+            self.wait_once(&Until::Now, Some(seat))
         } else {
             self.driver.forget_time()
         }
@@ -172,15 +171,14 @@ impl Worker {
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         }
         let Some(mut seat) = leader else {
-            self.wait_once(&self.reactor, &Until::after(timeout, now), None);
-            // Timers are fired in a later turn, when the end of this wait is out of date.
-            return self.driver.forget_time();
+            self.driver.follow(&self.parker, timeout);
+            return self.resume();
         };
         // From here on a thread that sets an earlier timer notifies the shard's poller.
         let until = self.driver.park_until(timeout);
         seat.sleeps = true;
         pool.has_polled.set(true);
-        self.wait_once(self.driver.reactor(), &until, Some(seat));
+        self.wait_once(&until, Some(seat));
     }
 
     /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
@@ -279,7 +277,7 @@ impl Worker {
         let give_back = || seat.give_back(|| shared.wake_idle_of(shard.workers.clone()));
         if driver.reactor().has_sources() {
             // If the wait fails here, it fails on the shard's own threads too.
-            let _ = driver.wait(driver.reactor(), &Until::Now, |has_wakers| {
+            let _ = driver.wait(&Until::Now, |has_wakers| {
                 give_back();
                 if has_wakers {
                     self.before_foreign_code();
@@ -326,7 +324,7 @@ impl Worker {
 
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
-        self.note(self.reactor.park_as(leads));
+        self.note(self.parker.park_as(leads));
         self.needs_collect.get()
     }
 
@@ -355,21 +353,21 @@ impl ShardedWorkers for Shared {
 
     #[inline]
     fn is_parked(&self, index: usize) -> bool {
-        self.remote(index).reactor.is_parked()
+        self.remote(index).parker.is_parked()
     }
 
     /// Rather one that follows than one that leads: otherwise its shard's poller would be left
     /// alone.
     #[inline(never)]
     fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
-        let reactor = |index: &usize| &self.remote(*index).reactor;
+        let parker = |index: &usize| &self.remote(*index).parker;
         workers
-            .filter(|index| reactor(index).is_parked())
-            .min_by_key(|index| reactor(index).leads())
+            .filter(|index| parker(index).is_parked())
+            .min_by_key(|index| parker(index).leads())
     }
 
     fn wake(&self, index: usize) -> bool {
-        self.remote(index).reactor.unpark()
+        self.remote(index).parker.unpark()
     }
 }
 
@@ -380,8 +378,7 @@ impl Shared {
     }
 
     pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
-        let reactor = self.remote(shard.workers.start).reactor.shard();
-        reactor.expect("it is a pool worker's")
+        &self.remote(shard.workers.start).reactor
     }
 }
 
@@ -398,10 +395,10 @@ mod tests {
     #[test]
     fn a_seat_given_back_to_a_shard_wakes_its_worker() {
         let poller = || Poller::new(Backend::default()).expect("it opens");
-        let shards = vec![(poller(), vec![poller()]), (poller(), vec![poller()])];
+        let shards = vec![(poller(), vec![None]), (poller(), vec![None])];
         let shared = Arc::new(Shared::new(shards, poller()));
         let worker = Worker::new(shared.clone(), 1, BusyPollConfig::default());
-        let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).reactor);
+        let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();
         let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
         for has_sources in [false, true] {

@@ -62,10 +62,10 @@ use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
 use super::{Local, Meta, Placement, Runnable, current, late};
 use crate::poller::Poller;
-use crate::reactor::{Driver, Reactor};
+use crate::reactor::{Driver, Parker, Reactor};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, OnDrop};
-use crate::telemetry::{Counter, TraceLog, requests::Requests};
+use crate::telemetry::{Counter, Counters, TraceLog, requests::Requests};
 
 /// A value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
@@ -122,12 +122,17 @@ pub(crate) trait Question: Send + Sync {
 /// adjacent ones belong to other threads.
 #[repr(align(128))]
 pub(crate) struct Remote {
+    /// The reactor that the worker drives: its own, or that of its shard.
     pub(crate) reactor: Arc<Reactor>,
+    /// What it sleeps in.
+    pub(crate) parker: Arc<Parker>,
+    /// What it does, counted.
+    pub(crate) counters: Arc<Counters>,
     /// Tasks that stay on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
     /// If it is a pool worker.
     pub(super) stealable: Option<Arc<Stealable>>,
-    counters: TaskCounters,
+    task_counters: TaskCounters,
     /// The number of tasks that stay on the worker, were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
     pub(super) staying: Counter,
@@ -179,13 +184,14 @@ struct TaskCounters {
 }
 
 impl Remote {
-    fn new(reactor: Arc<Reactor>) -> Remote {
-        let is_pool_worker = reactor.shard().is_some();
+    fn new(reactor: Arc<Reactor>, parker: Arc<Parker>, is_pool_worker: bool) -> Remote {
         Remote {
             reactor,
+            parker,
+            counters: Arc::default(),
             inbox: MutexQueue::default(),
             stealable: is_pool_worker.then(Arc::default),
-            counters: TaskCounters::default(),
+            task_counters: TaskCounters::default(),
             staying: Counter::default(),
             // A pool worker's thread starts soon.
             drive: AtomicU8::new(if is_pool_worker {
@@ -222,7 +228,7 @@ impl Remote {
 
     /// Whether it is driven, and does not sleep.
     pub(crate) fn is_awake(&self) -> bool {
-        self.drive() != Drive::None && !self.reactor.is_parked()
+        self.drive() != Drive::None && !self.parker.is_parked()
     }
 
     /// The number of wakes of its tasks that came from other threads.
@@ -232,7 +238,7 @@ impl Remote {
 
     /// The number of tasks that were spawned on its thread.
     pub(crate) fn spawned(&self) -> usize {
-        self.counters.spawned.load(Ordering::Relaxed)
+        self.task_counters.spawned.load(Ordering::Relaxed)
     }
 
     /// The number of tasks that are in the worker's lists: those that stay with it, and the movable
@@ -247,22 +253,24 @@ impl Remote {
 }
 
 impl Shared {
-    /// Takes for each shard of the pool the poller that its workers share, and the one of each
-    /// worker; and that of the main worker.
-    pub(crate) fn new(shards_of: Vec<(Poller, Vec<Poller>)>, main: Poller) -> Shared {
+    /// Takes for each shard of the pool the poller that its workers share, and for each of these,
+    /// if it is simulated, what its world notifies; and the poller of the main worker.
+    pub(crate) fn new(shards_of: Vec<(Poller, Vec<Option<Poller>>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         let mut shards: Vec<Shard> = Vec::new();
-        for (of_shard, of_workers) in shards_of {
+        for (poller, workers) in shards_of {
             let first = remotes.len();
-            let of_first = remotes.first().and_then(|remote| remote.reactor.shard());
-            let reactor = Reactor::for_shard(of_shard, of_first.map(|reactor| &**reactor));
-            for poller in of_workers {
-                let reactor = Reactor::for_pool_worker(poller, &reactor);
-                remotes.push(Arc::new(Remote::new(reactor)));
+            let of_first = remotes.first().map(|remote| &*remote.reactor);
+            let reactor = Reactor::for_shard(poller, of_first);
+            for simulated in workers {
+                let parker = reactor.parker_of_worker(simulated);
+                remotes.push(Arc::new(Remote::new(reactor.clone(), parker, true)));
             }
             shards.push(Shard::new(first..remotes.len()));
         }
-        remotes.push(Arc::new(Remote::new(Reactor::new(main))));
+        let main = Reactor::new(main);
+        let parker = main.parker().clone();
+        remotes.push(Arc::new(Remote::new(main, parker, false)));
         Shared {
             remotes: remotes.into(),
             workers_of_shard: shards.first().map_or(0, |shard| shard.workers.len()),
@@ -288,7 +296,7 @@ impl Shared {
 
     #[inline]
     pub(super) fn unpark_main(&self) {
-        self.main().reactor.unpark();
+        self.main().parker.unpark();
     }
 
     #[inline]
@@ -355,7 +363,7 @@ impl Shared {
     #[inline]
     fn count(&self, index: Option<usize>, counter: impl Fn(&TaskCounters) -> &AtomicUsize) {
         if let Some(index) = index {
-            let own = counter(&self.remotes[index].counters);
+            let own = counter(&self.remotes[index].task_counters);
             let count = own.load(Ordering::Relaxed).wrapping_add(1);
             own.store(count, Ordering::Release);
         } else {
@@ -382,7 +390,7 @@ impl Shared {
     }
 
     fn sum(&self, counter: fn(&TaskCounters) -> &AtomicUsize) -> usize {
-        let remotes = self.remotes.iter().map(|remote| &remote.counters);
+        let remotes = self.remotes.iter().map(|remote| &remote.task_counters);
         remotes
             .chain([&self.external])
             .map(|tasks| counter(tasks).load(Ordering::SeqCst))
@@ -418,7 +426,7 @@ impl Shared {
     pub(crate) fn start_closing(&self) {
         self.closing.set();
         for remote in self.pool_workers() {
-            remote.reactor.unpark_best_effort();
+            remote.parker.unpark_best_effort();
         }
     }
 
@@ -428,7 +436,7 @@ impl Shared {
         // Before the workers are unparked: then they read it.
         let _ = self.failure.set(reason);
         self.start_closing();
-        self.main().reactor.unpark_best_effort();
+        self.main().parker.unpark_best_effort();
     }
 
     /// The reason of the runtime's failure, if it has failed.
@@ -450,7 +458,7 @@ impl Shared {
     /// Records that a pool worker exits.
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
-        self.main().reactor.unpark_best_effort();
+        self.main().parker.unpark_best_effort();
     }
 
     /// Schedules a new task. If the runtime is closing, drops it, which cancels it: see
@@ -512,7 +520,8 @@ impl Shared {
         let mut shards = self.shards.iter();
         match shards.find(|shard| shard.workers.start == index) {
             Some(shard) => self.reactor_of(shard).sources(),
-            None => self.remotes[index].reactor.sources(),
+            None if index == self.main_index() => self.main().reactor.sources(),
+            None => 0,
         }
     }
 
@@ -570,7 +579,7 @@ impl Shared {
     #[inline]
     pub(super) fn wake_one_if_idle(&self) {
         let mut workers = self.pool_workers().iter();
-        if workers.any(|remote| remote.reactor.is_parked()) {
+        if workers.any(|remote| remote.parker.is_parked()) {
             self.wake_one();
         }
     }
@@ -603,7 +612,7 @@ mod tests {
     /// With two pool workers.
     fn shared() -> Shared {
         let poller = || Poller::new(Backend::default()).expect("it opens");
-        Shared::new(vec![(poller(), vec![poller(), poller()])], poller())
+        Shared::new(vec![(poller(), vec![None, None])], poller())
     }
 
     #[test]
@@ -612,11 +621,11 @@ mod tests {
         assert_eq!(shared.find_idle(), None);
         for leader in [0, 1] {
             for index in [0, 1] {
-                shared.remote(index).reactor.park_as(index == leader);
+                shared.remote(index).parker.park_as(index == leader);
             }
             assert_eq!(shared.find_idle(), Some(1 - leader));
         }
-        shared.remote(0).reactor.resume();
+        shared.remote(0).parker.resume();
         assert_eq!(shared.find_idle(), Some(1), "though it leads");
     }
 
@@ -633,7 +642,7 @@ mod tests {
         assert!(!shared.is_crowded(2), "the main worker is not driven");
         shared.main().set_drive(Drive::Driven);
         assert!(shared.is_crowded(2) && !shared.is_crowded(3));
-        shared.remote(0).reactor.park();
+        shared.remote(0).parker.park();
         assert!(shared.is_crowded(1) && !shared.is_crowded(2));
     }
 }

@@ -54,7 +54,7 @@ use super::seat::Seated;
 use super::shared::{Drive, Remote, Shared};
 use crate::clock::{now, tick};
 use crate::poller::Until;
-use crate::reactor::{BATCH, Driver, Reactor, Wakeup};
+use crate::reactor::{BATCH, Driver, Parker, Reactor, Wakeup};
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sys::{self, BorrowedDescriptor};
@@ -71,10 +71,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(1);
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
-    /// The reactor in which the worker parks and is notified. It is also the one that `driver`
-    /// drives, unless this is a pool worker: its driver drives its shard's. Kept here to avoid a
+    /// The reactor that `driver` drives, and what the worker sleeps in. Kept here to avoid a
     /// dependent load each turn.
     pub(crate) reactor: Arc<Reactor>,
+    pub(super) parker: Arc<Parker>,
     /// Whether something has arrived from another thread since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
     pub(super) needs_collect: Cell<bool>,
@@ -108,10 +108,10 @@ impl Worker {
         let local = Local::new(shared.clone(), index);
         local.counters.set_tick(tick(now()));
         let reactor = shared.remote(index).reactor.clone();
-        let driven = reactor.shard().unwrap_or(&reactor).clone();
         Worker {
-            driver: Rc::new(Driver::new(driven, local.counters.clone())),
+            driver: Rc::new(Driver::new(reactor.clone(), local.counters.clone())),
             reactor,
+            parker: shared.remote(index).parker.clone(),
             needs_collect: Cell::new(true),
             is_plain: Cell::new(
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
@@ -331,7 +331,7 @@ impl Worker {
             // The same as `sleep_or_poll`, for the case that needs no decisions.
             if may_sleep {
                 local.counters.parks.add(1);
-                self.note(self.reactor.park());
+                self.note(self.parker.park());
                 if self.needs_collect.get() {
                     may_sleep = false;
                     self.resume();
@@ -425,7 +425,7 @@ impl Worker {
         let mut until = polls.then_some(Until::Now);
         if may_sleep {
             self.local.counters.parks.add(1);
-            self.note(self.reactor.park());
+            self.note(self.parker.park());
             if self.needs_collect.get() {
                 self.resume()
             } else {
@@ -433,7 +433,7 @@ impl Worker {
             }
         }
         if let Some(until) = until {
-            self.wait_once(&self.reactor, &until, None);
+            self.wait_once(&until, None);
         }
     }
 
@@ -447,7 +447,7 @@ impl Worker {
     /// Marks the worker as awake and no longer idle.
     #[inline]
     pub(super) fn resume(&self) {
-        self.note(self.reactor.resume());
+        self.note(self.parker.resume());
     }
 
     #[inline]
@@ -478,7 +478,7 @@ impl Worker {
     fn come_awake(&self, has_wakers: bool, seat: Option<Seated<'_>>) {
         self.resume();
         if seat.as_ref().is_some_and(|seat| seat.sleeps) {
-            self.driver.reactor().resume();
+            self.reactor.resume();
         }
         drop(seat);
         if has_wakers {
@@ -498,16 +498,15 @@ impl Worker {
         }
     }
 
-    /// Waits once, in the driver's reactor or in that of a pool worker: see [`Driver::wait`]. Gives
-    /// up the `seat` after that, before anything else runs.
+    /// Waits once: see [`Driver::wait`]. Gives up the `seat` after that, before anything else runs.
     #[inline(never)]
-    pub(super) fn wait_once(&self, reactor: &Reactor, until: &Until, seat: Option<Seated<'_>>) {
+    pub(super) fn wait_once(&self, until: &Until, seat: Option<Seated<'_>>) {
         if self.is_broken.get() {
             self.come_awake(false, seat);
             return self.sleep_briefly(until);
         }
         let awake = |has_wakers| self.come_awake(has_wakers, seat);
-        if let Err(error) = self.driver.wait(reactor, until, awake) {
+        if let Err(error) = self.driver.wait(until, awake) {
             self.cannot_wait(until, &error);
         }
     }
@@ -547,7 +546,7 @@ impl Worker {
     /// others send during the sleep is found afterwards.
     #[cold]
     fn sleep_briefly(&self, until: &Until) {
-        debug_assert!(self.reactor.is_awake(), "it has resumed");
+        debug_assert!(self.parker.is_awake(), "it has resumed");
         let timeout = until.timeout();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }
@@ -677,9 +676,8 @@ impl Worker {
     /// Called at the end of a drive, if embedded: parks, and makes the descriptor readable when
     /// work is left or arrives.
     fn arm_descriptor(&self) {
-        let reactor = &self.reactor;
         self.driver.find_earliest();
-        let wakeup = reactor.park();
+        let wakeup = self.parker.park();
         self.note(wakeup);
         let local = &*self.local;
         let mut is_idle = wakeup == Wakeup::None
@@ -688,20 +686,20 @@ impl Worker {
             && !self.has_failed();
         if local.is_pool_worker() {
             // In a simulated world. A timer that is set elsewhere notifies.
-            self.driver.reactor().park();
+            self.reactor.park();
             local.shared.unpark_main_if_no_task_is_left();
             is_idle &= !local.has_tasks_elsewhere();
         }
         if !is_idle {
             // The sender notifies after it has sent, but may not have done so yet.
             self.needs_collect.set(true);
-            reactor.notify();
+            self.parker.notify();
         }
         let until = self.driver.until(None);
         let has_end = until != Until::Never;
-        if self.driver.reactor().poller().arm(until).is_err() && has_end {
+        if self.reactor.poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
-            reactor.notify();
+            self.parker.notify();
         }
     }
 }
@@ -734,6 +732,8 @@ impl Drop for Driving<'_> {
         } else {
             worker.remote().set_drive(Drive::None);
         }
-        worker.reactor.poller().rest();
+        if !worker.local.is_pool_worker() {
+            worker.reactor.poller().rest();
+        }
     }
 }

@@ -211,7 +211,7 @@ impl State {
             .map(|poller| Box::new(poller) as Box<dyn Poller>);
         let runtime = Rc::new(Runtime::of_kernel(boxed.collect()));
         let workers = runtime.all_workers();
-        let counters = workers.map(|worker| worker.reactor.counters().clone());
+        let counters = workers.map(|worker| worker.local.counters.clone());
         let counters: Vec<_> = counters.collect();
         let task = move || counters.iter().find_map(|counters| counters.task());
         let site = Box::new(move || task().map(|(_, site)| site));
