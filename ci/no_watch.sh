@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The rules about several workers in a pool without its watch (src/scheduler/watch.rs): a wake-up that is missing is a
-# test that hangs, where the watch would find what is ready within a millisecond. A test's own deadline ends it.
+# test that hangs, where the watch would find what is ready within 12 ms. A test's own deadline ends it.
 #
 #     ci/no_watch.sh [TEST…]
 set -euo pipefail
@@ -15,6 +15,7 @@ watched=(
     runtime::stealing::a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it
     runtime::stealing::a_timer_that_is_due_waits_for_no_worker_that_computes
     runtime::stealing::a_worker_that_sleeps_for_moments_only_looks_after_those_that_compute
+    runtime::stealing::looks_are_frequent_beside_a_worker_that_computes
     runtime::stealing::looks_at_others_are_no_reason_to_poll_busily
     runtime::stealing::one_idle_worker_looks_after_one_that_computes_and_the_others_sleep
     runtime::stealing::tasks_that_were_taken_from_a_worker_count_there_no_more

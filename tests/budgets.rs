@@ -309,6 +309,116 @@ fn yielding_allocates_nothing() {
     });
 }
 
+/// How often the workers of a pool go to sleep, all together, while it has little to do.
+mod sleeps_of_pools {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    const EVENTS: usize = 100;
+
+    fn sleeps(runtime: &Runtime) -> usize {
+        let pool = runtime.metrics().workers.into_iter();
+        pool.take(runtime.workers()).map(|it| it.parks).sum()
+    }
+
+    /// Asserts that there are at most `tenths` tenths of a sleep for each event, of which `events`
+    /// makes that number and more. In one of several intervals: on a loaded machine a worker that
+    /// the system takes off its processor looks stuck, and then the watch inspects it for a while.
+    fn assert_few(runtime: &Runtime, tenths: usize, mut events: impl FnMut() -> usize) {
+        let mut all = Vec::new();
+        let is_few = (0..20).any(|_| {
+            let before = sleeps(runtime);
+            let events = events();
+            let each = (sleeps(runtime) - before) * 10 / events;
+            all.push(each);
+            each <= tenths
+        });
+        assert!(is_few, "tenths of a sleep for each event: {all:?}");
+    }
+
+    fn pools() -> impl Iterator<Item = Runtime> {
+        [2, 4].into_iter().map(|workers| {
+            let builder = Runtime::builder().workers(workers);
+            builder.build().expect("a pool")
+        })
+    }
+
+    #[test]
+    fn a_request_now_and_then_is_little_more_than_one_sleep() {
+        for runtime in pools() {
+            let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+            let address = listener.local_addr().unwrap();
+            let echo = runtime.spawn(async move {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).await.is_ok() {
+                    stream.write_all(&byte).await.unwrap();
+                }
+            });
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            assert_few(&runtime, 20, || {
+                for _ in 0..EVENTS {
+                    std::thread::sleep(Duration::from_millis(1));
+                    client.write_all(&[7]).unwrap();
+                    client.read_exact(&mut [0]).unwrap();
+                }
+                EVENTS
+            });
+            drop(client);
+            runtime.block_on(echo);
+        }
+    }
+
+    #[test]
+    fn a_ticker_is_little_more_than_one_sleep_a_tick_and_one_an_inspection() {
+        for runtime in pools() {
+            let ticks = Arc::new(AtomicUsize::new(0));
+            let ticker = {
+                let ticks = ticks.clone();
+                runtime.spawn(async move {
+                    let mut interval = time::interval(Duration::from_millis(10));
+                    loop {
+                        interval.tick().await;
+                        ticks.fetch_add(1, SeqCst);
+                    }
+                })
+            };
+            assert_few(&runtime, 30, || {
+                let before = ticks.load(SeqCst);
+                std::thread::sleep(Duration::from_millis(10 * EVENTS as u64 / 2));
+                ticks.load(SeqCst) - before
+            });
+            drop(ticker);
+        }
+    }
+
+    /// A poller for the pool and one for the thread that drives the runtime: on epoll two
+    /// descriptors each, and a timer once one is set.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_pool_has_as_many_descriptors_as_two_pollers_however_many_its_workers() {
+        let before = descriptors();
+        for workers in [2, 8] {
+            let runtime = Runtime::builder().backend(Backend::Epoll).workers(workers);
+            let runtime = runtime.build().unwrap();
+            runtime.block_on(runtime.spawn(time::sleep(Duration::from_millis(1))));
+            let more = descriptors() - before;
+            assert!((4..=6).contains(&more), "{more} for {workers} workers");
+        }
+    }
+
+    /// Those of epoll: other tests have some of other kinds.
+    #[cfg(target_os = "linux")]
+    fn descriptors() -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        targets
+            .filter(|target| target.to_string_lossy().starts_with("anon_inode:"))
+            .count()
+    }
+}
+
 /// System calls, counted by tracing a child: this same program, with its job in the environment.
 #[cfg(target_os = "linux")]
 mod system_calls {

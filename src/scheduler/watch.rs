@@ -440,7 +440,7 @@ mod loom_tests {
         check(|| {
             let world = Model::new(&[3]);
             world.sleep(0);
-            assert!(world.workers[0].is_watch.load(Ordering::Relaxed));
+            assert!(world.shards[0].watch.is_kept_by(0));
             wake_up_while(&world, |world| world.sleep(1));
         });
     }
@@ -453,6 +453,23 @@ mod loom_tests {
                 world.sleep(index);
             }
             wake_up_while(&world, |world| world.wake_up(1));
+        });
+    }
+
+    /// It is woken with the mark, and has nothing to do.
+    #[test]
+    fn who_is_woken_to_watch_does_so_when_it_sleeps_again() {
+        check(|| {
+            let world = Model::new(&[3]);
+            for index in 0..3 {
+                world.sleep(index);
+            }
+            wake_up_while(&world, |world| {
+                world.sleep_if_woken(1);
+                world.sleep_if_woken(1);
+            });
+            world.sleep_if_woken(1);
+            assert!(!world.is_unwatched());
         });
     }
 

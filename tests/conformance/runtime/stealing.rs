@@ -951,6 +951,27 @@ fn one_idle_worker_looks_after_one_that_computes_and_the_others_sleep() {
     });
 }
 
+/// Once a worker was found stuck, the others are inspected every 350 µs, and not every 11 ms.
+#[cfg(target_os = "linux")]
+#[test]
+fn looks_are_frequent_beside_a_worker_that_computes() {
+    const LOOKS: usize = 64;
+    on_every_backend_with_several(|backend, workers| {
+        let builder = Runtime::builder().backend(backend).workers(workers);
+        let (runtime, _release, _) = with_one_blocked_worker(builder);
+        let sleeps = || {
+            let pool = runtime.metrics().workers.into_iter().take(workers);
+            pool.map(|it| it.parks).sum::<usize>()
+        };
+        // In one of several intervals, with room for a loaded machine.
+        eventually("looks are frequent", || {
+            let (before, start) = (sleeps(), Instant::now());
+            eventually("one looks", || sleeps() >= before + LOOKS);
+            start.elapsed() < Duration::from_millis(11) * LOOKS as u32 / 4
+        });
+    });
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn looks_at_others_are_no_reason_to_poll_busily() {

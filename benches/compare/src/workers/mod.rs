@@ -65,7 +65,7 @@ pub fn group() -> Group {
                 polder's workers share one poller, in which one idle worker waits; the others sleep until they are \
                 notified. A task that a worker wakes is queued on that worker, so pairs come together, and their messages \
                 are wake-ups within a thread. An idle worker takes half of another one's queue; while others work, it also \
-                looks every 350 µs whether any of them is stuck in a task that computes.",
+                looks whether any of them is stuck in a task that computes: every 11 ms, and every 350 µs after one was.",
         workloads,
         missing: || {
             let missing: Vec<String> = (WORKERS.iter())
