@@ -392,31 +392,6 @@ mod sleeps_of_pools {
             drop(ticker);
         }
     }
-
-    /// A poller for the pool and one for the thread that drives the runtime: on epoll two
-    /// descriptors each, and a timer once one is set.
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_pool_has_as_many_descriptors_as_two_pollers_however_many_its_workers() {
-        let before = descriptors();
-        for workers in [2, 8] {
-            let runtime = Runtime::builder().backend(Backend::Epoll).workers(workers);
-            let runtime = runtime.build().unwrap();
-            runtime.block_on(runtime.spawn(time::sleep(Duration::from_millis(1))));
-            let more = descriptors() - before;
-            assert!((4..=6).contains(&more), "{more} for {workers} workers");
-        }
-    }
-
-    /// Those of epoll: other tests have some of other kinds.
-    #[cfg(target_os = "linux")]
-    fn descriptors() -> usize {
-        let all = std::fs::read_dir("/proc/self/fd").unwrap();
-        let targets = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-        targets
-            .filter(|target| target.to_string_lossy().starts_with("anon_inode:"))
-            .count()
-    }
 }
 
 /// System calls, counted by tracing a child: this same program, with its job in the environment.

@@ -197,9 +197,10 @@ mod tests {
         let sleeper = {
             let parker = parker.clone();
             thread::spawn(move || {
-                while parker.resume() == Wakeup::None {
-                    if parker.park_as(false) == Wakeup::None {
-                        parker.sleep(None);
+                while parker.park_as(false) == Wakeup::None {
+                    parker.sleep(None);
+                    if parker.resume() != Wakeup::None {
+                        return;
                     }
                 }
             })
@@ -253,9 +254,8 @@ mod loom_tests {
                 loom::thread::spawn(move || worker.unpark())
             };
             if worker.park_as(false) == Wakeup::None {
-                while worker.resume() == Wakeup::None {
-                    worker.sleep(None);
-                }
+                worker.sleep(None);
+                assert_eq!(worker.resume(), Wakeup::Notified);
             }
             waker.join().unwrap();
         });

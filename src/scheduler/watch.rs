@@ -26,9 +26,10 @@
 //!
 //! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
 //! work after a sleep ([`begin_work`](Watch::begin_work)) looks, after a fence, for the mark. If
-//! nobody has it, or this worker itself, it passes the mark to an idle worker, which it wakes; if
-//! none is idle, it removes the mark. (If the chosen one woke by itself, which may have been before
-//! it had the mark, the mark is taken back and the choice restarts.) A worker that is about to
+//! nobody has it, or this worker itself, it passes the mark to an idle worker, which it wakes. If
+//! none is idle, it removes the mark, and looks again, after another fence. (If the chosen one woke
+//! by itself, which may have been before it had the mark, the mark is taken back and the choice
+//! restarts.) A worker that is about to
 //! sleep parks, and then, after a fence, looks whether another one is awake, and if so, takes the
 //! mark or sees that another one has it ([`watches`](Watch::watches)). So one of the two sees what
 //! the other wrote. A worker that was woken with the mark keeps it when it goes to sleep, or passes
@@ -175,17 +176,27 @@ impl Watch {
     #[cold]
     fn pass_on(&self, mark: usize, index: usize, workers: &impl ShardedWorkers) {
         let mut mark = mark;
-        while let Some(idle) = workers.find_idle_of(workers.shard(index).workers.clone()) {
-            if !self.replace(mark, idle + 1) || workers.wake(idle) || !self.replace(idle + 1, 0) {
+        loop {
+            let idle = workers.find_idle_of(workers.shard(index).workers.clone());
+            match idle {
+                Some(idle) => {
+                    if !self.replace(mark, idle + 1) || workers.wake(idle) {
+                        return;
+                    }
+                    mark = idle + 1;
+                }
+                // It has looked since nobody has the mark.
+                None if mark == 0 => break,
+                None => {}
+            }
+            // From now on whoever falls asleep sees that there is no watch; look for those that did.
+            if !self.replace(mark, 0) {
                 return;
             }
             mark = 0;
             fence(Ordering::SeqCst);
         }
-        if mark == 0 || self.replace(mark, 0) {
-            fence(Ordering::SeqCst);
-            workers.wake_idle_beside(index);
-        }
+        workers.wake_idle_beside(index);
     }
 
     /// Replaces the mark if it is `old`.

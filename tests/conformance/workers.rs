@@ -770,7 +770,7 @@ fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_me
             no_more(left(), before)
         });
         let more = resident().saturating_sub(memory);
-        // Each runtime has two to five pollers, queues and threads.
+        // Each runtime has two or three pollers, queues and threads.
         assert!(more < 8_000_000, "{more} bytes more memory");
     };
     in_children(rule);
@@ -820,7 +820,8 @@ fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
         let mut failed = 0;
         for most in 3.. {
             limit(Resource::Nofile, most);
-            let result = Runtime::builder().backend(backend).workers(3).build();
+            let builder = Runtime::builder().backend(backend).workers(3);
+            let result = builder.workers_per_poller(1).build();
             limit(Resource::Nofile, 1_024);
             match result {
                 Ok(runtime) => {
@@ -841,13 +842,38 @@ fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
     in_children(rule);
 }
 
+/// It has a poller, and the thread that drives it has one: on epoll two descriptors each, and a
+/// timer once one is set.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pool_has_no_descriptors_for_each_worker() {
+    let rule = |backend| {
+        let descriptors = |workers| {
+            let before = entries("/proc/self/fd");
+            let runtime = Runtime::builder().backend(backend).workers(workers);
+            let runtime = runtime.workers_per_poller(workers).build().unwrap();
+            let task = runtime.spawn(async { sleep(Duration::from_millis(1)).await });
+            runtime.block_on(task);
+            entries("/proc/self/fd") - before
+        };
+        // What exists once in a process.
+        descriptors(2);
+        let (few, many) = (descriptors(2), descriptors(16));
+        assert!(many <= few + 2, "{few} and {many} with 16 workers");
+        let is_epoll = backend == polder::Backend::Epoll;
+        assert!(!is_epoll || many <= 6, "{many}");
+    };
+    in_children(rule);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn builds_that_fail_again_and_again_leave_no_memory() {
     let rule = |backend| {
         let fail = || {
-            let result = Runtime::builder().backend(backend).workers(64).build();
-            result.expect_err("each worker has a descriptor");
+            let builder = Runtime::builder().backend(backend).workers(64);
+            let result = builder.workers_per_poller(1).build();
+            result.expect_err("each poller has a descriptor");
         };
         limit(Resource::Nofile, 40);
         (0..100).for_each(|_| fail());
@@ -916,7 +942,8 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
         let mut failed = 0;
         for threads in 1..=most {
             limit(Resource::Nproc, threads as u64);
-            let result = Runtime::builder().backend(backend).workers(3).build();
+            let builder = Runtime::builder().backend(backend).workers(3);
+            let result = builder.workers_per_poller(1).build();
             match result {
                 Ok(runtime) => assert_eq!(runtime.block_on(runtime.spawn(async { 1 })), 1),
                 Err(error) => {
