@@ -156,7 +156,8 @@ impl Worker {
             }
             let now = now();
             // The sleep that follows ends soon, for the inspection.
-            if local.shared.is_crowded(self.busy_poll.cores) || self.is_inspection_due(now) {
+            let is_due = local.is_pool_worker() && self.is_inspection_due(now);
+            if is_due || local.shared.is_crowded(self.busy_poll.cores) {
                 return false;
             }
             let lasted = now - idle.since;
