@@ -8,10 +8,10 @@
 //! driver, and the wakers queued for whoever drives the reactor next. Wakers are collected under
 //! these locks and called after their release, except for a task's own waker: see [`waiters`].
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking), in its [`Parker`]. A thread that queues an operation
-//! for it, or sets an earlier deadline for it, does so under a lock and unparks afterwards. If
-//! that comes before the worker parks, `park` reports it; if it comes after, the worker is
-//! notified.
+//! **Sleeping.** The worker goes to sleep by [`park`](parking), in its [`Parker`]. A thread that
+//! queues an operation for it, or sets an earlier deadline for it, does so under a lock and unparks
+//! afterwards. If that comes before the worker parks, `park` reports it; if it comes after, the
+//! worker is notified.
 //!
 //! **Tokens**: see [`table`].
 

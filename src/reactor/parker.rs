@@ -2,14 +2,14 @@
 //!
 //! A [`Parker`] has the worker's [`Parking`], which says whether it sleeps, and the place where it
 //! does. A worker that drives a reactor alone sleeps in the reactor's poller, which ends the sleep
-//! for an event too. The workers of a pool share a reactor. One of them at a time *leads*: it sleeps
-//! in that poller. The others *follow*: only a notification, or the end of a timeout, ends their
-//! sleep. So they sleep on a condition variable, which takes no descriptor and one system call (a
-//! futex on Linux).
+//! for an event too. The workers of a pool share a reactor. One of them at a time *leads*: it
+//! sleeps in that poller. The others *follow*: only a notification, or the end of a timeout, ends
+//! their sleep. So they sleep on a condition variable, which takes no descriptor and one system
+//! call (a futex on Linux).
 //!
-//! **Why no notification is lost.** Each place keeps one until a sleep there consumes it: the poller
-//! (its contract), and the flag beside the condition variable, which is read and written under its
-//! lock. That it goes to the right place: see [`park_as`](Parker::park_as).
+//! **Why no notification is lost.** Each place keeps one until a sleep there consumes it: the
+//! poller (its contract), and the flag beside the condition variable, which is read and written
+//! under its lock. That it goes to the right place: see [`park_as`](Parker::park_as).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub(crate) struct Parker {
     parking: Parking,
     /// Where the worker sleeps if it leads.
     poller: Arc<Poller>,
-    /// Whether it does: always, unless it is a pool worker. Written by the worker's thread before it
-    /// parks.
+    /// Whether it does: always, unless it is a pool worker. Written by the worker's thread before
+    /// it parks.
     leads: AtomicBool,
     /// Whether a notification has come since it last slept as a follower.
     notified: Mutex<bool>,
@@ -107,9 +107,9 @@ impl Parker {
         }
     }
 
-    /// Sleeps as a follower, until it is notified, at most for `timeout`. (The standard library waits
-    /// until a time of the process's clock. If that is not the kernel's, the timeout may be of any
-    /// length.)
+    /// Sleeps as a follower, until it is notified, at most for `timeout`. (The standard library
+    /// waits until a time of the process's clock. If that is not the kernel's, the timeout may be
+    /// of any length.)
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         let mut notified = self.notified.lock();
         if !*notified {
@@ -129,7 +129,7 @@ impl Parker {
         self.parking.park()
     }
 
-    /// [`park`](Self::park) of a pool worker, which sleeps in the poller of its shard if it `leads`.
+    /// [`park`](Self::park) of a pool worker, which sleeps in its shard's poller if it `leads`.
     ///
     /// A thread that finds the worker parked reads that after it has exchanged the state that
     /// `park` wrote. So it reads what was written before that `park`, or something newer. In the

@@ -17,8 +17,8 @@
 //! inspects every [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that has found
 //! a worker stuck, until [`CALM`] in a row have found none ([`interval`](Watch::interval)). The
 //! workers of a shard share this state, since they take turns as the watch. An inspection at a long
-//! interval that finds another worker awake is followed by one more after a short interval: that one
-//! tells whether the worker is stuck.
+//! interval that finds another worker awake is followed by one more after a short interval: that
+//! one tells whether the worker is stuck.
 //!
 //! **The mark** is the number of the worker that is the watch. A follower keeps it rather than a
 //! leader, which an event wakes: while nobody computes, it sleeps from one inspection to the next,
@@ -189,7 +189,8 @@ impl Watch {
                 None if mark == 0 => break,
                 None => {}
             }
-            // From now on whoever falls asleep sees that there is no watch; look for those that did.
+            // From now on a worker that falls asleep sees that there is no watch. One that did
+            // before is found now.
             if !self.replace(mark, 0) {
                 return;
             }
@@ -405,13 +406,15 @@ mod loom_tests {
             }
         }
 
-        /// Whether a worker is awake, and all that are idle sleep without a limit.
+        /// Whether a worker is awake, and all that are idle sleep without a limit. (One that was
+        /// woken with the mark is about to see it.)
         fn is_unwatched(&self) -> bool {
             let is_parked = |index: &usize| self.is_parked(*index);
             let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
-            !awake.is_empty()
-                && !idle.is_empty()
-                && (idle.iter()).all(|&index| !self.shard(index).watch.is_kept_by(index))
+            let watches = |index: usize| {
+                !self.workers[index].parking.is_awake() && self.shard(index).watch.is_kept_by(index)
+            };
+            !awake.is_empty() && !idle.is_empty() && !(0..self.workers.len()).any(watches)
         }
     }
 
