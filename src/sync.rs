@@ -96,7 +96,29 @@ pub(crate) fn wait_timeout<'a, T>(
     waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
 }
 
-pub(crate) use crate::kernel::Job;
+/// Work for a thread of the pool of `blocking`.
+pub(crate) trait Job: Send + Sync {
+    fn run(&self) -> Awaiter;
+}
+
+/// The waker of whoever awaits what a [`Job`] has done, if anybody does.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Awaiter {
+    pub(crate) waker: Option<Waker>,
+    /// Whether waking runs no foreign code, and so does not block: see `scheduler::only_queues`.
+    pub(crate) only_queues: bool,
+}
+
+impl Awaiter {
+    pub(crate) fn is_some(&self) -> bool {
+        self.waker.is_some()
+    }
+
+    pub(crate) fn wake(self) {
+        wake_all(self.waker);
+    }
+}
 
 /// A clone of a waker that will be stored behind a lock, or the old waker that it replaced. Cloning
 /// or dropping a waker may run foreign code, so the waker is cloned before the lock is taken, and
@@ -231,12 +253,18 @@ impl<S> Handoff<S> {
 
     /// Changes the state, and wakes the task.
     pub(crate) fn update_and_wake<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        let mut handoff = self.0.lock();
-        let result = change(&mut handoff.0);
-        let waker = handoff.1.take();
-        drop(handoff);
+        let (result, waker) = self.update_and_take(change);
         wake_all(waker);
         result
+    }
+
+    /// Changes the state, and returns the waker of the task, for the caller to wake.
+    pub(crate) fn update_and_take<R>(
+        &self,
+        change: impl FnOnce(&mut S) -> R,
+    ) -> (R, Option<Waker>) {
+        let (state, waker) = &mut *self.0.lock();
+        (change(state), waker.take())
     }
 
     /// Drops the waker: the task no longer waits.

@@ -117,10 +117,11 @@ const CLOSED: &str = "this Unblock has been closed";
 /// (The next read returns what the dropped one has found, even if that was the end.) If the future
 /// of a write is dropped, its bytes may be written nevertheless, while the program goes on. If the
 /// next operation is a write of the same bytes, it is taken for the dropped one, so they are
-/// written once; any other operation waits for the end of that one, and returns its error. A seek,
-/// and the function of [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it,
-/// and is cancelled if the `Unblock` is dropped before. A seek accounts for bytes of a dropped
-/// read; a write to a value with one position for both (a file) does not.
+/// written once; any other operation waits for the end of that one, and returns its error. If the
+/// `Unblock` is dropped, too, before a thread has begun the write, it is not made: flush first. A
+/// seek, and the function of [`with_mut`](Unblock::with_mut), runs to its end once a thread has
+/// begun it, and is cancelled if the `Unblock` is dropped before. A seek accounts for bytes of a
+/// dropped read; a write to a value with one position for both (a file) does not.
 #[doc(alias("AllowStdIo", "stderr", "stdin", "stdout"))]
 pub struct Unblock<T> {
     /// `None` if it was closed.

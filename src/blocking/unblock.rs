@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::pool::{Call, Class, POOL, SharedCall};
-use crate::kernel::{self, BlockingCall};
+use crate::kernel;
 use crate::scheduler::{current_trace, new_id, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::task::{Abort, Inner, Origin, Outcome, Task, noted};
@@ -73,11 +73,12 @@ where
         Outcome::new(result.map_err(|panic| noted(site, panic)), origin)
     };
     let (call, job) = Call::submitted(work);
-    let left = match kernel::current() {
-        Some(kernel) => kernel.block(BlockingCall(job)).map(|left| left.0),
-        None => Some(job),
+    let is_taken = kernel::current().is_some_and(|kernel| kernel.block(call.shared().clone()));
+    let submitted = if is_taken {
+        Ok(())
+    } else {
+        POOL.get().submit(Class::Call, job)
     };
-    let submitted = left.map_or(Ok(()), |job| POOL.get().submit(Class::Call, job));
     let call = submitted.map(|()| call).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");

@@ -378,7 +378,8 @@ pub(super) trait FileStream:
 /// the program sees it: the next read returns those bytes. If the future of a write or a seek is
 /// dropped, it may be made nevertheless, while the program goes on. If the next operation writes
 /// the same bytes, it gets the result of the dropped write, so they are written once; any other
-/// read, write, seek or flush waits for the end of the dropped one, and returns its error.
+/// read, write, seek or flush waits for the end of the dropped one, and returns its error. If the
+/// file is dropped, too, before a thread has begun the write, it is not made: flush first.
 ///
 /// A pipe or a device in non-blocking mode is waited for: see [`Unblock`](crate::io::Unblock). One
 /// operation is made at a time: what comes after a dropped read of a pipe or a terminal waits

@@ -13,7 +13,7 @@
 mod installed;
 
 use std::any::Any;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
@@ -107,10 +107,11 @@ pub trait Kernel {
         None
     }
 
-    /// Takes a call that blocks, to be [run](BlockingCall::run) later on this thread. Returns it to
-    /// have the thread pool run it.
-    fn block(&self, call: BlockingCall) -> Option<BlockingCall> {
-        Some(call)
+    /// Takes a call that blocks, to be [run](BlockingCall::run) later on this thread. Returns `false`
+    /// to have the thread pool run it.
+    fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
+        drop(call);
+        false
     }
 
     /// Begins to count the signals of these numbers for a listener. `None`: the system's.
@@ -131,25 +132,10 @@ pub trait Kernel {
 /// The lookup of a name.
 pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Work for a thread of the pool of `blocking`.
-pub(crate) trait Job: Send + Sync {
-    fn run(&self);
-}
-
 /// A call that was passed to `unblock`. Dropping it cancels it.
-pub struct BlockingCall(pub(crate) Arc<dyn Job>);
-
-impl fmt::Debug for BlockingCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BlockingCall")
-    }
-}
-
-impl BlockingCall {
-    /// Runs it: foreign code, whose panic goes to what awaits the call.
-    pub fn run(&self) {
-        self.0.run();
-    }
+pub trait BlockingCall: Send + Sync {
+    /// Runs it, once: foreign code, whose panic goes to what awaits the call.
+    fn run(&self);
 }
 
 /// A listener's signals. Dropping it ends the listening.

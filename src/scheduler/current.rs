@@ -265,6 +265,16 @@ pub(crate) fn is_own(waker: &Waker) -> bool {
     Running::get().own(waker) == Own::Yes
 }
 
+/// Whether calling and dropping `waker` runs no foreign code, on any thread: it is the running
+/// task's own, or that of the future of `block_on` that this thread polls.
+pub(crate) fn only_queues(waker: &Waker) -> bool {
+    is_own(waker)
+        || with_local(|local| {
+            let mains = local.mains.borrow();
+            mains.last().is_some_and(|main| main.is_woken_by(waker))
+        }) == Some(true)
+}
+
 /// Calls each waker that `next` takes out of its place, under no lock: see "Foreign wakers" in
 /// `reactor::parking`. If this thread drives a worker, they are in the queue of its reactor, where
 /// a nested turn or another worker finds them. If it drives none, each stays in its place

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Wake;
+use std::task::{Wake, Waker};
 
 use super::{Local, Meta, current, with_running};
 use crate::reactor::Reactor;
@@ -74,6 +74,11 @@ impl MainFuture {
         } else {
             self.waits_for.get()
         }
+    }
+
+    /// Whether `waker` is the one that it is polled with.
+    pub(super) fn is_woken_by(&self, waker: &Waker) -> bool {
+        Waker::from(self.waker.clone()).will_wake(waker)
     }
 
     /// The address of its waker's data.

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::kernel::{self, BlockingCall, Checks, Installed, Kernel, LookUp, install};
@@ -76,11 +77,11 @@ impl Kernel for World {
     }
 
     /// Outside of any process the call is made immediately.
-    fn block(&self, call: BlockingCall) -> Option<BlockingCall> {
+    fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
         if let Some(call) = world::blocking::submit(call) {
             call.run();
         }
-        None
+        true
     }
 
     #[cfg(feature = "signal")]

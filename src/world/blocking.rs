@@ -6,6 +6,7 @@
 //! paused process wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::choice::Stream;
 use super::core::Core;
@@ -37,12 +38,12 @@ pub(crate) struct Delays {
 /// A call of a process, scheduled in the queue of events, or due.
 pub(crate) struct PendingCall {
     pub(crate) process: usize,
-    pub(crate) job: BlockingCall,
+    pub(crate) job: Arc<dyn BlockingCall>,
 }
 
 /// Keeps a call of the running process until its delay is over. Gives the call back if there is no
 /// such process.
-pub(crate) fn submit(job: BlockingCall) -> Option<BlockingCall> {
+pub(crate) fn submit(job: Arc<dyn BlockingCall>) -> Option<Arc<dyn BlockingCall>> {
     let mut job = Some(job);
     with(|kernel| {
         let core = &mut kernel.core;
@@ -75,7 +76,7 @@ impl Calls {
     }
 
     /// Takes all calls that have not begun, at the end of the world.
-    pub(crate) fn take_all(&mut self, core: &mut Core) -> Vec<BlockingCall> {
+    pub(crate) fn take_all(&mut self, core: &mut Core) -> Vec<Arc<dyn BlockingCall>> {
         self.stalled.sort_by_key(|call| call.process);
         let stalled = std::mem::take(&mut self.stalled).into_iter();
         let mut jobs: Vec<_> = stalled.map(|call| call.job).collect();
@@ -110,14 +111,11 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::sync::Job;
 
     struct Nothing;
 
-    impl Job for Nothing {
+    impl BlockingCall for Nothing {
         fn run(&self) {}
     }
 
@@ -128,7 +126,7 @@ mod tests {
         core.start(host);
         let call = |process| PendingCall {
             process,
-            job: BlockingCall(Arc::new(Nothing)),
+            job: Arc::new(Nothing),
         };
         assert!(calls.begin(call(0), &core).is_some(), "nothing is paused");
         let pause = core.pause(host);

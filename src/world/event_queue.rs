@@ -8,10 +8,12 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use super::blocking::PendingCall;
 use super::tcp::Segment;
 use super::udp::Datagram;
+use crate::kernel::BlockingCall;
 
 pub(super) enum Event {
     Segment(Box<Segment>),
@@ -188,7 +190,7 @@ impl Events {
     }
 
     /// Takes out the calls of `unblock`, at the end of the world, ordered by time.
-    pub(super) fn take_blocking(&mut self) -> Vec<crate::kernel::BlockingCall> {
+    pub(super) fn take_blocking(&mut self) -> Vec<Arc<dyn BlockingCall>> {
         let mut all = self.drain();
         all.sort_unstable_by_key(Entry::key);
         let job = |entry: Entry| match entry.event {
@@ -351,13 +353,11 @@ mod tests {
 
     #[test]
     fn calls_are_taken_out_by_their_time() {
-        use crate::kernel::BlockingCall;
-        use crate::sync::Job;
-        use std::sync::{Arc, Mutex};
+        use std::sync::Mutex;
 
         struct Noted(u64, Arc<Mutex<Vec<u64>>>);
 
-        impl Job for Noted {
+        impl BlockingCall for Noted {
             fn run(&self) {
                 self.1.lock().unwrap().push(self.0);
             }
@@ -365,7 +365,7 @@ mod tests {
 
         let (mut events, run) = (Events::default(), Arc::default());
         for at in [9, 3, 7, 1, 8] {
-            let job = BlockingCall(Arc::new(Noted(at, Arc::clone(&run))));
+            let job = Arc::new(Noted(at, Arc::clone(&run)));
             let call = PendingCall { process: 0, job };
             events.push(at, Event::Blocking(Box::new(call)));
         }
