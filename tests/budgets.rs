@@ -445,6 +445,19 @@ mod system_calls {
                         task.await;
                     }
                 }
+                "connect" => {
+                    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                    let address = listener.local_addr().unwrap();
+                    for _ in 0..ROUNDS {
+                        let mut near = TcpStream::connect(address).await.unwrap();
+                        let (mut far, _) = listener.accept().await.unwrap();
+                        let mut bytes = [7; 64];
+                        near.write_all(&bytes).await.unwrap();
+                        far.read_exact(&mut bytes).await.unwrap();
+                        far.write_all(&bytes).await.unwrap();
+                        near.read_exact(&mut bytes).await.unwrap();
+                    }
+                }
                 "look" | "spin" => {
                     // A registered source to poll for.
                     let socket = polder::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -577,6 +590,11 @@ mod system_calls {
             libc::SYS_pselect6 | libc::SYS_io_uring_enter => "wait",
             libc::SYS_recvfrom => "receive",
             libc::SYS_sendto => "send",
+            libc::SYS_socket => "socket",
+            libc::SYS_connect => "connect",
+            libc::SYS_accept4 => "accept",
+            libc::SYS_getsockopt => "getsockopt",
+            libc::SYS_getpeername => "getpeername",
             libc::SYS_epoll_ctl => "epoll_ctl",
             libc::SYS_close => "close",
             // A debug build's `OwnedFd` checks that it is open before closing it.
@@ -662,6 +680,45 @@ mod system_calls {
             let others = count("read") + count("write") + count("other");
             assert!(others <= 5, "on {backend}: {calls:?}");
         }
+    }
+
+    /// No call but these of its two ends, if the kernel says of a socket that is writable that it is
+    /// connected. The accepted end reads at once, and so is never registered.
+    #[test]
+    fn a_connection_costs_no_call_that_tells_nothing() {
+        let calls = trace("connect", Backend::Epoll, None);
+        let of_rounds = |name| {
+            let is_one = |index: &usize| calls[*index] == name;
+            (0..calls.len()).filter(is_one).collect::<Vec<_>>()
+        };
+        let connects = of_rounds("connect");
+        assert_eq!(connects.len(), ROUNDS, "{calls:?}");
+        let rounds = &calls[connects[1]..connects[ROUNDS - 1]];
+        let mut counts = BTreeMap::new();
+        for name in rounds {
+            *counts.entry(*name).or_insert(0) += 1;
+        }
+        // Waiting twice: for the connection, and for the answer. A debug build checks with `fcntl`
+        // that a descriptor is open before closing it.
+        counts.remove("wait");
+        counts.remove("fcntl");
+        let each = ROUNDS - 2;
+        let expected = [
+            ("accept", each),
+            ("close", 2 * each),
+            ("connect", each),
+            ("epoll_ctl", 2 * each),
+            ("receive", 2 * each),
+            ("send", 2 * each),
+            ("socket", each),
+        ];
+        assert_eq!(
+            counts.into_iter().collect::<Vec<_>>(),
+            expected,
+            "{rounds:?}"
+        );
+        let checks = rounds.iter().filter(|name| **name == "fcntl").count();
+        assert!(checks <= 2 * each, "{checks} calls of fcntl: {rounds:?}");
     }
 
     #[test]

@@ -302,6 +302,16 @@ impl Source {
         }
     }
 
+    /// Whether each event of this source tells of an error and of a hang-up: by
+    /// [hints](crate::poller::Capabilities::hints) of all pollers that it is registered with.
+    #[cfg(feature = "net")]
+    pub(crate) fn has_hints(&self) -> bool {
+        let state = self.readiness.lock();
+        let mut registrations = state.registrations.iter();
+        let has = |one: &Registration| one.reactor.poller().capabilities().hints;
+        registrations.next().is_some_and(has) && registrations.all(has)
+    }
+
     /// Returns the simulated socket of this source, if any.
     #[cfg(all(feature = "sim", not(loom)))]
     #[inline]

@@ -15,6 +15,11 @@ use super::{
 /// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
+/// Whether a stream that connects is reported as writable only once it is connected, or together
+/// with an error or a hang-up: `tcp_poll` in Linux's net/ipv4/tcp.c.
+pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
+    cfg!(any(target_os = "linux", target_os = "android"));
+
 /// Receives from a stream over IP.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_vectored(

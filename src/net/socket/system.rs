@@ -16,7 +16,7 @@ use super::{
     BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block, shutdown_of,
 };
 use crate::poller::Interest;
-use crate::reactor::Io;
+use crate::reactor::{Direction, Io, Snapshot};
 use crate::scheduler::budget::MAX_TRANSFER;
 use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
@@ -178,9 +178,21 @@ async fn connect_created(
         Err(error) if !sys::is_in_progress(&error) => return Err(error),
         Err(_) => {}
     }
+    // An attempt before the first event would be in vain. Registering reports what has happened
+    // already; and a first read, too, waits for an event.
+    let source = socket.io().source();
+    for direction in [Direction::Read, Direction::Write] {
+        source.clear(direction, source.snapshot(direction));
+    }
     // A socket that is not connected yet may be reported writable, and may have no pending error.
     // So we ask for the peer's address last: it exists only once the socket is connected.
-    let is_connected = |_| {
+    let is_connected = |seen: Snapshot| {
+        // A wake without an event (its reactor has closed) is for both directions.
+        let is_only_writable = !source.snapshot(Direction::Read).is_ready();
+        let is_certain = is_only_writable && !seen.has_sticky_flags() && source.has_hints();
+        if sys::IS_WRITABLE_ONCE_CONNECTED && is_certain {
+            return Ok(());
+        }
         let kernel = SockRef::from(&socket.system);
         if let Some(error) = kernel.take_error()? {
             return Err(error);
@@ -370,8 +382,7 @@ pub(super) async fn while_full<T>(
 /// Creates a socket that is non-blocking and close-on-exec.
 fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
     // The default protocol: TCP for a stream over IP, UDP for a datagram socket.
-    let socket = socket2::Socket::new(domain, socket_type.r#type(), None)?;
-    socket.set_nonblocking(true)?;
+    let socket = sys::new_socket(domain, socket_type.r#type())?;
     if sys::REUSES_ADDRESS && socket_type == SocketType::TcpListener {
         socket.set_reuse_address(true)?;
     }

@@ -14,10 +14,22 @@ use libc::TCP_KEEPALIVE as TCP_KEEPIDLE;
 #[cfg(not(any(target_vendor = "apple", target_os = "openbsd")))]
 use libc::TCP_KEEPIDLE;
 use rustix::event::PollFlags;
-use socket2::{SockAddr, SockRef};
+use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::{OwnedDescriptor, RECEIVE_FLAGS};
+
+/// Creates a socket that is non-blocking and close-on-exec, by one call where socket(2) takes that.
+pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::Socket> {
+    #[cfg(not(any(target_vendor = "apple", target_os = "solaris")))]
+    return socket2::Socket::new(domain, r#type.nonblocking(), None);
+    #[cfg(any(target_vendor = "apple", target_os = "solaris"))]
+    {
+        let socket = socket2::Socket::new(domain, r#type, None)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+}
 
 /// Flags of a receive that leaves the bytes in the queue.
 pub(crate) const PEEK_FLAGS: libc::c_int = libc::MSG_PEEK | RECEIVE_FLAGS;

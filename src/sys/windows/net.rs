@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
 use std::time::Duration;
 
-use socket2::{SockAddr, SockRef};
+use socket2::{Domain, SockAddr, SockRef, Type};
 use windows_sys::Win32::Networking::WinSock;
 
 use super::super::{AfterAcceptError, TcpOption, c_result};
@@ -33,6 +33,13 @@ pub(crate) const REFUSES_SECOND_SHUTDOWN: bool = false;
 
 pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<usize> {
     (&mut &*SockRef::from(socket)).read(bytes)
+}
+
+/// Creates a socket that is non-blocking, and not inherited by children.
+pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(domain, r#type, None)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// For Unix streams only, which do not exist here.
