@@ -9,12 +9,13 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::io::IoSliceMut;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::{Datagram, Received, TcpListener, TcpStream, UdpSocket};
 use polder::{Backend, Runtime, Timer, future, time};
 
 #[path = "conformance/support.rs"]
@@ -458,9 +459,25 @@ mod system_calls {
                         near.read_exact(&mut bytes).await.unwrap();
                     }
                 }
+                "many" => {
+                    let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    let to = Some(near.local_addr().unwrap());
+                    let datagrams = [Datagram {
+                        bytes: b"hello",
+                        to,
+                    }; 8];
+                    for _ in 0..ROUNDS {
+                        assert_eq!(near.send_many(&datagrams).await.unwrap(), 8);
+                        let mut memory = [[0; 64]; 9];
+                        let mut buffers = memory.each_mut().map(|bytes| IoSliceMut::new(bytes));
+                        let mut received = [Received::default(); 9];
+                        let count = near.recv_many(&mut buffers, &mut received).await;
+                        assert_eq!(count.unwrap(), 8);
+                    }
+                }
                 "look" | "spin" => {
                     // A registered source to poll for.
-                    let socket = polder::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
                     let receive = polder::spawn(async move { socket.recv(&mut [0]).await });
                     for _ in 0..ROUNDS {
                         match task {
@@ -590,6 +607,8 @@ mod system_calls {
             libc::SYS_pselect6 | libc::SYS_io_uring_enter => "wait",
             libc::SYS_recvfrom => "receive",
             libc::SYS_sendto => "send",
+            libc::SYS_recvmmsg => "receive many",
+            libc::SYS_sendmmsg => "send many",
             libc::SYS_socket => "socket",
             libc::SYS_connect => "connect",
             libc::SYS_accept4 => "accept",
@@ -719,6 +738,22 @@ mod system_calls {
         );
         let checks = rounds.iter().filter(|name| **name == "fcntl").count();
         assert!(checks <= 2 * each, "{checks} calls of fcntl: {rounds:?}");
+    }
+
+    #[test]
+    fn many_datagrams_are_one_call() {
+        for backend in traceable() {
+            let calls = trace("many", backend, None);
+            let count = |what| calls.iter().filter(|name| **name == what).count();
+            // A call that found nothing would be one more.
+            assert_eq!(count("send many"), ROUNDS, "on {backend}: {calls:?}");
+            assert_eq!(count("receive many"), ROUNDS, "on {backend}: {calls:?}");
+            assert_eq!(
+                count("receive") + count("send"),
+                0,
+                "on {backend}: {calls:?}"
+            );
+        }
     }
 
     #[test]

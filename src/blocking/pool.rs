@@ -10,7 +10,8 @@
 //! * A thread that takes a job, and leaves another one that may start, does the same first. So
 //!   threads wake each other in a chain, up to the limit.
 //! * A thread lists itself among those that sleep in the step in which it sees that no job may
-//!   start. Whoever takes it off the list counts it as awake in the same step, and then unparks it.
+//!   start. The thread that takes it off the list counts it as awake in the same step, and then
+//!   unparks it.
 //!
 //! **Why no job is left.** An awake thread gets to the lock without running foreign code. There it
 //! takes a job, or finds that none may start. So a job never waits behind one that blocks, while

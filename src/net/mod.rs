@@ -12,8 +12,7 @@
 //! A task can also wait for a socket without reading ([`readable`](TcpStream::readable),
 //! [`ready`](TcpStream::ready)), so that an idle connection has no buffer. It can read and write
 //! without waiting ([`try_read`](TcpStream::try_read)), and make system calls that polder does not
-//! know ([`try_io`](UdpSocket::try_io)), for example to send many QUIC datagrams in one call. The
-//! names are tokio's.
+//! know ([`try_io`](UdpSocket::try_io)). The names are tokio's.
 //!
 //! # Options
 //!
@@ -80,6 +79,7 @@ mod udp;
 #[cfg(unix)]
 pub mod unix;
 
+pub use crate::sys::{Datagram, Received};
 pub use addresses::{AsyncToSocketAddrs, resolve};
 pub use listener::Listener;
 pub use serve::{Serve, Summary, serve};

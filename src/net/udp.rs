@@ -1,6 +1,6 @@
 //! UDP.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
@@ -10,7 +10,17 @@ use super::addresses::{AsyncToSocketAddrs, first_that_works, first_to_bind};
 use super::socket::{Flag, Group, Number, Opt, Receive, Socket, SocketType, internet, kernel};
 use crate::net::macros::socket;
 use crate::net::readiness::datagrams;
-use crate::sys::OwnedDescriptor;
+use crate::sys::{Datagram, MAX_DATAGRAMS, OwnedDescriptor, Received, invalid};
+
+/// Checks the number of datagrams of a call.
+fn check_count(call: &str, what: &str, count: usize) -> io::Result<()> {
+    if (1..=MAX_DATAGRAMS).contains(&count) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{call}: {count} {what}, but it takes 1 to {MAX_DATAGRAMS}"
+    )))
+}
 
 /// A UDP socket.
 ///
@@ -334,6 +344,125 @@ impl UdpSocket {
     /// Cancel safe: a future that is dropped has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes, None).await
+    }
+
+    /// The maximum number of datagrams of one [`recv_many`](Self::recv_many) or
+    /// [`send_many`](Self::send_many).
+    ///
+    /// ```
+    /// use polder::net::{Received, UdpSocket};
+    ///
+    /// let received = [Received::default(); UdpSocket::MAX_DATAGRAMS];
+    /// assert_eq!(received.len(), 64);
+    /// ```
+    pub const MAX_DATAGRAMS: usize = MAX_DATAGRAMS;
+
+    /// Receives several datagrams: waits for the first one, and takes those that are there, at most
+    /// one for each buffer. Returns their number. The datagram in `buffers[i]` is described by
+    /// `received[i]`, and what lies beyond that number is unchanged.
+    ///
+    /// It is for servers of DNS and QUIC, and the like: by one system call instead of one for each
+    /// datagram. Each datagram counts in the task's [budget](crate::task::consume_budget).
+    ///
+    /// ```
+    /// use polder::net::{Datagram, Received, UdpSocket};
+    /// use std::io::IoSliceMut;
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let to = Some(near.local_addr()?);
+    ///     let datagrams = [b"one", b"two"].map(|bytes| Datagram { bytes, to });
+    ///     far.send_many(&datagrams).await?;
+    ///
+    ///     let mut memory = [0; 4 * 1500];
+    ///     let mut buffers: Vec<_> = memory.chunks_mut(1500).map(IoSliceMut::new).collect();
+    ///     let mut received = [Received::default(); 4];
+    ///     let count = near.recv_many(&mut buffers, &mut received).await?;
+    ///     for (received, buffer) in received[..count].iter().zip(&buffers) {
+    ///         println!("{:?} from {}", &buffer[..received.length], received.from);
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no buffer, if there are more than
+    /// [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS), or if `received` has another length. Any error of
+    /// the system call, if it comes before the first datagram (see "Platforms" of [`UdpSocket`]);
+    /// if it comes later, the call returns what it has received.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a call that is dropped has received nothing.
+    ///
+    /// # Platforms
+    ///
+    /// One system call on Linux, FreeBSD and NetBSD (`recvmmsg`), one for each datagram elsewhere.
+    /// An error after the first datagram is returned by the next call on Linux and NetBSD;
+    /// elsewhere it is lost. A datagram that is too long for its buffer is truncated on Windows as
+    /// well, without an error.
+    #[doc(alias("recvmmsg", "recv_batch"))]
+    pub async fn recv_many(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> io::Result<usize> {
+        check_count("recv_many", "buffers", buffers.len())?;
+        if buffers.len() != received.len() {
+            return Err(invalid(format!(
+                "recv_many: {} buffers, but `received` has {}: there must be as many",
+                buffers.len(),
+                received.len()
+            )));
+        }
+        self.0.recv_many(buffers, received).await
+    }
+
+    /// Sends several datagrams: waits until there is room for the first one, and sends those that
+    /// the socket's buffer has room for. Returns the number of datagrams that were sent, which is
+    /// not zero: call it again for the others.
+    ///
+    /// Each datagram counts in the task's [budget](crate::task::consume_budget).
+    ///
+    /// ```
+    /// use polder::net::{Datagram, UdpSocket};
+    ///
+    /// polder::block_on(async {
+    ///     let near = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let far = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let to = Some(far.local_addr()?);
+    ///     let mut left = &[b"one", b"two", b"six"].map(|bytes| Datagram { bytes, to })[..];
+    ///     while !left.is_empty() {
+    ///         let sent = near.send_many(left).await?;
+    ///         left = &left[sent..];
+    ///     }
+    ///     assert_eq!(far.recv(&mut [0; 8]).await?, 3);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no datagram, or if there are more
+    /// than [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS). Any error of the system call for the first
+    /// datagram, for instance that it is too long, or that there is no peer; an error for a later
+    /// one ends the call, and is returned by the next call, which begins with that one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a call that is dropped has sent nothing.
+    ///
+    /// # Platforms
+    ///
+    /// One system call on Linux, FreeBSD and NetBSD (`sendmmsg`), one for each datagram elsewhere.
+    #[doc(alias("sendmmsg", "send_batch"))]
+    pub async fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
+        check_count("send_many", "datagrams", datagrams.len())?;
+        self.0.send_many(datagrams).await
     }
 
     /// [`peek_from`](Self::peek_from), for functions that poll: see

@@ -337,6 +337,17 @@ impl Source {
         }
     }
 
+    /// Reports that a receive of several datagrams in the state `seen` has found the end of the
+    /// queue. Clears readability, unless an error was reported, which Linux may have left for the
+    /// next call (`do_recvmmsg`): then nothing will report that again.
+    #[cfg(feature = "net")]
+    pub(crate) fn clear_after_drain(&self, seen: Snapshot) {
+        if !seen.has_sticky_flags() {
+            self.clear(Direction::Read, seen);
+            self.has_read.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// For a Unix socket (of a TCP socket it is decided by the [kind](SourceKind)): whether only
     /// bytes can come through it, so that a short read shows that it is drained, or that urgent
     /// data follows. Decided by `net/socket/system.rs`.

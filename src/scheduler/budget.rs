@@ -74,9 +74,19 @@ pub(crate) fn charge(bytes: usize) {
     }
 }
 
+/// Charges for datagrams that were moved by one call, for the first of which [`consume`] has paid.
+#[cfg(feature = "net")]
+pub(crate) fn charge_datagrams(count: usize, bytes: usize) {
+    charge_units(count.saturating_sub(1) + bytes / BYTES_PER_UNIT);
+}
+
 #[cold]
 fn charge_rest(bytes: usize) {
-    let units = i32::try_from(bytes / BYTES_PER_UNIT).unwrap_or(BUDGET);
+    charge_units(bytes / BYTES_PER_UNIT);
+}
+
+fn charge_units(units: usize) {
+    let units = i32::try_from(units).unwrap_or(BUDGET);
     with_local(|local| {
         let left = local.budget.get();
         // Below zero refusals are counted.
@@ -144,6 +154,28 @@ mod tests {
             assert_eq!(polls(64 << 10), 4);
             assert_eq!(polls(BUDGET as usize * BYTES_PER_UNIT), 1);
             assert_eq!(polls(usize::MAX), 1);
+            Poll::Ready(())
+        }));
+    }
+
+    #[cfg(feature = "net")]
+    #[test]
+    fn each_of_several_datagrams_is_charged_and_their_bytes_are() {
+        crate::block_on(poll_fn(|cx| {
+            let calls = |count, bytes| {
+                while consume(cx).is_ready() {}
+                while consume(cx).is_pending() {}
+                let calls = (1..).take_while(|_| {
+                    charge_datagrams(count, bytes);
+                    consume(cx).is_ready()
+                });
+                calls.count() + 1
+            };
+            // The poll that renews the budget takes nothing from it.
+            assert_eq!(calls(1, 100), BUDGET as usize + 1);
+            assert_eq!(calls(32, 32 * 60), 5);
+            assert_eq!(calls(64, 64 * 1_500), 2);
+            assert_eq!(calls(1, 64 << 10), 4);
             Poll::Ready(())
         }));
     }

@@ -12,6 +12,8 @@ use std::time::Duration;
 mod net;
 #[cfg(feature = "net")]
 pub(crate) use net::*;
+#[cfg(feature = "net")]
+pub use net::{Datagram, Received};
 
 mod per_process;
 pub(crate) use per_process::{PerProcess, Race};

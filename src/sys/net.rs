@@ -3,6 +3,7 @@
 use std::io;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use std::io::{IoSliceMut, Read};
+use std::net::{Ipv4Addr, SocketAddr};
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use socket2::SockRef;
@@ -19,6 +20,94 @@ pub(crate) const MAX_SLICES: usize = 1_024;
 /// with an error or a hang-up: `tcp_poll` in Linux's net/ipv4/tcp.c.
 pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
     cfg!(any(target_os = "linux", target_os = "android"));
+
+/// The maximum number of datagrams of one call: as many as tasks run between two polls of the
+/// kernel. The headers and addresses of so many are 17 KiB of stack.
+pub(crate) const MAX_DATAGRAMS: usize = 64;
+
+/// Whether [`receive_many`] returns fewer datagrams than there is room for only if there are no
+/// more, or an error of which an event tells. (FreeBSD's function and NetBSD's also stop at an
+/// error that was reported before.)
+pub(crate) const ENDS_WHEN_DRAINED: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// A datagram that [`UdpSocket::recv_many`](crate::net::UdpSocket::recv_many) has received.
+///
+/// ```
+/// use polder::net::Received;
+///
+/// let received = [Received::default(); 4]; // Room for four datagrams.
+/// assert!(received[0].length == 0 && received[0].from.ip().is_unspecified());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Received {
+    /// The number of bytes in the buffer.
+    pub length: usize,
+    /// The sender's address.
+    pub from: SocketAddr,
+    /// Whether the datagram was longer than the buffer, so that its end is lost.
+    pub is_truncated: bool,
+}
+
+impl Default for Received {
+    /// Nothing, from `0.0.0.0:0`.
+    fn default() -> Received {
+        Received::new(0, None, false)
+    }
+}
+
+impl Received {
+    pub(crate) fn new(length: usize, from: Option<SocketAddr>, is_truncated: bool) -> Received {
+        Received {
+            length,
+            from: from.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
+            is_truncated,
+        }
+    }
+}
+
+/// A datagram that [`UdpSocket::send_many`](crate::net::UdpSocket::send_many) sends.
+///
+/// ```
+/// use polder::net::Datagram;
+///
+/// let to_the_peer = Datagram { bytes: b"hello", to: None };
+/// let to_another = Datagram { to: Some(([127, 0, 0, 1], 9).into()), ..to_the_peer };
+/// assert_eq!(to_another.bytes, b"hello");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// Its content.
+    pub bytes: &'a [u8],
+    /// The address that it is sent to; `None` is the [peer](crate::net::UdpSocket::connect).
+    pub to: Option<SocketAddr>,
+}
+
+/// There is no such call here: datagrams are received one by one.
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+)))]
+pub(crate) fn receive_many(
+    _: &impl HasDescriptor,
+    _: &mut [IoSliceMut<'_>],
+    _: &mut [Received],
+) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// See [`receive_many`].
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+)))]
+pub(crate) fn send_many(_: &impl HasDescriptor, _: &[Datagram<'_>]) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
 
 /// Receives from a stream over IP.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -265,7 +265,7 @@ impl Network<'_> {
         id: u32,
         bytes: &mut [u8],
         peeks: bool,
-    ) -> io::Result<(usize, Address)> {
+    ) -> io::Result<(usize, Address, bool)> {
         let received = match self.table.get_mut(id)? {
             Socket::Tcp(_) => Err(gone()),
             Socket::Udp(socket) => socket.receive(bytes, peeks),

@@ -192,14 +192,15 @@ impl Socket {
         Ok(())
     }
 
+    /// Receives a datagram: its length, its sender, and whether it was longer than the buffer.
     pub(super) fn receive(
         &mut self,
         bytes: &mut [u8],
         peeks: bool,
-    ) -> io::Result<(usize, Address)> {
+    ) -> io::Result<(usize, Address, bool)> {
         self.base.take_error()?;
-        let (len, from, _) = self.inbox.receive(bytes, peeks)?;
-        Ok((len, self.base.shown(from)))
+        let (len, from, size) = self.inbox.receive(bytes, peeks)?;
+        Ok((len, self.base.shown(from), size > len + OVERHEAD))
     }
 
     pub(super) fn send(

@@ -477,7 +477,7 @@ impl Network<'_> {
         id: u32,
         bytes: &mut [u8],
         peeks: bool,
-    ) -> io::Result<(usize, Address)> {
+    ) -> io::Result<(usize, Address, bool)> {
         let (datagram, base) = self.datagram_and_base(id)?;
         base.take_error()?;
         let (host, was_full) = (base.host, datagram.is_full());
@@ -488,7 +488,7 @@ impl Network<'_> {
                 self.wake_senders(id, host);
             }
         }
-        Ok((len, Address::Unix(name)))
+        Ok((len, Address::Unix(name), size > len + OVERHEAD))
     }
 
     pub(super) fn send_unix(
@@ -626,7 +626,7 @@ mod tests {
         let sent = (0..20).filter(|_| send(&mut network)).count();
         assert_eq!(sent, MAX_WAITING + 1);
         let received = network.receive(to, &mut [0; 4], false);
-        assert_eq!(received.unwrap(), (1, Address::Unix(Name::Unnamed)));
+        assert_eq!(received.unwrap(), (1, Address::Unix(Name::Unnamed), false));
         let send = |network: &mut Network<'_>| network.send(from, b"x", to_name).is_ok();
         assert!(send(&mut network) && !send(&mut network));
     }

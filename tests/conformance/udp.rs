@@ -1,12 +1,12 @@
 //! Rule 33, and the parts of rules 23a and 23b about UDP.
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSliceMut};
 use std::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use polder::future::{poll_once, zip};
-use polder::net::UdpSocket;
+use polder::net::{Datagram, Received, UdpSocket};
 use polder::time::timeout;
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -424,6 +424,185 @@ fn bad_addresses_of_udp_sockets_are_errors_with_words() {
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().len() > 10, "{error}");
         }
+    });
+}
+
+/// Receives `count` datagrams by as many calls as it takes, with 8 buffers of 16 bytes.
+async fn receive_many(socket: &UdpSocket, count: usize) -> Vec<(Vec<u8>, Received)> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let mut memory = [[b'.'; 16]; 8];
+        let mut buffers = memory.each_mut().map(|buffer| IoSliceMut::new(buffer));
+        let mut received = [Received::default(); 8];
+        let call = socket.recv_many(&mut buffers, &mut received);
+        let got = timeout(SOON, call).await.expect("they have been sent");
+        let got = got.unwrap();
+        assert!((1..=8).contains(&got), "{got}");
+        for (buffer, received) in memory.iter().zip(received).take(got) {
+            let (bytes, rest) = buffer.split_at(received.length);
+            assert!(rest.iter().all(|byte| *byte == b'.'), "{rest:?}");
+            all.push((bytes.to_vec(), received));
+        }
+        assert!(
+            received[got..]
+                .iter()
+                .all(|left| *left == Received::default())
+        );
+        assert!(memory[got..].iter().all(|buffer| *buffer == [b'.'; 16]));
+    }
+    all
+}
+
+#[test]
+fn many_datagrams_are_sent_and_received_by_one_call() {
+    in_every_runtime(|_| async {
+        let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
+        let to = Some(far_address);
+        let sent = [&b"one"[..], b"", b"longer than its buffer", b"four"];
+        let datagrams = sent.map(|bytes| Datagram { bytes, to });
+        assert_eq!(near.send_many(&datagrams).await.unwrap(), 4);
+        let all = receive_many(&far, 4).await;
+        for (sent, (bytes, received)) in sent.iter().zip(&all) {
+            assert_eq!(bytes[..], sent[..sent.len().min(16)]);
+            assert_eq!(received.from, near_address);
+            assert_eq!(received.is_truncated, sent.len() > 16);
+        }
+        assert_eq!(all.len(), 4);
+        // To the peer, and what others send is not received.
+        far.connect(near_address).await.unwrap();
+        near.connect(far_address).await.unwrap();
+        let (stranger, _) = bound().await;
+        stranger.send_to(b"not for it", near_address).await.unwrap();
+        let datagrams = [Datagram {
+            bytes: b"reply",
+            to: None,
+        }; UdpSocket::MAX_DATAGRAMS];
+        assert_eq!(far.send_many(&datagrams).await.unwrap(), 64);
+        for (bytes, received) in receive_many(&near, 64).await {
+            assert_eq!((&bytes[..], received.from), (&b"reply"[..], far_address));
+        }
+        if has_ipv6() {
+            let near = UdpSocket::bind("[::1]:0").await.unwrap();
+            let far = UdpSocket::bind("[::1]:0").await.unwrap();
+            let to = far.local_addr().ok();
+            near.send_many(&[Datagram { bytes: b"six", to }])
+                .await
+                .unwrap();
+            let all = receive_many(&far, 1).await;
+            assert_eq!(all[0].1.from, near.local_addr().unwrap());
+        }
+    });
+}
+
+#[test]
+fn receiving_many_waits_for_the_first_and_a_dropped_call_has_received_nothing() {
+    in_every_runtime(|_| async {
+        let ((near, _), (far, far_address)) = (bound().await, bound().await);
+        // The last receive has left nothing, and each time an event tells of the next ones.
+        for round in 1..=50 {
+            let mut memory = [[0; 16]; 4];
+            let mut buffers = memory.each_mut().map(|buffer| IoSliceMut::new(buffer));
+            let mut received = [Received::default(); 4];
+            {
+                let call = Box::pin(far.recv_many(&mut buffers, &mut received));
+                assert!(poll_once(call).await.is_none(), "round {round}");
+            }
+            let count = Count::new();
+            let mut call = Box::pin(far.recv_many(&mut buffers, &mut received));
+            assert!(poll_future(&mut call, &count).is_pending());
+            near.send_to(b"hello", far_address).await.unwrap();
+            count.until_woken().await;
+            if round % 2 == 0 {
+                drop(call);
+                assert_eq!(far.recv(&mut [0; 16]).await.unwrap(), 5);
+            } else {
+                assert_eq!(call.await.unwrap(), 1);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_sent_ends_a_batch_and_fails_the_next() {
+    in_every_runtime(|_| async {
+        let ((near, _), (far, far_address)) = (bound().await, bound().await);
+        let (long, to) = (vec![0; 70_000], Some(far_address));
+        let sent = [&b"one"[..], b"two", &long, b"four"];
+        let datagrams = sent.map(|bytes| Datagram { bytes, to });
+        assert_eq!(near.send_many(&datagrams).await.unwrap(), 2);
+        let error = near.send_many(&datagrams[2..]).await.unwrap_err();
+        assert!(!error.to_string().is_empty());
+        assert_eq!(near.send_many(&datagrams[3..]).await.unwrap(), 1);
+        let all = receive_many(&far, 3).await;
+        assert_eq!(
+            [&all[0].0[..], &all[1].0, &all[2].0],
+            [sent[0], sent[1], sent[3]]
+        );
+        let error = near
+            .send_many(&[Datagram {
+                bytes: b"x",
+                to: None,
+            }])
+            .await;
+        error.expect_err("there is no peer");
+    });
+}
+
+#[test]
+fn bad_numbers_of_datagrams_are_errors_with_words() {
+    in_every_runtime(|_| async {
+        let (socket, address) = bound().await;
+        let refused = |result: std::io::Result<usize>, expected: &str| {
+            let error = result.expect_err(expected);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert_eq!(error.to_string(), expected);
+        };
+        let datagrams = [Datagram {
+            bytes: b"x",
+            to: Some(address),
+        }; 65];
+        for count in [0, 65] {
+            let result = socket.send_many(&datagrams[..count]).await;
+            refused(
+                result,
+                &format!("send_many: {count} datagrams, but it takes 1 to 64"),
+            );
+            let mut memory = vec![[0; 4]; count];
+            let mut buffers: Vec<_> = memory.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+            let mut received = vec![Received::default(); count];
+            let result = socket.recv_many(&mut buffers, &mut received).await;
+            refused(
+                result,
+                &format!("recv_many: {count} buffers, but it takes 1 to 64"),
+            );
+        }
+        let mut memory = [0; 4];
+        let mut buffers = [IoSliceMut::new(&mut memory)];
+        let mut received = [Received::default(); 2];
+        let result = socket.recv_many(&mut buffers, &mut received).await;
+        let expected = "recv_many: 1 buffers, but `received` has 2: there must be as many";
+        refused(result, expected);
+    });
+}
+
+/// Linux wakes the waiter, and then returns `EAGAIN`.
+#[cfg(target_os = "linux")]
+#[test]
+fn receiving_many_ends_when_reading_is_shut_down() {
+    in_every_runtime(|_| async {
+        let (socket, address) = bound().await;
+        socket.connect(address).await.unwrap();
+        let mut memory = [0; 4];
+        let mut buffers = [IoSliceMut::new(&mut memory)];
+        let mut received = [Received::default()];
+        let mut receive = Box::pin(socket.recv_many(&mut buffers, &mut received));
+        assert!(poll_once(&mut receive).await.is_none());
+        SockRef::from(&socket)
+            .shutdown(net::Shutdown::Read)
+            .unwrap();
+        let count = timeout(SOON, receive).await;
+        assert_eq!(count.expect("nothing can come any more").unwrap(), 1);
+        assert_eq!(received[0].length, 0);
     });
 }
 

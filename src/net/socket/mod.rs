@@ -38,7 +38,7 @@ use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
 use crate::scheduler::budget;
-use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
+use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 pub(super) use crate::telemetry::SocketType;
 use crate::time::{Timer, timeout};
 
@@ -144,6 +144,16 @@ pub(super) trait KernelSocket: Options {
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)>;
     /// Sends a datagram, to the peer unless an address is given.
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize>;
+    /// Receives datagrams, at most one for each buffer and each of `received`, which are as many.
+    /// Returns their number, which is not zero, and whether that shows that nothing is left.
+    fn recv_many(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> io::Result<(usize, bool)>;
+    /// Sends datagrams, at most [`MAX_DATAGRAMS`](sys::MAX_DATAGRAMS). Returns the number of those
+    /// that were sent, from the first one on, which is not zero.
+    fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize>;
     /// Whether receiving was shut down, although a receive or an accept would block.
     fn has_ended(&self) -> bool;
     /// Whether the socket's own buffer has room, although a send would block.
@@ -465,6 +475,42 @@ impl Socket {
             };
             let end = || Ok((0, no_peer(self.system.socket_type)?));
             self.or_end(seen, recv_from, end)
+        })
+    }
+
+    /// Receives datagrams: at least one, and as many as there are and have room.
+    pub(super) fn recv_many(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> Operation<'_, impl Attempt<usize>> {
+        self.reading(move |seen| {
+            let recv_many = || self.kernel().recv_many(buffers, received).map(Some);
+            let Some((count, is_drained)) = self.or_end(seen, recv_many, || Ok(None))? else {
+                received[0] = Received::default();
+                return Ok(1);
+            };
+            if is_drained {
+                self.io().source().clear_after_drain(seen);
+            }
+            let lengths = received[..count].iter().map(|received| received.length);
+            budget::charge_datagrams(count, lengths.sum());
+            Ok(count)
+        })
+    }
+
+    /// Sends datagrams: at least one, and as many as there is room for.
+    pub(super) fn send_many(
+        &self,
+        datagrams: &[Datagram<'_>],
+    ) -> Operation<'_, impl Attempt<usize>> {
+        self.writing(move |_| {
+            let count = self.kernel().send_many(datagrams)?;
+            let lengths = datagrams[..count]
+                .iter()
+                .map(|datagram| datagram.bytes.len());
+            budget::charge_datagrams(count, lengths.sum());
+            Ok(count)
         })
     }
 

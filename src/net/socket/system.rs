@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 
-use socket2::{Domain, SockAddr, SockRef, Type};
+use socket2::{Domain, MaybeUninitSlice, SockAddr, SockRef, Type};
 
 use super::{
     BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block, shutdown_of,
@@ -19,7 +19,7 @@ use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot};
 use crate::scheduler::budget::MAX_TRANSFER;
 use crate::scheduler::not_simulated;
-use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor, invalid};
+use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
 
 /// A socket of the system. (If the socket is a simulated one, only its `io` and its type are used.)
@@ -352,6 +352,30 @@ impl KernelSocket for SystemSocket {
         }
     }
 
+    fn recv_many(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> io::Result<(usize, bool)> {
+        let most = buffers.len().min(received.len());
+        match sys::receive_many(self, buffers, received) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.recv_each(buffers, received)
+            }
+            // Elsewhere than on Linux fewer datagrams may also be due to an error.
+            result => result.map(|count| (count, count < most && sys::ENDS_WHEN_DRAINED)),
+        }
+    }
+
+    fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
+        match sys::send_many(self, datagrams) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                send_each(datagrams, |bytes, to| self.send(bytes, to))
+            }
+            result => result,
+        }
+    }
+
     fn has_ended(&self) -> bool {
         sys::has_ended(self)
     }
@@ -359,6 +383,54 @@ impl KernelSocket for SystemSocket {
     fn has_room(&self) -> bool {
         sys::has_room(self)
     }
+}
+
+impl SystemSocket {
+    /// [`recv_many`](KernelSocket::recv_many), by one call for each.
+    fn recv_each(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> io::Result<(usize, bool)> {
+        receive_each(received, |place| {
+            let slices = &mut [MaybeUninitSlice::new(to_fill(&mut buffers[place]))];
+            let (length, flags, from) =
+                SockRef::from(self).recv_from_vectored_with_flags(slices, Receive::Take.flags())?;
+            let is_truncated = flags.is_truncated();
+            Ok(Received::new(length, from.as_socket(), is_truncated))
+        })
+    }
+}
+
+/// Receives until one receive fails, which is an error only if it is the first. See
+/// [`KernelSocket::recv_many`].
+pub(super) fn receive_each(
+    received: &mut [Received],
+    mut receive: impl FnMut(usize) -> io::Result<Received>,
+) -> io::Result<(usize, bool)> {
+    for (count, received) in received.iter_mut().enumerate() {
+        match receive(count) {
+            Ok(datagram) => *received = datagram,
+            Err(error) if count == 0 => return Err(error),
+            Err(error) => return Ok((count, is_would_block(&error))),
+        }
+    }
+    Ok((received.len(), false))
+}
+
+/// Sends until one send fails, which is an error only if it is the first.
+pub(super) fn send_each(
+    datagrams: &[Datagram<'_>],
+    mut send: impl FnMut(&[u8], Option<&SockAddr>) -> io::Result<usize>,
+) -> io::Result<usize> {
+    for (count, datagram) in datagrams.iter().enumerate() {
+        match send(datagram.bytes, datagram.to.map(SockAddr::from).as_ref()) {
+            Ok(_) => {}
+            Err(error) if count == 0 => return Err(error),
+            Err(_) => return Ok(count),
+        }
+    }
+    Ok(datagrams.len())
 }
 
 /// Connects, and retries while the queue of a Unix listener is full: no event reports when there is

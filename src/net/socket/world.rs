@@ -16,7 +16,7 @@ pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
 use super::{BACKLOG, KernelSocket, Receive, Socket, SocketType, shutdown_of};
 use crate::poller::Interest;
 use crate::reactor::Io;
-use crate::sys::TcpOption;
+use crate::sys::{Datagram, Received, TcpOption};
 use crate::world::{self, SimSocket, SimSocketId, address::Address, unsupported};
 
 /// A socket of a simulated world.
@@ -161,13 +161,31 @@ impl KernelSocket for SimulatedSocket {
 
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
         let keeps = receive == Receive::Peek;
-        let (length, from) = (self.0).with(|network, id| network.receive(id, bytes, keeps))?;
+        let (length, from, _) = (self.0).with(|network, id| network.receive(id, bytes, keeps))?;
         Ok((length, from.to_system()?))
     }
 
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
         let to = to.map(Address::of).transpose()?;
         (self.0).with(|network, id| network.send(id, bytes, to.as_ref()))
+    }
+
+    fn recv_many(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> io::Result<(usize, bool)> {
+        system::receive_each(received, |place| {
+            let buffer = &mut buffers[place];
+            let (length, from, is_truncated) =
+                (self.0).with(|network, id| network.receive(id, buffer, false))?;
+            let from = from.to_system()?.as_socket();
+            Ok(Received::new(length, from, is_truncated))
+        })
+    }
+
+    fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
+        system::send_each(datagrams, |bytes, to| self.send(bytes, to))
     }
 
     fn has_ended(&self) -> bool {

@@ -1,12 +1,26 @@
 //! Code that only sockets need: the feature `net`.
 
 use std::io;
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+))]
+use std::mem::MaybeUninit;
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
 use std::os::fd::{AsFd, AsRawFd};
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+))]
+use std::ptr;
 use std::time::Duration;
 
 #[cfg(target_vendor = "apple")]
@@ -17,6 +31,13 @@ use rustix::event::PollFlags;
 use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+))]
+use super::super::{Datagram, MAX_DATAGRAMS, Received, SEND_FLAGS};
 use super::{OwnedDescriptor, RECEIVE_FLAGS};
 
 /// Creates a socket that is non-blocking and close-on-exec, by one call where socket(2) takes that.
@@ -88,6 +109,101 @@ pub(crate) fn receive_vectored(
     buffers: &mut [io::IoSliceMut<'_>],
 ) -> io::Result<usize> {
     Ok(receive_message(socket, buffers)?.0)
+}
+
+/// Receives datagrams by recvmmsg(2), at most one for each buffer and each of `received`. Returns
+/// their number, which is not zero.
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+))]
+pub(crate) fn receive_many(
+    socket: &impl AsFd,
+    buffers: &mut [io::IoSliceMut<'_>],
+    received: &mut [Received],
+) -> io::Result<usize> {
+    let mut addresses = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; MAX_DATAGRAMS];
+    // SAFETY: all zero is a valid `mmsghdr`: no address, no slices, no room for control messages.
+    let mut messages: [libc::mmsghdr; MAX_DATAGRAMS] = unsafe { std::mem::zeroed() };
+    let parts = buffers.iter_mut().zip(&mut addresses).zip(&mut messages);
+    let mut count = 0;
+    for ((buffer, address), message) in parts.take(received.len()) {
+        message.msg_hdr.msg_name = address.as_mut_ptr().cast();
+        message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+        message.msg_hdr.msg_iov = ptr::from_mut(buffer).cast();
+        message.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    // SAFETY: the descriptor is open while it is lent. The first `count` messages have room for an
+    // address each, and a slice each: an `IoSliceMut` has the layout of an `iovec`, by its
+    // documentation, and what the kernel writes goes to the bytes that it lends.
+    let got = unsafe {
+        libc::recvmmsg(
+            socket.as_fd().as_raw_fd(),
+            messages.as_mut_ptr(),
+            count as _,
+            RECEIVE_FLAGS as _,
+            ptr::null_mut(),
+        )
+    };
+    let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+    for ((message, address), received) in messages.iter().zip(&addresses).zip(received).take(got) {
+        let header = &message.msg_hdr;
+        let length = (header.msg_namelen as usize).min(size_of_val(address));
+        // SAFETY: the kernel has written `length` bytes of an address, which fit into both.
+        let from = unsafe {
+            SockAddr::try_init(|storage, room| {
+                ptr::copy_nonoverlapping(address.as_ptr().cast::<u8>(), storage.cast(), length);
+                *room = length as libc::socklen_t;
+                Ok(())
+            })
+        };
+        let is_truncated = header.msg_flags & libc::MSG_TRUNC != 0;
+        *received = Received::new(message.msg_len as usize, from?.1.as_socket(), is_truncated);
+    }
+    Ok(got)
+}
+
+/// Sends datagrams by sendmmsg(2). Returns the number of those that were sent, from the first one
+/// on, which is not zero.
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "netbsd"
+))]
+pub(crate) fn send_many(socket: &impl AsFd, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
+    let datagram = |place| datagrams.get(place);
+    let to: [Option<SockAddr>; MAX_DATAGRAMS] =
+        std::array::from_fn(|place| datagram(place).and_then(|datagram| Some(datagram.to?.into())));
+    let slices: [io::IoSlice<'_>; MAX_DATAGRAMS] = std::array::from_fn(|place| {
+        io::IoSlice::new(datagram(place).map_or(&[], |datagram| datagram.bytes))
+    });
+    // SAFETY: all zero is a valid `mmsghdr`: no address, no slices, no control messages.
+    let mut messages: [libc::mmsghdr; MAX_DATAGRAMS] = unsafe { std::mem::zeroed() };
+    for ((message, to), slice) in messages.iter_mut().zip(&to).zip(&slices) {
+        if let Some(to) = to {
+            message.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            message.msg_hdr.msg_namelen = to.len();
+        }
+        message.msg_hdr.msg_iov = ptr::from_ref(slice).cast_mut().cast();
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    let count = datagrams.len().min(MAX_DATAGRAMS);
+    // SAFETY: the descriptor is open while it is lent. The messages have addresses and slices that
+    // live until the end of this function, and are only read: an `IoSlice` has the layout of an
+    // `iovec`, by its documentation.
+    let sent = unsafe {
+        libc::sendmmsg(
+            socket.as_fd().as_raw_fd(),
+            messages.as_mut_ptr(),
+            count as _,
+            SEND_FLAGS as _,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// Whether a socket's own buffer has room, although a send would block.
