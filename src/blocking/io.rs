@@ -380,6 +380,14 @@ impl<T> Unblock<T> {
         is_ahead && !self.has_no_position
     }
 
+    /// Whether nothing is in progress, and nothing is kept that an operation would return first.
+    #[cfg(feature = "fs")]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let has_read = !self.range.is_empty() || self.read_end.is_some();
+        let has_written = self.written.is_some() || self.failure.is_some();
+        self.call.is_none() && !has_read && !has_written
+    }
+
     /// Waits for the end of the operation in progress.
     fn poll_end(&mut self, cx: &Context<'_>) -> Poll<io::Result<Ended>> {
         check()?;

@@ -40,13 +40,14 @@ const TRACE: &str = "POLDER_TRACE";
 /// The path of the Unix socket that serves `polder-top`: see `top`.
 const TOP: &str = "POLDER_TOP";
 
-/// The variables that polder reads: those of this module, that of `poller`, and those of `sim`.
-const NAMES: [&str; 17] = [
+/// The variables that polder reads: those of this module, of `poller` and `fs`, and of `sim`.
+const NAMES: [&str; 18] = [
     DUMP,
     STALL,
     TOP,
     TRACE,
     "POLDER_BACKEND",
+    "POLDER_FS",
     "POLDER_SEED",
     "POLDER_SEEDS",
     "POLDER_SEED_FROM",

@@ -14,7 +14,6 @@ use super::system::call_open;
 #[cfg(feature = "sim")]
 use super::world;
 use super::{Metadata, Permissions};
-use crate::blocking::Unblock;
 #[cfg(feature = "sim")]
 use crate::world::disk_calls::FileOfProcess;
 
@@ -43,6 +42,7 @@ pub struct OpenOptions {
     pub(super) truncate: bool,
     pub(super) create: bool,
     pub(super) create_new: bool,
+    pub(super) has_custom_flags: bool,
     /// Those that only the system has.
     pub(super) system: std::fs::OpenOptions,
 }
@@ -67,6 +67,7 @@ impl OpenOptions {
             truncate: false,
             create: false,
             create_new: false,
+            has_custom_flags: false,
             system: std::fs::OpenOptions::new(),
         }
     }
@@ -235,6 +236,7 @@ impl OpenOptions {
     /// ```
     #[cfg(unix)]
     pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
+        self.has_custom_flags = flags != 0;
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut self.system, flags);
         self
     }
@@ -305,9 +307,11 @@ impl OpenOptions {
             // Keeps the caller's path until the call has ended: dropping a `TempPath` deletes the
             // file.
             let copy = path.as_ref().to_owned();
-            kernel_call!(world::open(&copy, options.to_world()), move || {
-                options.to_system().open(copy).map(File::from)
-            })
+            kernel_call!(
+                world::open(&copy, options.to_world()),
+                || options.open_cached(&copy),
+                move || options.open_on_thread(copy)
+            )
         }
     }
 }
@@ -692,20 +696,6 @@ impl File {
             Handle::System(file) => Arc::try_unwrap(file).or_else(|file| file.try_clone()),
             #[cfg(feature = "sim")]
             Handle::World(_) => Err(crate::world::unsupported("a file of the standard library")),
-        }
-    }
-}
-
-/// ```
-/// let file = polder::fs::File::from(std::fs::File::open("Cargo.toml")?);
-/// # std::io::Result::Ok(())
-/// ```
-impl From<std::fs::File> for File {
-    fn from(file: std::fs::File) -> File {
-        let file = Arc::new(file);
-        File {
-            handle: Handle::System(file.clone()),
-            stream: Box::new(Unblock::new(file)),
         }
     }
 }

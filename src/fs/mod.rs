@@ -16,21 +16,37 @@
 //!
 //! # Threads
 //!
-//! A kernel reports files as always ready, so they cannot be waited for. So each call is
-//! made by a thread of the pool of [`unblock`](crate::unblock), which costs more than most calls
-//! themselves: where a task makes several calls in a row and does not wait for anything else
-//! between them, one `unblock` with `std::fs` in it is faster. [`read`], [`write()`], [`copy`] and
-//! [`remove_dir_all`] do a whole job on one thread. A [`File`] that is read or written in small
-//! pieces belongs in a [`BufReader`](crate::io::BufReader) or a
-//! [`BufWriter`](crate::io::BufWriter).
+//! A kernel reports files as always ready, so they cannot be waited for. But Linux, from 5.12 on,
+//! can be asked not to wait, and then serves what it has in memory: [`read`] of a file of up to
+//! 256 KiB, [`metadata`], opening a file for reading, reads of an open [`File`], its seeks, and on
+//! tmpfs its writes. The task's own thread makes these calls, which takes little longer than with
+//! `std::fs`.
+//!
+//! Each other call is made by a thread of the pool of [`unblock`](crate::unblock), which costs more
+//! than most calls themselves: where a task makes several calls in a row and does not wait for
+//! anything else between them, one `unblock` with `std::fs` in it is faster. [`read`], [`write()`],
+//! [`copy`] and [`remove_dir_all`] do a whole job on one thread. A [`File`] that is written in
+//! small pieces belongs in a [`BufWriter`](crate::io::BufWriter), and elsewhere than on Linux one
+//! that is read in small pieces in a [`BufReader`](crate::io::BufReader).
+//!
+//! With the environment variable `POLDER_FS=pool` threads make all calls; the default is `cached`,
+//! which means as above.
 //!
 //! The future of a call has the caller's path, and the caller's contents for [`write()`], until it
 //! ends. So it is `Send` if their types are.
 //!
+//! # Platforms
+//!
+//! Linux is asked on ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, EROFS, SquashFS, JFS, FAT, tmpfs and
+//! ramfs. Some of them refuse, as would overlayfs, which most directories of a container are on.
+//! Others get their files from another process or machine (FUSE, NFS, 9P, …), and a device or a
+//! FIFO may wait for long when it is opened. There, and in a sandbox that refuses openat2(2) or
+//! preadv2(2), threads make the calls, as on other systems.
+//!
 //! # Errors
 //!
-//! Those of the function of the same name in `std::fs`; and if there is no thread and none can be
-//! started.
+//! Those of the function of the same name in `std::fs`; if there is no thread and none can be
+//! started; and [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_FS` has an unknown value.
 //!
 //! # Cancel safety
 //!
@@ -49,7 +65,7 @@
 //! are ignored. Other errors are those of Linux.
 
 /// Makes a call of the simulated world that this thread is in, or has a thread of the pool make one
-/// of the system.
+/// of the system, if it cannot be made at once from what the kernel has in memory.
 macro_rules! kernel_call {
     ($world:expr, $system:expr) => {{
         #[cfg(feature = "sim")]
@@ -58,8 +74,24 @@ macro_rules! kernel_call {
         }
         $crate::fs::system::on_thread($system).await
     }};
+    ($world:expr, $cached:expr, $system:expr) => {{
+        #[cfg(feature = "sim")]
+        if $crate::world::is_here() {
+            return $world.await;
+        }
+        if let Some(result) = $crate::fs::system::here($cached).await? {
+            return Ok(result);
+        }
+        $crate::fs::system::on_thread($system).await
+    }};
 }
 
+// Miri knows none of these calls.
+#[cfg(all(target_os = "linux", not(miri)))]
+mod cached;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+#[path = "not_cached.rs"]
+mod cached;
 mod dir;
 mod file;
 mod metadata;
@@ -250,9 +282,11 @@ pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> 
 /// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::metadata_at(&path), || {
-        std::fs::metadata(path).map(Metadata::of_system)
-    })
+    kernel_call!(
+        world::metadata_at(&path),
+        || cached::metadata(&path).map(Metadata::of_system),
+        || std::fs::metadata(path).map(Metadata::of_system)
+    )
 }
 
 /// Reads a whole file.
@@ -278,7 +312,9 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// Cancel safe: dropping the future has no effect.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::read(&path), || std::fs::read(path))
+    kernel_call!(world::read(&path), || cached::read(&path), || system::read(
+        path
+    ))
 }
 
 /// Lists a directory. (A simulated one is sorted by name.)

@@ -1,25 +1,91 @@
-//! Files of the system: each call blocks, and is made by a thread of the pool. An open file is
-//! read, written and sought in by [`Unblock`]; what needs no position does not wait for that.
+//! Files of the system: each call blocks, and is made by a thread of the pool, unless the kernel
+//! has in memory what it needs ([`cached`](super::cached)). An open file is read, written and
+//! sought in by [`Unblock`]; what needs no position does not wait for that.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::future::poll_fn;
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, Read, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures_lite::io::AsyncSeek;
+use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
-use super::file::{FileStream, OpenOptions};
-use super::{DirBuilder, DirEntry, FileType, ReadDir, call_system};
+use super::cached::{self, Access};
+use super::file::{FileStream, Handle};
+use super::{DirBuilder, DirEntry, File, FileType, OpenOptions, ReadDir, call_system};
 use crate::blocking::{Class, POOL, Unblock};
+use crate::scheduler::budget::{charge, consume, restore};
+use crate::scheduler::not_simulated;
+use crate::sys::{Race, invalid};
+
+/// The variable that chooses the way to files.
+const VARIABLE: &str = "POLDER_FS";
+
+/// Whether what the kernel has in memory is used without a thread.
+///
+/// # Errors
+///
+/// The variable has another value than `cached`, the default, and `pool`.
+pub(super) fn uses_cache() -> io::Result<bool> {
+    static ANSWER: Race<Result<bool, String>> = Race::new();
+    let answer = ANSWER.get_or_init(|| {
+        let value = std::env::var_os(VARIABLE).unwrap_or_default();
+        Ok(is_cached(&value)? && cached::is_possible())
+    });
+    answer.clone().map_err(invalid)
+}
+
+fn is_cached(value: &OsStr) -> Result<bool, String> {
+    match value.to_str() {
+        Some("" | "cached") => Ok(true),
+        Some("pool") => Ok(false),
+        _ => Err(format!(
+            "{VARIABLE}: there is no way {value:?} to files; there are cached and pool"
+        )),
+    }
+}
+
+/// Returns the answer of `of`, or that threads do everything if `POLDER_FS` says so.
+fn access(file: &fs::File, of: fn(&fs::File) -> Access) -> Access {
+    match uses_cache() {
+        Ok(true) => of(file),
+        _ => Access::none(),
+    }
+}
 
 /// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
 pub(super) async fn on_thread<R: Send + 'static>(
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
+    uses_cache()?;
     let call = POOL.get().call(Class::Call, f)?;
     poll_fn(|cx| call.poll_output(cx)).await?
+}
+
+/// Calls `f`, which does not wait, and returns `None` where it would have to.
+pub(super) async fn here<R>(f: impl FnOnce() -> Option<R>) -> io::Result<Option<R>> {
+    if !uses_cache()? {
+        return Ok(None);
+    }
+    poll_fn(|cx| consume(cx)).await;
+    let result = f();
+    if result.is_none() {
+        restore();
+    }
+    Ok(result)
+}
+
+/// Reads a whole file, on a thread of the pool.
+pub(super) fn read(path: PathBuf) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    access(&file, Access::of); // So that the next call may find its disk known.
+    let mut bytes = Vec::new();
+    // It reserves the memory for the whole file.
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The number of entries of a directory that a thread reads at a time. Larger batches do not reduce
@@ -74,6 +140,48 @@ impl OpenOptions {
         system.create_new(self.create_new);
         system
     }
+
+    /// Opens a file whose name and content the kernel has in memory.
+    pub(super) fn open_cached(&self, path: &Path) -> Option<File> {
+        let changes = self.write || self.append || self.truncate || self.create || self.create_new;
+        if !self.read || changes || self.has_custom_flags {
+            return None;
+        }
+        let (file, access) = cached::open(path)?;
+        Some(File::of_system(file, access))
+    }
+
+    /// Opens a file, on a thread of the pool.
+    pub(super) fn open_on_thread(&self, path: PathBuf) -> io::Result<File> {
+        let file = self.to_system().open(path)?;
+        let access = access(&file, Access::of);
+        Ok(File::of_system(file, access))
+    }
+}
+
+/// ```
+/// let file = polder::fs::File::from(std::fs::File::open("Cargo.toml")?);
+/// # std::io::Result::Ok(())
+/// ```
+impl From<fs::File> for File {
+    fn from(file: fs::File) -> File {
+        let access = access(&file, Access::of_unknown);
+        File::of_system(file, access)
+    }
+}
+
+impl File {
+    fn of_system(file: fs::File, access: Access) -> File {
+        let file = Arc::new(file);
+        File {
+            handle: Handle::System(file.clone()),
+            stream: Box::new(SystemFile {
+                pool: Unblock::new(file.clone()),
+                file,
+                access,
+            }),
+        }
+    }
 }
 
 /// Calls `f` with an open file. It uses no position, so it does not wait for the operation in
@@ -87,12 +195,113 @@ pub(super) async fn call_open<R: Send + 'static>(
     call_system("a file of the system", move || f(&file)).await
 }
 
-impl FileStream for Unblock<Arc<fs::File>> {
+/// An open file of the system. An operation is made here only while the [`Unblock`] is at rest:
+/// without a call in progress, and without bytes or an error that the program has not seen. So
+/// dropped operations keep the promises of `Unblock`.
+pub(super) struct SystemFile {
+    pool: Unblock<Arc<fs::File>>,
+    file: Arc<fs::File>,
+    access: Access,
+}
+
+impl SystemFile {
+    /// Makes one operation without a thread. `None` is its result if that is not possible.
+    fn poll_here<R>(
+        &mut self,
+        cx: &Context<'_>,
+        operation: impl FnOnce(&mut Access, &fs::File) -> Option<io::Result<R>>,
+    ) -> Poll<Option<io::Result<R>>> {
+        if !self.pool.is_at_rest() {
+            return Poll::Ready(None);
+        }
+        if let Err(error) = not_simulated("a file of the system") {
+            return Poll::Ready(Some(Err(error)));
+        }
+        ready!(consume(cx));
+        let result = operation(&mut self.access, &self.file);
+        if result.is_none() {
+            restore();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncRead for SystemFile {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.access.reads() {
+            let read = |access: &mut Access, file: &fs::File| access.read(file, bytes).map(Ok);
+            if let Some(read) = ready!(self.poll_here(cx, read)) {
+                if let Ok(length) = read {
+                    charge(length);
+                }
+                return Poll::Ready(read);
+            }
+        }
+        Pin::new(&mut self.pool).poll_read(cx, bytes)
+    }
+}
+
+impl AsyncWrite for SystemFile {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.access.writes() {
+            let write = |access: &mut Access, file: &fs::File| access.write(file, slices).map(Ok);
+            if let Some(written) = ready!(self.poll_here(cx, write)) {
+                if let Ok(length) = written {
+                    charge(length);
+                }
+                return Poll::Ready(written);
+            }
+        }
+        Pin::new(&mut self.pool).poll_write_vectored(cx, slices)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pool).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pool).poll_close(cx)
+    }
+}
+
+impl AsyncSeek for SystemFile {
+    fn poll_seek(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        position: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        if self.access.seeks() {
+            let seek = |access: &mut Access, file: &fs::File| access.seek(file, position);
+            if let Some(sought) = ready!(self.poll_here(cx, seek)) {
+                return Poll::Ready(sought);
+            }
+        }
+        Pin::new(&mut self.pool).poll_seek(cx, position)
+    }
+}
+
+impl FileStream for SystemFile {
     fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.is_ahead() {
+        if !self.pool.is_ahead() {
             return Poll::Ready(Ok(()));
         }
-        match ready!(Pin::new(self).poll_seek(cx, SeekFrom::Current(0))) {
+        match ready!(Pin::new(&mut self.pool).poll_seek(cx, SeekFrom::Current(0))) {
             // A pipe or a terminal has no position: what was read stays to be taken.
             Err(error) if error.kind() == io::ErrorKind::NotSeekable => Poll::Ready(Ok(())),
             sought => Poll::Ready(sought.map(drop)),
@@ -100,10 +309,27 @@ impl FileStream for Unblock<Arc<fs::File>> {
     }
 
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Unblock::poll_written(self, cx)
+        self.pool.poll_written(cx)
     }
 
     fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Unblock::poll_settled(self, cx)
+        self.pool.poll_settled(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_way_is_an_error_that_names_it() {
+        assert_eq!(is_cached("".as_ref()), Ok(true));
+        assert_eq!(is_cached("cached".as_ref()), Ok(true));
+        assert_eq!(is_cached("pool".as_ref()), Ok(false));
+        let error = is_cached("ring".as_ref()).unwrap_err();
+        assert!(
+            error.contains("POLDER_FS") && error.contains("\"ring\""),
+            "{error}"
+        );
     }
 }
