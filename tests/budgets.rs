@@ -494,6 +494,13 @@ mod system_calls {
                         time::sleep(Duration::from_millis(1)).await;
                     }
                 }
+                #[cfg(feature = "fs")]
+                "files" => {
+                    for _ in 0..ROUNDS {
+                        polder::fs::read("Cargo.toml").await.unwrap();
+                    }
+                    time::sleep(Duration::from_millis(1)).await;
+                }
                 other => panic!("no task {other}"),
             }
         });
@@ -615,6 +622,9 @@ mod system_calls {
             libc::SYS_getsockopt => "getsockopt",
             libc::SYS_getpeername => "getpeername",
             libc::SYS_epoll_ctl => "epoll_ctl",
+            libc::SYS_openat2 => "open",
+            libc::SYS_statx => "look",
+            libc::SYS_preadv2 => "read file",
             libc::SYS_close => "close",
             // A debug build's `OwnedFd` checks that it is open before closing it.
             libc::SYS_fcntl => "fcntl",
@@ -797,5 +807,31 @@ mod system_calls {
             assert!(waits > 0, "{task}: nothing is registered: {calls:?}");
             assert!(waits <= 20, "{task}: {waits} calls");
         }
+    }
+
+    /// Of a file that is in memory, on a disk that can be asked for that.
+    #[cfg(feature = "fs")]
+    #[test]
+    fn a_small_file_is_read_by_seven_calls_and_no_thread() {
+        let disk = rustix::fs::statfs("Cargo.toml").unwrap().f_type;
+        if disk != 0xEF53 || std::env::var_os("POLDER_FS").is_some() {
+            return; // Not ext4.
+        }
+        let calls = trace("files", Backend::default(), None);
+        let mut calls = calls.into_iter().filter(|name| *name != "fcntl");
+        // The first ones of a process ask a thread what kind of disk it is.
+        let established = calls.by_ref().skip_while(|name| *name != "read file");
+        let established: Vec<_> = established.take(1 + 7 * (ROUNDS - 10)).collect();
+        let round = [
+            "read file",
+            "close",
+            "open",
+            "look",
+            "close",
+            "open",
+            "look",
+        ];
+        let expected = [&round.repeat(ROUNDS - 10)[..], &["read file"]].concat();
+        assert_eq!(established, expected);
     }
 }
