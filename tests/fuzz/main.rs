@@ -2,11 +2,13 @@
 //!
 //! Each case has a separate seed, which a failure prints. `POLDER_FUZZ_SEED` runs that case alone,
 //! and `POLDER_BACKEND` one backend. `POLDER_FUZZ_STEPS` is the total number of steps of each test;
-//! a step is an operation on a poller, a stream, a timer or a task. `cargo test` runs few,
+//! a step is an operation on a poller, a stream, a timer, a file or a task. `cargo test` runs few,
 //! `ci/fuzz.sh` more.
 
 #![cfg(unix)]
 
+#[cfg(feature = "fs")]
+mod files;
 #[cfg(target_os = "linux")]
 mod pollers;
 mod runtimes;
