@@ -340,28 +340,39 @@ impl TimerHeap {
         index
     }
 
+    /// Moves a node down, which belongs near the bottom most likely: so first down all the way, past
+    /// the least of the children each time, and then up to its place.
     fn sift_down(&mut self, mut index: usize) {
         let node = self.nodes[index];
         loop {
             let first = index * CHILDREN + 1;
-            let last = (first + CHILDREN).min(self.nodes.len());
-            let lesser = |a: usize, b: usize| {
-                if self.nodes[b].before(&self.nodes[a]) {
-                    b
-                } else {
-                    a
+            let Some(children) = self.nodes.get(first..) else {
+                break;
+            };
+            let least = match children.first_chunk::<CHILDREN>() {
+                Some(all) => {
+                    let lesser = |a: usize, b: usize| if all[b].before(&all[a]) { b } else { a };
+                    lesser(lesser(0, 1), lesser(2, 3))
+                }
+                None => {
+                    let lesser = |a: usize, b: usize| {
+                        if children[b].before(&children[a]) {
+                            b
+                        } else {
+                            a
+                        }
+                    };
+                    let Some(least) = (0..children.len()).reduce(lesser) else {
+                        break;
+                    };
+                    least
                 }
             };
-            let Some(least) = (first..last).reduce(lesser) else {
-                break;
-            };
-            if !self.nodes[least].before(&node) {
-                break;
-            }
-            self.put(index, self.nodes[least]);
-            index = least;
+            self.put(index, children[least]);
+            index = first + least;
         }
-        self.put(index, node);
+        self.nodes[index] = node;
+        self.sift_up(index);
     }
 }
 
