@@ -186,6 +186,32 @@ fn each_task_is_told_with_what_it_waits_for() {
     });
 }
 
+#[test]
+fn tasks_that_have_ended_are_told_no_more_and_their_neighbours_are() {
+    in_every_runtime(|_| async {
+        let tasks: Vec<_> = (0..4)
+            .map(|_| polder::spawn(future::pending::<()>()))
+            .collect();
+        when_all_wait(tasks.len()).await;
+        let (mut left, mut ended) = (Vec::new(), Vec::new());
+        for (index, task) in tasks.into_iter().enumerate() {
+            if index % 2 == 0 {
+                ended.push(task.id());
+                assert_eq!(task.cancel().await, None);
+            } else {
+                left.push(task);
+            }
+        }
+        let dump = when_all_wait(left.len()).await;
+        for task in &left {
+            find(&dump, task.id());
+        }
+        for id in ended {
+            assert!(told(&dump, id).is_none(), "{id} has ended: {dump}");
+        }
+    });
+}
+
 #[cfg(all(unix, feature = "signal"))]
 #[test]
 fn a_task_that_waits_for_a_signal_is_told_with_its_number() {
