@@ -616,8 +616,11 @@ fn fill(row: &Row, backend: Backend, whens: &[&'static str]) -> Cell {
 /// Normalises a message between runs and machines: paths, lines and worker numbers differ.
 fn plain(words: &str) -> String {
     let words = words.split(' ').map(|word| {
-        if word.contains("polder-faults-") {
-            return "PATH".into();
+        // The directory of the run, which `tempfile` has named.
+        if let Some((before, name)) = word.split_once("/.tmp") {
+            let quote = if before.starts_with('"') { "\"" } else { "" };
+            let inside = name.split_once('/').map_or("", |(_, inside)| inside);
+            return format!("{quote}DIRECTORY/{inside}");
         }
         if word.starts_with("polder-") && word.ends_with(':') {
             return word.replace(|one: char| one.is_ascii_digit(), "N");
