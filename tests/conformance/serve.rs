@@ -893,7 +893,14 @@ mod errors {
                 let script = Script::new((0..1_000_000).map(|_| system(code)));
                 let attempts = script.attempts.clone();
                 let start = polder::time::now();
-                let end = sleep(Duration::from_millis(200));
+                let begun = attempts.clone();
+                let end = async move {
+                    sleep(Duration::from_millis(200)).await;
+                    // It may have had no processor so far.
+                    while begun.load(Ordering::SeqCst) < 3 {
+                        sleep(Duration::from_millis(10)).await;
+                    }
+                };
                 let server = serve(script, |_, ()| async {}).until(end);
                 let summary = server.await.expect("it was told to stop");
                 let took = polder::time::now() - start;
@@ -902,7 +909,6 @@ mod errors {
                 // 16 immediately, 6 in the first 63 ms, then one every 50 ms.
                 let most = 16 + 7 + took.as_millis() as usize / 50;
                 assert!(attempts <= most, "{attempts} attempts in {took:?}");
-                assert!(attempts >= 3, "{attempts} attempts in {took:?}");
             }
         });
     }

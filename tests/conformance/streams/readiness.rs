@@ -138,7 +138,15 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
             let mut left = try_fill_up(&near).await;
             assert!(left > 0);
             let (writable, either) = loop {
-                assert_would_block(near.try_write_vectored(&[IoSlice::new(b"x")]));
+                // The kernel may still move bytes to the far end, which makes room; late on a busy
+                // system.
+                match near.try_write_vectored(&[IoSlice::new(b"x")]) {
+                    Ok(more) => {
+                        left += more + try_fill_up(&near).await;
+                        continue;
+                    }
+                    blocks => assert_would_block(blocks),
+                }
                 let count = Count::new();
                 let mut writable = Box::pin(near.writable());
                 let mut either = Box::pin(near.ready(BOTH[0] | BOTH[1]));
@@ -148,11 +156,12 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
                 some_turns().await;
                 match count.woken() {
                     0 => break (writable, either),
-                    // A ring may report earlier room late (rule 1).
-                    // By then there may be room again.
                     _ => {
-                        assert_eq!(backend.name(), "io-uring", "there is no room yet");
-                        left += try_fill_up(&near).await;
+                        let more = try_fill_up(&near).await;
+                        // (A ring may report earlier room late: rule 1.)
+                        let is_late = backend.name() == "io-uring";
+                        assert!(more > 0 || is_late, "there is no room yet");
+                        left += more;
                     }
                 }
             };
