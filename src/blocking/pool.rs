@@ -745,7 +745,8 @@ mod tests {
         let gate = Gate::default();
         let calls = gate.calls(pool, Class::Call, 2);
         pool.wait_until_started();
-        assert_eq!(pool.load().full, None);
+        let load = pool.load();
+        assert!(load.full.is_none() && !load.is_idle && load.done == 0);
         let more = gate.calls(pool, Class::Call, 3);
         let load = pool.load();
         assert!(load.full == Some((3, 2)) && !load.is_idle && load.done == 0);

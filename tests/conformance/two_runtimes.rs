@@ -2,16 +2,20 @@
 
 use std::io::{Read, Write};
 use std::net;
-use std::sync::Barrier;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polder::Runtime;
 use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
 
 use crate::probe::std_accept_from;
-use crate::support::{LIMIT, message, on_every_backend, on_every_backend_alone, runtime, sized};
+use crate::support::{
+    LIMIT, message, on_every_backend, on_every_backend_alone, on_every_backend_with_several,
+    runtime, sized,
+};
 
 fn pair() -> (net::TcpStream, net::TcpStream) {
     let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -51,6 +55,29 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
             assert!(Instant::now() < deadline, "{backend}: the reader was lost");
             own.turn(Duration::from_millis(50));
         }
+    });
+}
+
+/// A source stays where it is if its task moves within a pool; but not if it is elsewhere.
+#[test]
+fn a_task_of_a_pool_takes_its_socket_out_of_a_runtime_that_is_not_driven() {
+    on_every_backend_with_several(|backend, _| {
+        let (near, mut peer) = pair();
+        let mut near = TcpStream::try_from(near).unwrap();
+        let first = Runtime::builder().backend(backend).build().unwrap();
+        let waits = first.block_on(poll_once(near.read(&mut [0])));
+        assert!(waits.is_none());
+        // It is not driven from here on.
+        let pool = runtime(backend);
+        let (waiting, is_waiting) = mpsc::channel();
+        let task = pool.spawn(async move {
+            assert!(poll_once(near.read(&mut [0])).await.is_none());
+            waiting.send(()).unwrap();
+            near.read_exact(&mut [0]).await
+        });
+        is_waiting.recv_timeout(LIMIT / 2).unwrap();
+        peer.write_all(b"x").unwrap();
+        pool.block_on(task).unwrap();
     });
 }
 

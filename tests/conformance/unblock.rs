@@ -636,6 +636,25 @@ fn what_is_always_ready_leaves_the_other_tasks_their_turn() {
 }
 
 #[test]
+fn what_a_dropped_read_has_brought_leaves_the_other_tasks_their_turn() {
+    here(|| async {
+        let mut input = Unblock::new(io::repeat(7));
+        let (mut many, mut one) = ([0; 1 << 12], [0; 1]);
+        while poll_once(input.read(&mut many)).await.is_some() {}
+        // From here on nothing is waited for: the bytes are here.
+        input.read_exact(&mut one).await.unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let then = done.clone();
+        let other = polder::spawn(async move { then.store(true, SeqCst) });
+        for _ in 1..many.len() {
+            input.read_exact(&mut one).await.unwrap();
+        }
+        assert!(done.load(SeqCst), "they take no budget");
+        other.await;
+    });
+}
+
+#[test]
 fn it_works_under_another_executor_and_without_a_runtime() {
     within(LIMIT, "on a plain thread", || {
         futures_lite::future::block_on(async {

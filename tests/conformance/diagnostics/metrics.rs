@@ -9,7 +9,7 @@ use polder::Runtime;
 use polder::diagnostics::Metrics;
 use polder::future;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{TcpListener, TcpStream};
+use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::time::sleep;
 
 use crate::probe::join_all;
@@ -84,6 +84,29 @@ fn events_timers_and_used_up_budgets_are_counted() {
         assert!(sum(&metrics, |it| it.parks) > 0);
         let refused = sum(&metrics, |it| it.budget_exhausted);
         assert!((2..=8).contains(&refused), "refused {refused} times");
+    });
+}
+
+#[test]
+fn sources_are_counted_as_long_as_they_are_registered() {
+    with_every_runtime(|runtime, _| {
+        let sources = || sum(&runtime.metrics(), |worker| worker.sources);
+        let before = sources();
+        for _ in 0..2 {
+            let sockets = runtime.block_on(runtime.spawn(async {
+                let mut sockets = Vec::new();
+                for _ in 0..3 {
+                    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                    let waits = future::poll_once(socket.recv(&mut [0])).await;
+                    assert!(waits.is_none());
+                    sockets.push(socket);
+                }
+                sockets
+            }));
+            assert_eq!(sources(), before + sockets.len());
+            drop(sockets);
+            eventually("they are registered no more", || sources() == before);
+        }
     });
 }
 
