@@ -32,7 +32,10 @@ pub(crate) fn less_room(length: usize, capacity: usize) -> Option<usize> {
 #[derive(Debug)]
 pub(crate) struct Slab<T, N = ()> {
     places: Vec<Place<T, N>>,
-    /// All free places that may be used again, and some that are none: see the head.
+    /// The free place, if it was the only one when it was left. So one value after the other is
+    /// added and removed without the heap.
+    only_free: Option<u32>,
+    /// All other free places that may be used again, and some that are none: see the head.
     free: BinaryHeap<Reverse<u32>>,
     len: usize,
     /// The largest number of the places that have gone.
@@ -51,6 +54,7 @@ impl<T, N: Default> Default for Slab<T, N> {
     fn default() -> Slab<T, N> {
         Slab {
             places: Vec::new(),
+            only_free: None,
             free: BinaryHeap::new(),
             len: 0,
             number: N::default(),
@@ -129,8 +133,7 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
     #[inline]
     pub(crate) fn insert_numbered(&mut self, value: T) -> (usize, N) {
         self.len += 1;
-        while let Some(Reverse(index)) = self.free.pop() {
-            let index = index as usize;
+        while let Some(index) = self.take_free() {
             if let Some(&Place::Free(number)) = self.places.get(index) {
                 self.places[index] = Place::Used(number, value);
                 return (index, number);
@@ -140,6 +143,15 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         assert!(index < u32::MAX as usize, "too many values");
         self.places.push(Place::Used(self.number, value));
         (index, self.number)
+    }
+
+    #[inline]
+    fn take_free(&mut self) -> Option<usize> {
+        let index = match self.only_free.take() {
+            Some(index) => index,
+            None => self.free.pop()?.0,
+        };
+        Some(index as usize)
     }
 
     /// Removes a value, if there is one at this place.
@@ -160,7 +172,11 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         if index + 1 == self.places.len() && index >= KEPT / 2 && !self.has_retired {
             self.shorten();
         } else if number.is_some() {
-            self.free.push(Reverse(index as u32));
+            if self.only_free.is_none() && self.free.is_empty() {
+                self.only_free = Some(index as u32);
+            } else {
+                self.free.push(Reverse(index as u32));
+            }
         }
         match removed {
             Place::Used(_, value) => Some(value),

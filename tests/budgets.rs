@@ -9,13 +9,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io::IoSliceMut;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::net::{Datagram, Received, TcpListener, TcpStream, UdpSocket};
+use polder::net::{TcpListener, TcpStream};
 use polder::{Backend, Runtime, Timer, future, time};
 
 #[path = "conformance/support.rs"]
@@ -400,9 +399,11 @@ mod sleeps_of_pools {
 mod system_calls {
     use super::*;
     use std::collections::BTreeMap;
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
+
+    use polder::net::{Datagram, Received, UdpSocket};
 
     const TASK: &str = "POLDER_BUDGET_TASK";
     const ROUNDS: usize = 50;
@@ -711,8 +712,8 @@ mod system_calls {
         }
     }
 
-    /// No call but these of its two ends, if the kernel says of a socket that is writable that it is
-    /// connected. The accepted end reads at once, and so is never registered.
+    /// No call but these of its two ends, if the kernel says of a socket that is writable that it
+    /// is connected. The accepted end reads at once, and so is never registered.
     #[test]
     fn a_connection_costs_no_call_that_tells_nothing() {
         let calls = trace("connect", Backend::Epoll, None);

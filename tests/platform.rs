@@ -33,7 +33,8 @@ fn the_table_of_capabilities_is_what_the_backends_say() {
         ];
         let told = cells[2..8].iter().map(|cell| *cell == "yes");
         assert!(told.eq(flags), "{line}\n{is:?}");
-        // The text on "edge" names kqueue alone, which `polling` also takes where it is the default.
+        // The text on "edge" names kqueue alone, which `polling` also takes where it is the
+        // default.
         let is_kqueue = match backend {
             Backend::Polling => Backend::default() == Backend::Kqueue,
             other => other == Backend::Kqueue,

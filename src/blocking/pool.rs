@@ -714,8 +714,8 @@ mod tests {
         let blocks = Arc::new(Blocks(gate.clone(), AtomicBool::new(false)));
         let waker = std::task::Waker::from(blocks.clone());
         let calls = passed.calls(pool, Class::Call, 1);
-        let mut cx = Context::from_waker(&waker);
-        assert!(calls[0].poll(&mut cx).is_pending());
+        let cx = Context::from_waker(&waker);
+        assert!(calls[0].poll(&cx).is_pending());
         passed.open();
         eventually("its waker blocks", || blocks.1.load(Ordering::SeqCst));
         assert_eq!(output(&pool.call(Class::Call, || 5).unwrap()), Some(5));

@@ -70,7 +70,7 @@ pub trait Kernel {
 
     // Panics.
 
-    /// A task has panicked. What awaits it is passed the panic.
+    /// A task has panicked. The panic is passed to the code that awaits it.
     fn task_panicked(&self, site: &'static Location<'static>, message: &str) {
         let _ = (site, message);
     }
@@ -92,7 +92,7 @@ pub trait Kernel {
         let _ = panic;
     }
 
-    // What a program asks the system for.
+    // Services of the system.
 
     /// Permits a call that goes to the system, or returns the error that it fails with. `what` is
     /// named by the error.
@@ -107,8 +107,8 @@ pub trait Kernel {
         None
     }
 
-    /// Takes a call that blocks, to be [run](BlockingCall::run) later on this thread. Returns `false`
-    /// to have the thread pool run it.
+    /// Takes a call that blocks, to be [run](BlockingCall::run) later on this thread. Returns
+    /// `false` to have the thread pool run it.
     fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
         drop(call);
         false
@@ -120,7 +120,7 @@ pub trait Kernel {
         None
     }
 
-    // What a program states.
+    // Claims of the program.
 
     /// Returns what checks the program's `always!` and `sometimes!` and answers its `buggify!`, if
     /// anything does at this moment.

@@ -71,8 +71,7 @@ pub(crate) struct Reactor {
     /// of the first such reactor. All its timers are in the locked heap then, where every worker of
     /// the shard can fire them: see `driver`.
     pool_id: Option<u64>,
-    /// What its worker sleeps in; if it is that of a shard, the worker that leads, besides in its
-    /// own.
+    /// The parker of its worker; in a shard, of the worker that leads, which has its own besides.
     parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
@@ -148,15 +147,15 @@ impl Reactor {
 
     // Sleeping and waking: see `parker`.
 
-    /// What the worker that drives it alone sleeps in.
+    /// The parker of the worker that drives it alone.
     pub(crate) fn parker(&self) -> &Arc<Parker> {
         &self.parker
     }
 
-    /// What a pool worker sleeps in that drives this reactor, that of its shard; `simulated` is
-    /// what its world notifies.
-    pub(crate) fn parker_of_worker(&self, simulated: Option<Poller>) -> Arc<Parker> {
-        Arc::new(Parker::of_pool(self.poller.clone(), simulated))
+    /// Returns a parker for a pool worker that drives this reactor, that of its shard. `of_kernel`
+    /// is its poller on a kernel that has one for each worker.
+    pub(crate) fn parker_of_worker(&self, of_kernel: Option<Poller>) -> Arc<Parker> {
+        Arc::new(Parker::of_pool(self.poller.clone(), of_kernel))
     }
 
     /// See [`Parker::unpark`].

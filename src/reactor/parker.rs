@@ -1,4 +1,4 @@
-//! What a worker sleeps in: a poller, or its thread.
+//! [`Parker`]: a worker sleeps in it, in a poller or on a condition variable.
 //!
 //! A [`Parker`] has the worker's [`Parking`], which says whether it sleeps, and the place where it
 //! does. A worker that drives a reactor alone sleeps in the reactor's poller, which ends the sleep
@@ -21,7 +21,7 @@ use crate::sync::{self, Condvar, Mutex};
 
 pub(crate) struct Parker {
     parking: Parking,
-    /// Where the worker sleeps if it leads.
+    /// A worker that leads sleeps in it.
     poller: Arc<Poller>,
     /// Whether it does: always, unless it is a pool worker. Written by the worker's thread before
     /// it parks.
@@ -29,7 +29,7 @@ pub(crate) struct Parker {
     /// Whether a notification has come since it last slept as a follower.
     notified: Mutex<bool>,
     woken: Condvar,
-    /// What is notified instead of a follower, if the thread's kernel has a poller for each worker:
+    /// Notified instead of a follower, if the thread's kernel has a poller for each worker:
     /// a foreign loop runs it in turn.
     of_kernel: Option<Poller>,
 }

@@ -340,8 +340,8 @@ impl TimerHeap {
         index
     }
 
-    /// Moves a node down, which belongs near the bottom most likely: so first down all the way, past
-    /// the least of the children each time, and then up to its place.
+    /// Moves a node down, which belongs near the bottom most likely: so first down all the way,
+    /// past the least of the children each time, and then up to its place.
     fn sift_down(&mut self, mut index: usize) {
         let node = self.nodes[index];
         loop {

@@ -1,7 +1,7 @@
 //! The free functions that spawn, and code that they share with [`Runtime`](super::Runtime) and
 //! [`Handle`](super::Handle).
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::background;
 use crate::scheduler::{self, Local, Placement, Shared};
 use crate::spans::Kind;
-use crate::task::{self, Inner, Name, Task};
+use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
 
 /// The minimum size of a future that is boxed where it enters polder. async-task boxes it too, but
@@ -203,17 +203,26 @@ where
     // Only while a runtime closes: see `scheduler::late`.
     if shared.forgets() {
         mem::forget(future);
-        return spawn_forgotten();
+        return spawn_forgotten(shared, shared.any_worker(), label);
     }
     let (runnable, task) = task::new(shared, future, label);
     shared.schedule_new(runnable);
     task
 }
 
-/// Returns a task that is cancelled, in place of one whose future was forgotten: see
+/// Spawns a task that is cancelled, in place of a future that was forgotten: see
 /// [`Shared::forgets`].
-pub(super) fn spawn_forgotten<T>() -> Task<T> {
-    Task::new(Inner::Forgotten, scheduler::new_id())
+#[cold]
+#[inline(never)]
+pub(super) fn spawn_forgotten<T: 'static>(
+    shared: &Arc<Shared>,
+    placement: Placement,
+    label: Label,
+) -> Task<T> {
+    // SAFETY: the future is `Send`, whether or not the output is, which it never produces.
+    let (runnable, task) = unsafe { task::new_at(shared, placement, pending(), label, Kind::Task) };
+    shared.schedule_new(runnable);
+    task
 }
 
 /// Spawns a task on the worker of `local`.
@@ -234,7 +243,7 @@ where
     let placement = Placement::stays_on(local.index);
     if shared.forgets() {
         mem::forget(future);
-        return spawn_forgotten();
+        return spawn_forgotten(shared, placement, label);
     }
     // SAFETY: the caller is on that worker's thread.
     let (runnable, task) = unsafe { task::new_at(shared, placement, future, label, Kind::Local) };

@@ -124,9 +124,9 @@ pub(crate) trait Question: Send + Sync {
 pub(crate) struct Remote {
     /// The reactor that the worker drives: its own, or that of its shard.
     pub(crate) reactor: Arc<Reactor>,
-    /// What it sleeps in.
+    /// It sleeps in this.
     pub(crate) parker: Arc<Parker>,
-    /// What it does, counted.
+    /// Counts of its work.
     pub(crate) counters: Arc<Counters>,
     /// Tasks that stay on this worker.
     pub(super) inbox: MutexQueue<Runnable>,

@@ -67,9 +67,9 @@ pub(super) const INTERVAL: Duration = if !IS_ON {
     Duration::from_micros(350)
 };
 
-/// The time between two inspections otherwise. What becomes due while all others compute waits for
-/// that long and a quarter of an [`INTERVAL`]; a task behind a long poll for an [`INTERVAL`] more,
-/// which is less than 12 ms.
+/// The time between two inspections otherwise. A timer that becomes due while all others compute
+/// waits for that long and a quarter of an [`INTERVAL`]; a task behind a long poll for an
+/// [`INTERVAL`] more, which is less than 12 ms.
 const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 
 /// The number of inspections in a row without a worker that is stuck after which they are rare

@@ -13,8 +13,8 @@
 //! - The kernel, its clock and the panics reported to it (`world`) end with the world. The
 //!   number of clock readings is counted from the beginning of each step.
 //! - The salt of random numbers (`world/choice.rs`) is set when a world begins.
-//! - The answers to the C library (`world/answers.rs`), and whether panics are printed (`sim/panics.rs`) are set when a world
-//!   begins. Between worlds they are not read.
+//! - The answers to the C library (`world/answers.rs`), and whether panics are printed
+//!   (`sim/panics.rs`) are set when a world begins. Between worlds they are not read.
 //! - The worker that this thread drives and the task that runs (`scheduler/current.rs`), and the
 //!   owner of the resolver that is polled (`net/resolver.rs`), are restored by guards, also after a
 //!   panic.

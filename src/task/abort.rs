@@ -13,17 +13,6 @@ pub(crate) trait Abort: Send + Sync + UnwindSafe + RefUnwindSafe {
     fn is_finished(&self) -> bool;
 }
 
-/// The target of a handle to a task that was cancelled when it was spawned.
-pub(super) struct Forgotten;
-
-impl Abort for Forgotten {
-    fn abort(&self) {}
-
-    fn is_finished(&self) -> bool {
-        true
-    }
-}
-
 /// Cancels a task that is awaited, or was detached, elsewhere.
 ///
 /// It comes from [`Task::abort_handle`](super::Task::abort_handle) and
@@ -46,6 +35,10 @@ pub struct AbortHandle(pub(super) Target);
 #[derive(Clone)]
 pub(super) enum Target {
     Task(TaskRef),
+    #[cfg_attr(
+        not(feature = "blocking"),
+        expect(dead_code, reason = "there are no calls")
+    )]
     Call(Arc<dyn Abort>),
 }
 

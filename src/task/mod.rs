@@ -328,9 +328,6 @@ pub(crate) enum Inner<T> {
     },
     #[cfg(feature = "blocking")]
     Blocking(Call<Outcome<T>>),
-    /// Cancelled when it was spawned. (Not a task of a future that does nothing: that would be
-    /// compiled for each type of output.)
-    Forgotten,
 }
 
 impl<T> Task<T> {
@@ -356,7 +353,6 @@ impl<T> Task<T> {
             Inner::Spawned { task, .. } => task.detach(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.detach(),
-            Inner::Forgotten => {}
         }
     }
 
@@ -402,7 +398,6 @@ impl<T> Task<T> {
             }
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.cancel().await,
-            Inner::Forgotten => None,
         };
         outcome.and_then(Outcome::take)
     }
@@ -423,7 +418,6 @@ impl<T> Task<T> {
             Inner::Spawned { task, reference } => task.is_finished() && reference.is_finished(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
-            Inner::Forgotten => true,
         }
     }
 
@@ -466,7 +460,6 @@ impl<T> Task<T> {
             Inner::Spawned { task, .. } => Pin::new(task).poll(cx),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => poll_call(call, cx),
-            Inner::Forgotten => Poll::Ready(None),
         };
         if result.is_pending() {
             waits_for(Leaf::Task(self.id.as_u64()));
@@ -511,7 +504,6 @@ impl<T: Send + 'static> Task<T> {
             Inner::Spawned { reference, .. } => AbortHandle(Target::Task(reference.clone())),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => AbortHandle(Target::Call(call.shared().clone())),
-            Inner::Forgotten => AbortHandle(Target::Call(Arc::new(abort::Forgotten))),
         }
     }
 }

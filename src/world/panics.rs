@@ -121,8 +121,9 @@ pub(crate) fn fail_by_held_panic() {
     }
 }
 
-/// Fails the run because of a contained panic: foreign code panicked when polder called it. Such panics are ignored while a killed process is dropped, as in reality no
-/// destructor would have run.
+/// Fails the run because of a contained panic: foreign code panicked when polder called it. Such
+/// panics are ignored while a killed process is dropped, as in reality no destructor would have
+/// run.
 pub(crate) fn panic_was_contained(words: &str) {
     let counts = with(|kernel| {
         let panics = &kernel.core.report.panics;

@@ -9,7 +9,9 @@ use polder::future::poll_once;
 use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, ErrorKind, SeekFrom};
 use polder::stream::StreamExt;
 
-use crate::support::{LIMIT, in_every_kernel_runtime, in_every_runtime, is_in_world, within};
+#[cfg(target_os = "linux")]
+use crate::support::{LIMIT, within};
+use crate::support::{in_every_kernel_runtime, in_every_runtime, is_in_world};
 
 /// An empty directory: of the system, removed on drop, or the root of a world's disk.
 struct Folder(Option<tempfile::TempDir>);

@@ -58,7 +58,7 @@ pub(super) struct FdSets {
     /// Readable, writable, priority.
     asked: [Vec<FdSetElement>; 3],
     result: [Vec<FdSetElement>; 3],
-    /// What the result says, by descriptor number; empty between two reports.
+    /// The result of select(2), by descriptor number; empty between two reports.
     found: Vec<Ready>,
 }
 
