@@ -275,7 +275,7 @@ fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
 #[test]
 fn tasks_that_destructors_spawn_at_the_end_are_dropped_one_after_the_other() {
     on_every_backend(|backend| {
-        let count = sized(backend, 100_000);
+        let count = sized(backend, 20_000);
         assert_eq!(dropped_in_a_row(backend, count), [count; 10]);
     });
 }
