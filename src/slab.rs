@@ -38,8 +38,9 @@ pub(crate) struct Slab<T, N = ()> {
     /// All other free places that may be used again, and some that are none: see the head.
     free: BinaryHeap<Reverse<u32>>,
     len: usize,
-    /// The largest number of the places that have gone.
+    /// The largest number of the places that have gone, all of which were below `gone`.
     number: N,
+    gone: usize,
     /// Whether a place is not used again. Then none goes, since its successor would be.
     has_retired: bool,
 }
@@ -58,6 +59,7 @@ impl<T, N: Default> Default for Slab<T, N> {
             free: BinaryHeap::new(),
             len: 0,
             number: N::default(),
+            gone: 0,
             has_retired: false,
         }
     }
@@ -141,8 +143,13 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         }
         let index = self.places.len();
         assert!(index < u32::MAX as usize, "too many values");
-        self.places.push(Place::Used(self.number, value));
-        (index, self.number)
+        let number = if index < self.gone {
+            self.number
+        } else {
+            N::default()
+        };
+        self.places.push(Place::Used(number, value));
+        (index, number)
     }
 
     #[inline]
@@ -186,6 +193,7 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
 
     /// Removes the free places at the end of a long table.
     fn shorten(&mut self) {
+        self.gone = self.gone.max(self.places.len());
         while let Some(&Place::Free(number)) = self.places.last() {
             if self.places.len() <= KEPT / 2 {
                 break;
@@ -286,6 +294,22 @@ mod tests {
             }
             assert!(slab.capacity() < 2 * KEPT, "{}", slab.capacity());
         }
+    }
+
+    /// A place that goes after each use comes to its last number. Places that never went begin with
+    /// the first one.
+    #[test]
+    fn a_place_that_was_never_there_begins_with_the_first_number() {
+        let mut slab = Slab::<usize, u8>::default();
+        let stay: Vec<_> = (0..KEPT).map(|value| slab.insert_numbered(value)).collect();
+        assert!(stay.iter().all(|(_, number)| *number == 0));
+        for round in 0..255 {
+            let (index, number) = slab.insert_numbered(0);
+            assert_eq!((index, number), (KEPT, round));
+            slab.remove_keeping(index, number.checked_add(1));
+        }
+        let last = [(), ()].map(|()| slab.insert_numbered(0));
+        assert_eq!(last, [(KEPT, 255), (KEPT + 1, 0)]);
     }
 
     /// Values at high places end one by one, while others come and go.

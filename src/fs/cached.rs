@@ -13,13 +13,14 @@
 //! the path is first opened as a mere place (`O_PATH`), and only a regular file of a known [`Disk`]
 //! is opened in fact. To ask for the kind of a file system can wait, too (fstatfs(2)), so only
 //! threads of the pool do that, for each file that they open ([`Access::of`]); the answers are kept
-//! by device. A device number may be used again for another file system; then opening waits as long
-//! as that takes.
+//! by device. A device number may be used again for another file system: then a file that is opened
+//! here is opened, read and written as one of the former, until a thread opens another one there.
 //!
 //! Traps:
 //!
 //! * The path may lead to another file the second time. `O_NONBLOCK` makes that open return at once
-//!   even if it is a FIFO; it is looked at again, and left to the pool. The flag means nothing to a
+//!   even if it is a FIFO; it is looked at again, and left to the pool. (A writer that waits in its
+//!   open goes on meanwhile, and finds no reader.) The flag means nothing to a
 //!   regular file, but is seen by fcntl(2), so an open file does not keep it.
 //! * Linux 5.9 and 5.10 return 0 for `RWF_NOWAIT` before the end of the file
 //!   (<https://github.com/tokio-rs/tokio/issues/3803>). `RESOLVE_CACHED` is of 5.12.
@@ -27,6 +28,7 @@
 //!   out, as any memory may be.
 //! * ext4 refuses it for writes that are not direct (`ext4_buffered_write_iter`), and others wait
 //!   if the file is `O_SYNC`: only files in memory are written here.
+//! * A listener to permission events (fanotify(7)) is waited for nevertheless.
 //! * With `O_DIRECT` a read waits for the disk nevertheless.
 //! * A file's position has a lock (`fdget_pos`). It is the position of every duplicate, too: if a
 //!   thread reads one from the disk meanwhile, a read here waits for that.
@@ -229,13 +231,13 @@ impl Access {
         let unknown = Access::of_unknown(file);
         match look(file) {
             Ok(found) if found.is_regular && unknown.disk != Disk::Other => {
-                let disk = disk_of(found.device).unwrap_or_else(|| {
-                    let number = rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u64);
-                    let known = DISKS.into_iter().find(|(known, _)| *known == number);
-                    let disk = known.map_or(Disk::Other, |(_, disk)| disk);
+                // Each time, since another file system may have the number by now.
+                let number = rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u64);
+                let known = DISKS.into_iter().find(|(known, _)| *known == number);
+                let disk = known.map_or(Disk::Other, |(_, disk)| disk);
+                if disk_of(found.device) != Some(disk) {
                     set_disk(found.device, disk);
-                    disk
-                });
+                }
                 Access::on(disk)
             }
             _ => unknown,
@@ -294,6 +296,9 @@ impl Access {
 mod tests {
     use super::*;
 
+    /// Held by those who use the table of devices, which is one for all.
+    static DEVICES_ARE_MINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     /// Numbers that no device has.
     fn device(nth: u64) -> u64 {
         1 << 60 | nth << 32
@@ -301,6 +306,7 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_device_is_kept_until_others_take_its_place() {
+        let _mine = DEVICES_ARE_MINE.lock();
         assert_eq!(disk_of(device(0)), None);
         for (nth, disk) in [Disk::Cached, Disk::Memory, Disk::Other]
             .into_iter()
@@ -319,6 +325,7 @@ mod tests {
 
     #[test]
     fn a_pipe_is_left_alone_and_a_file_is_opened_once_its_disk_is_known() {
+        let _mine = DEVICES_ARE_MINE.lock();
         if !is_possible() {
             return;
         }

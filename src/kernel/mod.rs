@@ -43,7 +43,8 @@ pub trait Kernel {
 
     // Tasks and their order.
 
-    /// Returns a new task's id, from 1 on. `None`: from the counter of the process.
+    /// Returns a new task's id, from 1 on. `None`: from the counter of the process. The current
+    /// worker is borrowed.
     fn task_id(&self) -> Option<u64> {
         None
     }
@@ -95,7 +96,7 @@ pub trait Kernel {
     // Services of the system.
 
     /// Permits a call that goes to the system, or returns the error that it fails with. `what` is
-    /// named by the error.
+    /// named by the error. A source may be locked.
     fn permit(&self, what: &str) -> io::Result<()> {
         let _ = what;
         Ok(())
@@ -132,7 +133,7 @@ pub trait Kernel {
 /// The lookup of a name.
 pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// A call that was passed to `unblock`. Dropping it cancels it.
+/// A call that was passed to `unblock`. The task that awaits it waits until it was run.
 pub trait BlockingCall: Send + Sync {
     /// Runs it, once: foreign code, whose panic goes to what awaits the call.
     fn run(&self);

@@ -126,6 +126,10 @@ impl TimerHeap {
             }
             free => {
                 self.free = std::mem::replace(&mut self.entries[free as usize], entry).node;
+                // Many are used again.
+                if self.entries.len() > KEPT && self.used > self.entries.len() / 2 {
+                    self.few = self.entries.len() / 4;
+                }
                 free
             }
         };
@@ -472,6 +476,10 @@ mod tests {
 
     #[test]
     fn one_timer_that_stays_does_not_hold_the_memory_of_many() {
+        // Miri takes ten minutes, and there is no unsafe code here.
+        if cfg!(miri) {
+            return;
+        }
         for stays in [0, 10 * KEPT as u64 - 1] {
             let mut bench = Bench::new();
             let many = 0..10 * KEPT as u64;

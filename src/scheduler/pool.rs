@@ -171,6 +171,10 @@ impl Worker {
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         }
         let Some(mut seat) = leader else {
+            if self.reactor.poller().is_parents() {
+                // A child of `fork`: the one that leads is not in it. The wait fails, with words.
+                return self.wait_once(&Until::Now, None);
+            }
             self.driver.follow(&self.parker, timeout);
             return self.resume();
         };
@@ -239,7 +243,9 @@ impl Worker {
             let (runs, is_awake) = (shared.stealable(index).runs.get(), !shared.is_parked(index));
             seen.is_stuck = is_awake && seen.is_awake && seen.runs == runs;
             (seen.runs, seen.is_awake) = (runs, is_awake);
-            if index != self.local.index {
+            // The watch of another shard, which sleeps until the same moments, does not work.
+            let is_watch = || shared.shard(index).watch.is_kept_by(index);
+            if index != self.local.index && is_awake && !is_watch() {
                 is_any_awake |= is_awake;
                 is_any_stuck |= seen.is_stuck;
             }

@@ -284,11 +284,14 @@ impl Signals {
     }
 
     /// Returns the next pending signal, if there is one.
-    fn take_next(&mut self, count: impl Fn(usize) -> u64) -> Option<Signal> {
+    fn take_next(&mut self) -> Option<Signal> {
         let length = self.subscriptions.len();
         for index in (self.next..length).chain(0..self.next) {
             let subscription = &mut self.subscriptions[index];
-            let count = count(subscription.number);
+            let count = match &self.of_kernel {
+                Some(counted) => counted.count(subscription.number),
+                None => registry::count(subscription.number),
+            };
             if count > subscription.seen {
                 subscription.seen = count;
                 self.next = (index + 1) % length;
@@ -310,10 +313,8 @@ impl Signals {
     }
 
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
-        if let Some(counted) = self.of_kernel.take() {
-            let signal = self.poll_of_kernel(&*counted, cx.waker());
-            self.of_kernel = Some(counted);
-            return signal;
+        if self.of_kernel.is_some() {
+            return self.poll_of_kernel(cx.waker());
         }
         Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare))
     }
@@ -332,7 +333,7 @@ impl Signals {
             drop(registry);
             panic!("polder: the thread for signals cannot be started: {error}");
         }
-        if let Some(signal) = self.take_next(registry::count) {
+        if let Some(signal) = self.take_next() {
             let waiter = self.key.take().and_then(|key| registry.remove(key));
             drop(registry);
             drop_all(waiter.and_then(|waiter| waiter.waker));
@@ -361,14 +362,15 @@ impl Signals {
 impl Signals {
     /// Polls for a signal of the thread's kernel. One that arrives between the two steps wakes the
     /// waker: the kernel is this thread's, and runs nothing meanwhile.
-    fn poll_of_kernel(&mut self, counted: &dyn kernel::Signals, waker: &Waker) -> Poll<Signal> {
-        if let Some(signal) = self.take_next(|number| counted.count(number)) {
-            counted.set_waker(None);
-            return Poll::Ready(signal);
+    fn poll_of_kernel(&mut self, waker: &Waker) -> Poll<Signal> {
+        let signal = self.take_next();
+        if let Some(counted) = &self.of_kernel {
+            counted.set_waker(signal.is_none().then_some(waker));
         }
-        counted.set_waker(Some(waker));
-        self.note_wait();
-        Poll::Pending
+        if signal.is_none() {
+            self.note_wait();
+        }
+        signal.map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -95,6 +95,30 @@ async fn talks() {
     future::zip(client, server).await;
 }
 
+/// A child whose only thread is a worker of its parent's pool: that ends, and the process with it.
+#[test]
+fn a_worker_of_its_parents_pool_ends_in_a_child() {
+    in_children(|backend| {
+        let runtime = Runtime::builder().backend(backend).workers(2).build();
+        let child = runtime.unwrap().block_on(async {
+            // Another worker leads.
+            Timer::after(SOON).await;
+            let forks = async {
+                // SAFETY: as in `fork`; the child goes on in polder's code alone.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: always allowed; nothing handles the signal.
+                    unsafe { libc::alarm(SECONDS) };
+                }
+                child
+            };
+            polder::spawn(forks).await
+        });
+        assert!(child > 0, "{}", io::Error::last_os_error());
+        Child(Pid::from_raw(child).unwrap()).ends();
+    });
+}
+
 /// libuv: fork_timer.
 #[test]
 fn a_child_drives_runtimes_of_its_own() {
