@@ -17,8 +17,8 @@
 //! # Threads
 //!
 //! A kernel reports files as always ready, so they cannot be waited for. But Linux, from 5.12 on,
-//! can be asked not to wait, and then serves what it has in memory: [`read`] of a file of less
-//! than 256 KiB, [`metadata`], opening a file for reading, reads of an open [`File`], its seeks, and on
+//! can be asked not to wait, and then serves what it has in memory: [`read`] of a file of less than
+//! 256 KiB, [`metadata`], opening a file for reading, reads of an open [`File`], its seeks, and on
 //! tmpfs its writes. The task's own thread makes these calls, which takes little longer than with
 //! `std::fs`. (The first file of each file system is opened by a thread, to learn its kind; until
 //! then `metadata` is asked for by threads, too. A program that answers permission events of

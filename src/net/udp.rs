@@ -450,9 +450,10 @@ impl UdpSocket {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no datagram, or if there are more
     /// than [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS). Any error of the system call for the first
     /// datagram, for instance that it is too long, or that there is no peer; an error for a later
-    /// one ends the call, and is returned by the next call, which begins with that one. An error that
-    /// the network has reported meanwhile, such as that a connected peer's port is closed, is lost on
-    /// Linux if it meets a later datagram: sendmmsg(2) keeps the error of the first one alone.
+    /// one ends the call, and is returned by the next call, which begins with that one. An error
+    /// that the network has reported meanwhile, such as that a connected peer's port is closed, is
+    /// lost on Linux if it meets a later datagram: sendmmsg(2) keeps the error of the first one
+    /// alone.
     ///
     /// # Cancel safety
     ///
