@@ -35,6 +35,7 @@ rooms() {
     out 'src/lib.rs' 'it declares modules'
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'
+    out 'src/fs/not_cached.rs' 'not compiled on Linux'
     out 'src/poller/backends/missing/*' 'compiled in place of backends that are not'
     out 'src/poller/backends/kqueue/*' 'declarations of other systems'
     out 'tests/kqueue/*' 'the model is for tests'
@@ -49,7 +50,7 @@ rooms() {
     # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
     room kqueue 'src/poller/backends/kqueue.rs' '' "$quick" "$core"
     room poller 'src/poller/*' '' "$quick" "$core" '--test=platform'
-    room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/sync.rs' '' "$quick" "$core"
+    room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/slab.rs src/sync.rs' '' "$quick" "$core"
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \
         '--lib --test=no_threads' "$suite names:: tasks:: unblock::"
