@@ -128,7 +128,9 @@ impl Runtime {
                 future::block_on(state.wait());
             }
         }
-        failure
+        // A pool worker may have cancelled them before the first wait.
+        let has_failed = || catch_unwind(AssertUnwindSafe(|| self.worker.panic_if_failed())).err();
+        failure.or_else(has_failed)
     }
 }
 

@@ -294,7 +294,7 @@ impl Worker {
 
     /// Panics with the reason in the call that drives the main worker, if the runtime has failed.
     #[inline]
-    fn panic_if_failed(&self) {
+    pub(crate) fn panic_if_failed(&self) {
         if let Some(reason) = self.shared().failure() {
             panic!("polder: {reason}");
         }
