@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use futures_lite::future::try_zip;
 use futures_lite::io::copy;
@@ -35,15 +34,10 @@ const SIZES: [(usize, &str); 2] = [(64, "64"), (2_000, "2,000")];
 
 fn workloads(short: bool) -> Vec<Workload> {
     (SIZES.into_iter().filter(|(size, _)| !short || *size == 64))
-        .map(|(size, words)| Workload {
-            name: format!("copy-{size}"),
-            title: format!("{words} bytes to and fro, {CONNECTIONS} connections"),
-            programs: ["polder", "tokio", "smol"].map(String::from).into(),
-            yardstick: "tokio".into(),
-            metrics: under_load::METRICS,
-            limit: Duration::from_millis(if short { 200 } else { 1_000 }),
-            deadline: Duration::from_secs(20),
-            rounds: None,
+        .map(|(size, words)| {
+            let title = format!("{words} bytes to and fro, {CONNECTIONS} connections");
+            let programs = &["polder", "tokio", "smol"];
+            under_load::workload(format!("copy-{size}"), title, programs, short)
         })
         .collect()
 }

@@ -126,7 +126,11 @@ pub fn table(results: &Results) -> Vec<Vec<String>> {
         .filter_map(|line| {
             let (table, yardstick) = line.rows(results)?;
             let own = yardstick.values(line.key)?.median / line.by;
-            let mut cells = vec![format!("{} {}", line.what, if line.less { "↓" } else { "↑" })];
+            let mut cells = vec![format!(
+                "{} {}",
+                line.what,
+                if line.less { "↓" } else { "↑" }
+            )];
             cells.extend(line.programs.iter().map(|program| {
                 let ratios = (table.row(program)).and_then(|row| row.ratios(yardstick, line.key));
                 ratios.map_or("–".into(), |ratios| number(own * ratios.median))

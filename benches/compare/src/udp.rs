@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use crate::accept;
 use crate::echo::load::Load;
@@ -24,18 +23,14 @@ pub fn group() -> Group {
 }
 
 fn workloads(short: bool) -> Vec<Workload> {
-    vec![Workload {
-        name: "echo-50".into(),
-        title: "64 bytes to and fro, 50 sockets".into(),
-        programs: ["polder", "tokio", "smol", "blocking"]
-            .map(String::from)
-            .into(),
-        yardstick: "tokio".into(),
-        metrics: under_load::METRICS,
-        limit: Duration::from_millis(if short { 200 } else { 1_000 }),
-        deadline: Duration::from_secs(20),
-        rounds: None,
-    }]
+    let title = "64 bytes to and fro, 50 sockets".into();
+    let programs = &["polder", "tokio", "smol", "blocking"];
+    vec![under_load::workload(
+        "echo-50".into(),
+        title,
+        programs,
+        short,
+    )]
 }
 
 fn measure(order: &Order) -> Outcome {

@@ -1,9 +1,11 @@
 //! Most measurements of services: a server in a separate process, under a load.
 
+use std::time::Duration;
+
 use super::load::{self, Load, Measured, Phases};
 use super::server::Server;
 use super::{cores, more_descriptors};
-use crate::group::{Metric, Order, Outcome, Skip, Values, values};
+use crate::group::{Metric, Order, Outcome, Skip, Values, Workload, values};
 
 pub const METRICS: &[Metric] = &[
     Metric {
@@ -27,6 +29,20 @@ pub const METRICS: &[Metric] = &[
         ratio: false,
     },
 ];
+
+/// Returns a workload with these values, compared with tokio's.
+pub fn workload(name: String, title: String, programs: &[&str], short: bool) -> Workload {
+    Workload {
+        name,
+        title,
+        programs: programs.iter().map(|name| String::from(*name)).collect(),
+        yardstick: "tokio".into(),
+        metrics: METRICS,
+        limit: Duration::from_millis(if short { 200 } else { 1_000 }),
+        deadline: Duration::from_secs(20),
+        rounds: None,
+    }
+}
 
 /// Starts a server, which has as many cores as it has workers if there are more; the generator,
 /// which is this thread, then has one to itself. Returns whether it has.

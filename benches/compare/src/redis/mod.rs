@@ -3,8 +3,6 @@
 
 pub mod serve;
 
-use std::time::Duration;
-
 use crate::echo::load::{Block, Load};
 use crate::echo::under_load;
 use crate::group::{Group, Order, Outcome, Workload};
@@ -30,15 +28,10 @@ const CONNECTIONS: usize = 50;
 fn workloads(short: bool) -> Vec<Workload> {
     [(1, "one request in flight"), (16, "pipelined by 16")]
         .into_iter()
-        .map(|(window, title)| Workload {
-            name: format!("w{WORKERS}-pipelined-{window}"),
-            title: format!("GET and SET, {CONNECTIONS} connections, {title}"),
-            programs: ["polder", "tokio", "smol"].map(String::from).into(),
-            yardstick: "tokio".into(),
-            metrics: under_load::METRICS,
-            limit: Duration::from_millis(if short { 200 } else { 1_000 }),
-            deadline: Duration::from_secs(20),
-            rounds: None,
+        .map(|(window, title)| {
+            let name = format!("w{WORKERS}-pipelined-{window}");
+            let title = format!("GET and SET, {CONNECTIONS} connections, {title}");
+            under_load::workload(name, title, &["polder", "tokio", "smol"], short)
         })
         .collect()
 }

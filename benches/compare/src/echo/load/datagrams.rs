@@ -16,7 +16,7 @@ pub fn datagrams(
     phases: &Phases<'_>,
 ) -> io::Result<Measured> {
     assert!(size >= 8, "a message carries its number");
-    let mut events = Events::new(phases.spin)?;
+    let events = Events::new(phases.spin)?;
     let mut clients = (0..sockets)
         .map(|_| Client::new(window, size, port))
         .collect::<io::Result<Vec<_>>>()?;
@@ -26,16 +26,7 @@ pub fn datagrams(
             client.send(Instant::now())?;
         }
     }
-    let mut count = Count::new(phases);
-    loop {
-        let (ready, now) = events.wait()?;
-        if let Some(measured) = count.step(now) {
-            return Ok(measured);
-        }
-        for number in 0..ready {
-            clients[events.place(number)].ready(&mut count)?;
-        }
-    }
+    events.run(phases, |_, place, _, count| clients[place].ready(count))
 }
 
 struct Client {

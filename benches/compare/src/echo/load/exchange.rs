@@ -2,11 +2,11 @@
 //! the next one when the last one is answered. (So does `redis-benchmark`, with and without `-P`.)
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use super::{Block, Count, Events, Measured, PATIENCE, Phases};
+use super::{Block, Count, Events, Measured, Phases, connect, receive, wrong};
 
 pub fn blocks(
     connections: usize,
@@ -14,7 +14,7 @@ pub fn blocks(
     port: u16,
     phases: &Phases<'_>,
 ) -> io::Result<Measured> {
-    let mut events = Events::new(phases.spin)?;
+    let events = Events::new(phases.spin)?;
     let mut clients = (0..connections)
         .map(|_| Client::new(blocks, port))
         .collect::<io::Result<Vec<_>>>()?;
@@ -22,16 +22,7 @@ pub fn blocks(
         events.add(client.socket.as_raw_fd(), place)?;
         client.ask(Instant::now())?;
     }
-    let mut count = Count::new(phases);
-    loop {
-        let (ready, now) = events.wait()?;
-        if let Some(measured) = count.step(now) {
-            return Ok(measured);
-        }
-        for number in 0..ready {
-            clients[events.place(number)].ready(&mut count)?;
-        }
-    }
+    events.run(phases, |_, place, _, count| clients[place].ready(count))
 }
 
 struct Client {
@@ -48,9 +39,7 @@ struct Client {
 impl Client {
     /// Connects, and has each block answered once.
     fn new(blocks: &'static [Block], port: u16) -> io::Result<Client> {
-        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut socket = connect(port)?;
         let longest = blocks.iter().map(|block| block.answer.len()).max();
         let mut incoming = vec![0; longest.unwrap_or(0) + 1];
         for block in blocks {
@@ -83,12 +72,7 @@ impl Client {
     }
 
     fn ready(&mut self, count: &mut Count<'_>) -> io::Result<()> {
-        match self.socket.read(&mut self.incoming[self.received..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => self.received += length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
+        self.received += receive(&mut self.socket, &mut self.incoming[self.received..])?;
         let block = &self.blocks[self.place];
         let received = &self.incoming[..self.received];
         if !block.answer.starts_with(received) {
@@ -105,8 +89,4 @@ impl Client {
         self.received = 0;
         self.ask(now)
     }
-}
-
-fn wrong() -> io::Error {
-    io::Error::other("the answer is not what was asked for")
 }

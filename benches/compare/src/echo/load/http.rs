@@ -2,11 +2,11 @@
 //! if `wrk` is not installed, or for a measurement shorter than its minimum of a second.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use super::{Count, Events, MAX_ANSWER, Measured, PATIENCE, Phases};
+use super::{Count, Events, MAX_ANSWER, Measured, Phases, connect, receive, wrong};
 
 pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
@@ -14,7 +14,7 @@ pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 pub const LAST_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
 pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Result<Measured> {
-    let mut events = Events::new(phases.spin)?;
+    let events = Events::new(phases.spin)?;
     let mut clients = (0..connections)
         .map(|_| Client::new(port))
         .collect::<io::Result<Vec<_>>>()?;
@@ -22,16 +22,7 @@ pub fn requests(connections: usize, port: u16, phases: &Phases<'_>) -> io::Resul
         events.add(client.socket.as_raw_fd(), place)?;
         client.ask(Instant::now())?;
     }
-    let mut count = Count::new(phases);
-    loop {
-        let (ready, now) = events.wait()?;
-        if let Some(measured) = count.step(now) {
-            return Ok(measured);
-        }
-        for number in 0..ready {
-            clients[events.place(number)].ready(&mut count)?;
-        }
-    }
+    events.run(phases, |_, place, _, count| clients[place].ready(count))
 }
 
 struct Client {
@@ -46,9 +37,7 @@ struct Client {
 impl Client {
     /// Connects, and waits for one answer.
     fn new(port: u16) -> io::Result<Client> {
-        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        let socket = connect(port)?;
         let mut client = Client {
             socket,
             asked: Instant::now(),
@@ -58,10 +47,8 @@ impl Client {
         };
         client.ask(Instant::now())?;
         while client.size == 0 {
-            match client
-                .socket
-                .read(&mut client.incoming[client.received..])?
-            {
+            let incoming = &mut client.incoming[client.received..];
+            match client.socket.read(incoming)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 length => client.received += length,
             }
@@ -85,12 +72,7 @@ impl Client {
     }
 
     fn ready(&mut self, count: &mut Count<'_>) -> io::Result<()> {
-        match self.socket.read(&mut self.incoming[self.received..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => self.received += length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
+        self.received += receive(&mut self.socket, &mut self.incoming[self.received..])?;
         if self.received < self.size {
             return Ok(());
         }
@@ -102,10 +84,6 @@ impl Client {
         self.received = 0;
         self.ask(now)
     }
-}
-
-fn wrong() -> io::Error {
-    io::Error::other("the answer is not what was asked for")
 }
 
 /// Tells whether an answer is complete, for connections of one request.

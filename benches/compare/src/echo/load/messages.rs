@@ -2,11 +2,11 @@
 //! connections, with some of them in flight on each ([`messages`]), or at given times ([`paced`]).
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use super::{Count, Events, Measured, PATIENCE, Phases, Ticks};
+use super::{Count, Events, Measured, Phases, Ticks, connect, receive};
 
 pub fn messages(
     connections: usize,
@@ -15,22 +15,15 @@ pub fn messages(
     port: u16,
     phases: &Phases<'_>,
 ) -> io::Result<Measured> {
-    let mut events = Events::new(phases.spin)?;
+    let events = Events::new(phases.spin)?;
     let mut connections = open(connections, window, size, port, &events)?;
     for connection in &mut connections {
         connection.owed = window;
         connection.send(Instant::now())?;
     }
-    let mut count = Count::new(phases);
-    loop {
-        let (ready, now) = events.wait()?;
-        if let Some(measured) = count.step(now) {
-            return Ok(measured);
-        }
-        for number in 0..ready {
-            connections[events.place(number)].ready(&mut count, true)?;
-        }
-    }
+    events.run(phases, |_, place, _, count| {
+        connections[place].ready(count, true)
+    })
 }
 
 /// Sends `rate` messages a second at equal distances, each on the next connection that is idle. One
@@ -127,9 +120,7 @@ struct Connection {
 impl Connection {
     /// Connects, and sends the first message.
     fn new(place: usize, window: usize, size: usize, port: u16) -> io::Result<Connection> {
-        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        let socket = connect(port)?;
         let outgoing: Vec<u8> = (0..window * size)
             .map(|at| (at % size * 31 + place) as u8)
             .collect();
@@ -193,12 +184,7 @@ impl Connection {
 
     /// Takes what has come back, and sends as many messages again if `refill`.
     fn ready(&mut self, count: &mut Count<'_>, refill: bool) -> io::Result<()> {
-        match self.socket.read(&mut self.incoming[self.received..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => self.received += length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
+        self.received += receive(&mut self.socket, &mut self.incoming[self.received..])?;
         let now = Instant::now();
         let whole = self.received / self.size;
         for slot in 0..whole {

@@ -15,6 +15,7 @@ mod visits;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -237,6 +238,46 @@ impl Events {
     fn place(&self, number: usize) -> usize {
         self.events[number].u64 as usize
     }
+
+    /// Calls `ready` for each event, with its place and the time, until the measurement is over.
+    fn run(
+        mut self,
+        phases: &Phases<'_>,
+        mut ready: impl FnMut(&Events, usize, Instant, &mut Count<'_>) -> io::Result<()>,
+    ) -> io::Result<Measured> {
+        let mut count = Count::new(phases);
+        loop {
+            let (number, now) = self.wait()?;
+            if let Some(measured) = count.step(now) {
+                return Ok(measured);
+            }
+            for number in 0..number {
+                ready(&self, self.place(number), now, &mut count)?;
+            }
+        }
+    }
+}
+
+/// Connects to a server on this machine.
+fn connect(port: u16) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// Returns the number of bytes that have come: zero if none have. (The end is an error.)
+fn receive(socket: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    match socket.read(bytes) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        result => result,
+    }
+}
+
+/// The error of an answer.
+fn wrong() -> io::Error {
+    io::Error::other("the answer is not what was asked for")
 }
 
 /// A timer that expires at a rate, in an epoll set.

@@ -1,12 +1,12 @@
 //! Connections for one request each, some of them at a time. They end with a reset, so that none
 //! waits for its port to be free again.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use super::{Count, Events, MAX_ANSWER, Measured, Phases};
+use super::{Events, MAX_ANSWER, Measured, Phases, receive};
 
 /// The maximum number of connections of a measurement.
 const MAX_CONNECTS: u64 = 50_000;
@@ -29,7 +29,7 @@ pub fn visits(
     port: u16,
     phases: &Phases<'_>,
 ) -> io::Result<Measured> {
-    let mut events = Events::new(phases.spin)?;
+    let events = Events::new(phases.spin)?;
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     let mut made = 0;
     let mut visits = (0..at_once)
@@ -38,29 +38,23 @@ pub fn visits(
             Visit::new(address, &events, place)
         })
         .collect::<io::Result<Vec<_>>>()?;
-    let mut count = Count::new(phases);
-    loop {
-        let (ready, now) = events.wait()?;
-        if let Some(measured) = count.step(now) {
-            return Ok(measured);
+    events.run(phases, |events, place, now, count| {
+        if !visits[place].ready(request, whole)? {
+            return Ok(());
         }
-        for number in 0..ready {
-            let place = events.place(number);
-            if visits[place].ready(request, whole)? {
-                count.answered(visits[place].begun, Instant::now());
-                if made == MAX_CONNECTS {
-                    // The limit: the measurement is what has been counted so far.
-                    count.until = now;
-                    if count.begun.is_none() {
-                        return Err(io::Error::other("too many connections while warming up"));
-                    }
-                    continue;
-                }
-                made += 1;
-                visits[place] = Visit::new(address, &events, place)?;
-            }
+        count.answered(visits[place].begun, Instant::now());
+        if made == MAX_CONNECTS {
+            // The limit: the measurement is what has been counted so far.
+            count.until = now;
+            return match count.begun {
+                Some(_) => Ok(()),
+                None => Err(io::Error::other("too many connections while warming up")),
+            };
         }
-    }
+        made += 1;
+        visits[place] = Visit::new(address, events, place)?;
+        Ok(())
+    })
 }
 
 /// A connection for one request.
@@ -109,13 +103,7 @@ impl Visit {
             }
             return Ok(false);
         }
-        let length = match (&self.socket).read(&mut self.answer[self.received..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        self.received += length;
+        self.received += receive(&mut self.socket, &mut self.answer[self.received..])?;
         whole(request, &self.answer[..self.received])
     }
 }
