@@ -4,19 +4,20 @@
 //! A [`Slab`] keeps values at places that do not move, so it is as long as its last value needs.
 //! Free places at the end go immediately, and a new value takes the lowest free place, so that no
 //! value stays far behind the others for longer than it lives. The free places are in a heap. A
-//! place that has gone, or is used again, may still be there, and is skipped. So adding a value
-//! takes the logarithm of the number of free places, and removing one takes constant time on
-//! average: each place that goes was added once.
+//! place that has gone may still be there, and is skipped. So adding a value takes the logarithm of
+//! the number of free places, and removing one takes constant time on average: each place that goes
+//! was added once.
 //!
-//! The memory follows by [`less_room`]: when less than a quarter is used, half of it or more goes.
+//! The memory follows by [`shrink`]: when less than a quarter is used, half of it or more goes.
 //! So a list has memory for at most four times as many values as it holds (or [`KEPT`]), and
 //! between two changes of its memory as many values come or go as were moved.
 //!
 //! **A place has a number**, `N`, which it keeps while it is free: for the generations of the
-//! reactor's tokens. A new place begins with the largest number of those that have gone.
+//! reactor's tokens. A place that has gone, and is there again, begins with the largest number of
+//! those that have gone.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// The number of values for which a list keeps memory, however few there are: so a program with few
 /// tasks and connections does not allocate again and again.
@@ -26,6 +27,22 @@ pub(crate) const KEPT: usize = 64;
 #[inline]
 pub(crate) fn less_room(length: usize, capacity: usize) -> Option<usize> {
     (capacity > KEPT && length < capacity / 4).then(|| KEPT.max(2 * length))
+}
+
+/// Gives memory of a list back, if it has much more than it needs.
+#[inline]
+pub(crate) fn shrink<T>(list: &mut Vec<T>) {
+    if let Some(capacity) = less_room(list.len(), list.capacity()) {
+        list.shrink_to(capacity);
+    }
+}
+
+/// [`shrink`] for a queue.
+#[inline]
+pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
+    if let Some(capacity) = less_room(queue.len(), queue.capacity()) {
+        queue.shrink_to(capacity);
+    }
 }
 
 /// Values at places that do not move.

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::slab::{KEPT, less_room};
+use crate::slab::{KEPT, shrink};
 use crate::sync::{NeedsClone, Spare};
 
 #[derive(Default)]
@@ -236,9 +236,7 @@ impl TimerHeap {
         }
         let last = self.entries.iter().rposition(|entry| entry.order != FREE);
         self.entries.truncate(last.map_or(0, |last| last + 1));
-        if let Some(capacity) = less_room(self.entries.len(), self.entries.capacity()) {
-            self.entries.shrink_to(capacity);
-        }
+        shrink(&mut self.entries);
         for (index, entry) in self.entries.iter_mut().enumerate().rev() {
             if entry.order == FREE {
                 (entry.node, self.free) = (self.free, index as u32);
@@ -316,9 +314,7 @@ impl TimerHeap {
     #[inline]
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);
-        if let Some(capacity) = less_room(self.nodes.len(), self.nodes.capacity()) {
-            self.nodes.shrink_to(capacity);
-        }
+        shrink(&mut self.nodes);
         self.entries[node.entry as usize].node = NONE;
         if index < self.nodes.len() && self.sift_up(index) == index {
             self.sift_down(index);

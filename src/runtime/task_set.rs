@@ -24,7 +24,7 @@ use pin_project_lite::pin_project;
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{self, budget, waits_for};
-use crate::slab::{Slab, less_room};
+use crate::slab::{Slab, shrink_queue};
 use crate::sync::{Handoff, Mutex, contain};
 use crate::task::{AbortHandle, Origin, Outcome, Task, noted, poll_to_its_end, set_finished};
 use crate::telemetry::{Label, Leaf};
@@ -166,9 +166,7 @@ struct Outcomes<T> {
 impl<T> Outcomes<T> {
     fn pop(&mut self) -> Option<Ended<T>> {
         let first = self.ended.pop_front();
-        if let Some(capacity) = less_room(self.ended.len(), self.ended.capacity()) {
-            self.ended.shrink_to(capacity);
-        }
+        shrink_queue(&mut self.ended);
         first
     }
 }

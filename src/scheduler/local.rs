@@ -19,7 +19,7 @@ use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
 use super::{INDEX, MOVABLE, Meta, NOT_TAKEN, Runnable, TaskRef};
 use crate::clock::{now, tick};
-use crate::slab::{Slab, less_room};
+use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::Ordering;
 use crate::telemetry::requests::Requests;
 use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
@@ -548,10 +548,7 @@ impl Local {
     /// queue that has shrunk by half has room for those that become ready meanwhile.
     fn give_queues_back(&self) {
         for queue in [&self.ready, &self.yielded] {
-            let mut queue = queue.borrow_mut();
-            if let Some(capacity) = less_room(queue.len(), queue.capacity()) {
-                queue.shrink_to(capacity);
-            }
+            shrink_queue(&mut queue.borrow_mut());
         }
     }
 

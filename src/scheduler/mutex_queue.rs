@@ -36,7 +36,7 @@
 use std::collections::VecDeque;
 
 use crate::kernel;
-use crate::slab::{KEPT, less_room};
+use crate::slab::{KEPT, shrink_queue};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -136,9 +136,7 @@ impl<T> MutexQueue<T> {
     #[inline]
     fn end_taking(&self, list: &mut VecDeque<T>) {
         self.count.store(list.len(), Ordering::Relaxed);
-        if let Some(capacity) = less_room(list.len(), list.capacity()) {
-            list.shrink_to(capacity);
-        }
+        shrink_queue(list);
     }
 
     /// Calls `f` with each item, under the lock.

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 use crate::poller::error::{not_registered, registered_already};
 use crate::poller::{Change, Interest, Mode, Request, Token};
-use crate::slab::less_room;
+use crate::slab::shrink;
 
 /// The lines of a table. `T` is what the backend keeps in each, besides the request.
 #[derive(Default)]
@@ -81,12 +81,8 @@ impl<T: Copy + Default + PartialEq> Lines<T> {
         while self.all.last().is_some_and(is_unused) {
             self.all.pop();
         }
-        if let Some(capacity) = less_room(self.all.len(), self.all.capacity()) {
-            self.all.shrink_to(capacity);
-        }
-        if let Some(capacity) = less_room(self.changed.len(), self.changed.capacity()) {
-            self.changed.shrink_to(capacity);
-        }
+        shrink(&mut self.all);
+        shrink(&mut self.changed);
     }
 
     pub(super) fn mark_changed(&mut self, number: RawFd) {

@@ -15,7 +15,7 @@ use super::flags::{flags, ready};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::error::{failed, tried};
 use crate::poller::{Capabilities, Interest, Selector};
-use crate::slab::less_room;
+use crate::slab::shrink;
 use crate::sys::timespec;
 
 /// Whether rustix calls `ppoll`. On NetBSD it does so if there is one: since 10.
@@ -55,12 +55,8 @@ impl PollFds {
         while self.places.last() == Some(&ABSENT) {
             self.places.pop();
         }
-        if let Some(capacity) = less_room(self.places.len(), self.places.capacity()) {
-            self.places.shrink_to(capacity);
-        }
-        if let Some(capacity) = less_room(self.fds.len(), self.fds.capacity()) {
-            self.fds.shrink_to(capacity);
-        }
+        shrink(&mut self.places);
+        shrink(&mut self.fds);
     }
 }
 

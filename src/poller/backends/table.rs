@@ -37,7 +37,7 @@ use super::notifier::{Notifier, WakeDescriptor, Wire};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
 };
-use crate::slab::less_room;
+use crate::slab::shrink;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::LONGEST_TIMEOUT;
 
@@ -192,9 +192,7 @@ impl<W: Wire> TablePoller<W> {
             }
             table.waiting = true;
         }
-        if let Some(capacity) = less_room(reports.len(), reports.capacity()) {
-            reports.shrink_to(capacity); // The wait before has needed little of it.
-        }
+        shrink(reports); // The wait before has needed little of it.
         reports.clear();
         let result = poll_set.poll(call, reports).map(|()| !reports.is_empty());
         let mut table = self.table.lock();
