@@ -86,14 +86,42 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// [`wait`], for at most `timeout`.
-pub(crate) fn wait_timeout<'a, T>(
-    condvar: &Condvar,
-    guard: MutexGuard<'a, T>,
-    timeout: Duration,
-) -> MutexGuard<'a, T> {
-    let waited = condvar.wait_timeout(guard, timeout);
-    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+/// Ends the wait of a thread: keeps one notification until a wait takes it. (A condition variable,
+/// since parking the thread could take a wake-up that its own executor waits for.)
+#[derive(Default)]
+pub(crate) struct Notify {
+    is_notified: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Notify {
+    pub(crate) fn notify_one(&self) {
+        *self.is_notified.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until it is notified, at most for `timeout`; it may return at any time. Returns
+    /// whether it has been notified since the last wait. (The standard library waits until a time
+    /// of the process's clock. If that is not the kernel's, the timeout may be of any length.)
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
+        let mut is_notified = self.is_notified.lock();
+        if !*is_notified {
+            is_notified = match timeout {
+                None => wait(&self.changed, is_notified),
+                Some(timeout) => {
+                    let waited = self.changed.wait_timeout(is_notified, timeout);
+                    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+                }
+            };
+        }
+        std::mem::take(&mut *is_notified)
+    }
+
+    /// Takes a notification without waiting. Returns whether there was one.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> bool {
+        std::mem::take(&mut *self.is_notified.lock())
+    }
 }
 
 /// Work for a thread of the pool of `blocking`.

@@ -7,8 +7,7 @@ use std::time::Instant;
 use super::snapshot::WorkerSnapshot;
 use crate::reactor::Driver;
 use crate::scheduler::{Local, Question, Remote};
-use crate::sync::Mutex;
-use crate::telemetry::requests::Notify;
+use crate::sync::{Mutex, Notify};
 
 /// See the head of the module.
 pub(super) struct Request {
@@ -19,16 +18,16 @@ pub(super) struct Request {
 impl Request {
     /// Waits for the answer until `deadline`.
     pub(super) fn wait(&self, asker: &Asker<'_>, deadline: Instant) -> Option<WorkerSnapshot> {
-        let mut is_in_time = true;
         loop {
+            // Not the clock of a simulated world, which stands still meanwhile.
+            let left = deadline.saturating_duration_since(Instant::now());
             asker.answer();
             // Released before the wait.
             let answer = self.answer.lock().take();
-            if answer.is_some() || !is_in_time {
+            if answer.is_some() || left.is_zero() {
                 return answer;
             }
-            // Not the clock of a simulated world, which stands still meanwhile.
-            is_in_time = (self.notify).wait(|| deadline.saturating_duration_since(Instant::now()));
+            self.notify.wait(Some(left));
         }
     }
 }

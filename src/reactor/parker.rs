@@ -4,20 +4,20 @@
 //! does. A worker that drives a reactor alone sleeps in the reactor's poller, which ends the sleep
 //! for an event too. The workers of a pool share a reactor. One of them at a time *leads*: it
 //! sleeps in that poller. The others *follow*: only a notification, or the end of a timeout, ends
-//! their sleep. So they sleep on a condition variable, which takes no descriptor and one system
-//! call (a futex on Linux).
+//! their sleep. So they sleep on a condition variable ([`Notify`]), which takes no descriptor and
+//! one system call (a futex on Linux).
 //!
-//! **Why no notification is lost.** Each place keeps one until a sleep there consumes it: the
-//! poller (its contract), and the flag beside the condition variable, which is read and written
-//! under its lock. That it goes to the right place: see [`park_as`](Parker::park_as).
+//! **Why no notification is lost.** Each place keeps one until a sleep there takes it: the poller,
+//! by its contract, and the `Notify`. That it goes to the right place: see
+//! [`park_as`](Parker::park_as).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::parking::{Parking, Wakeup};
 use crate::poller::Poller;
+use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{self, Condvar, Mutex};
 
 pub(crate) struct Parker {
     parking: Parking,
@@ -26,9 +26,8 @@ pub(crate) struct Parker {
     /// Whether it does: always, unless it is a pool worker. Written by the worker's thread before
     /// it parks.
     leads: AtomicBool,
-    /// Whether a notification has come since it last slept as a follower.
-    notified: Mutex<bool>,
-    woken: Condvar,
+    /// A follower sleeps in it.
+    thread: Notify,
     /// Notified instead of a follower, if the thread's kernel has a poller for each worker:
     /// a foreign loop runs it in turn.
     of_kernel: Option<Poller>,
@@ -41,8 +40,7 @@ impl Parker {
             parking: Parking::default(),
             poller,
             leads: AtomicBool::new(true),
-            notified: Mutex::new(false),
-            woken: Condvar::new(),
+            thread: Notify::default(),
             of_kernel: None,
         }
     }
@@ -102,24 +100,14 @@ impl Parker {
     fn notify_thread(&self) {
         // In a child of `fork` that thread does not exist, and may have held the lock.
         if !self.poller.is_parents() {
-            *self.notified.lock() = true;
-            self.woken.notify_one();
+            self.thread.notify_one();
         }
     }
 
-    /// Sleeps as a follower, until it is notified, at most for `timeout`. (The standard library
-    /// waits until a time of the process's clock. If that is not the kernel's, the timeout may be
-    /// of any length.)
+    /// Sleeps as a follower, until it is notified, at most for `timeout`. It may end at any time:
+    /// the worker looks around, and sleeps again.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
-        let mut notified = self.notified.lock();
-        if !*notified {
-            // It may end at any time: the worker looks around, and sleeps again.
-            notified = match timeout {
-                None => sync::wait(&self.woken, notified),
-                Some(timeout) => sync::wait_timeout(&self.woken, notified, timeout),
-            };
-        }
-        *notified = false;
+        self.thread.wait(timeout);
     }
 
     /// Declares the worker parked. Returns whether another thread has left something for it since
@@ -193,7 +181,7 @@ mod tests {
         // A notification before the sleep ends it, and only it.
         parker.notify();
         parker.sleep(None);
-        assert!(!*parker.notified.lock());
+        assert!(!parker.thread.take());
         let sleeper = {
             let parker = parker.clone();
             thread::spawn(move || {
@@ -236,7 +224,7 @@ mod loom_tests {
                 let is_notified = if leads {
                     sys::is_ready(&descriptor, false).unwrap()
                 } else {
-                    *worker.notified.lock()
+                    worker.thread.take()
                 };
                 assert!(came_before || is_notified, "it sleeps on");
             });

@@ -135,9 +135,9 @@ mod loom_tests {
     use crate::reactor::Wakeup;
     use crate::reactor::parking::Parking;
     use crate::scheduler::mutex_queue::MutexQueue;
-    use crate::sync::Mutex;
+    use crate::sync::Notify;
     use crate::sync::atomic::AtomicUsize;
-    use loom::sync::{Arc, Condvar};
+    use loom::sync::Arc;
 
     /// A runtime of two pool workers that closes, and one movable task, which waits, is ready, or
     /// is being polled, with the states of `async-task`. Left out: the work of pool workers before
@@ -151,8 +151,7 @@ mod loom_tests {
         task: AtomicUsize,
         inbox: MutexQueue<()>,
         main: Parking,
-        notified: Mutex<bool>,
-        woken: Condvar,
+        thread: Notify,
         start: Instant,
     }
 
@@ -169,8 +168,7 @@ mod loom_tests {
                 task: AtomicUsize::new(task),
                 inbox: MutexQueue::default(),
                 main: Parking::default(),
-                notified: Mutex::new(false),
-                woken: Condvar::new(),
+                thread: Notify::default(),
                 start: now(),
             })
         }
@@ -187,8 +185,7 @@ mod loom_tests {
 
         fn unpark_main(&self) {
             if self.main.unpark() {
-                *self.notified.lock() = true;
-                self.woken.notify_one();
+                self.thread.notify_one();
             }
         }
 
@@ -258,11 +255,7 @@ mod loom_tests {
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
             // The same as in `Worker::poll_and_fire`.
             if !stay_awake() && self.main.park() == Wakeup::None {
-                let mut notified = self.notified.lock();
-                while !*notified {
-                    notified = self.woken.wait(notified).unwrap();
-                }
-                *notified = false;
+                while !self.thread.wait(None) {}
             }
             self.main.resume();
         }

@@ -161,7 +161,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::{Parking, Wakeup};
-    use crate::sync::Mutex;
+    use crate::sync::{Mutex, Notify};
     use loom::sync::Arc;
 
     /// Workers that only take tasks and call a waker. Their pollers are reduced to one guarantee: a
@@ -183,29 +183,23 @@ mod loom_tests {
 
     struct Worker {
         parking: Parking,
-        notified: Mutex<bool>,
-        woken: loom::sync::Condvar,
+        thread: Notify,
         /// Whether a source is ready. Its waker spawns a task, and blocks until all have started.
         has_event: Mutex<bool>,
     }
 
     impl Worker {
         fn notify(&self) {
-            *self.notified.lock() = true;
-            self.woken.notify_one();
+            self.thread.notify_one();
         }
 
         fn wait(&self) {
-            let mut notified = self.notified.lock();
-            while !*notified {
-                notified = self.woken.wait(notified).unwrap();
-            }
-            *notified = false;
+            while !self.thread.wait(None) {}
         }
 
         /// A wait with a zero timeout consumes a notification.
         fn poll(&self) {
-            *self.notified.lock() = false;
+            self.thread.take();
         }
     }
 
@@ -237,8 +231,7 @@ mod loom_tests {
                 workers: (0..workers)
                     .map(|_| Worker {
                         parking: Parking::default(),
-                        notified: Mutex::new(false),
-                        woken: loom::sync::Condvar::new(),
+                        thread: Notify::default(),
                         has_event: Mutex::new(false),
                     })
                     .collect(),

@@ -192,7 +192,8 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::{Parking, Wakeup};
-    use loom::sync::{Arc, Condvar};
+    use crate::sync::Notify;
+    use loom::sync::Arc;
 
     /// A worker with an inbox, and a poller reduced to its guarantee. It sleeps if `park` reports
     /// that nothing came, without a look at the inbox. Left out: the other things that a worker
@@ -200,8 +201,7 @@ mod loom_tests {
     struct Model {
         inbox: MutexQueue<u8>,
         parking: Parking,
-        notified: Mutex<bool>,
-        woken: Condvar,
+        thread: Notify,
     }
 
     impl Model {
@@ -209,16 +209,14 @@ mod loom_tests {
             Arc::new(Model {
                 inbox: MutexQueue::default(),
                 parking: Parking::default(),
-                notified: Mutex::new(false),
-                woken: Condvar::new(),
+                thread: Notify::default(),
             })
         }
 
         fn send(&self, item: u8) {
             self.inbox.push(item);
             if self.parking.unpark() {
-                *self.notified.lock() = true;
-                self.woken.notify_one();
+                self.thread.notify_one();
             }
         }
 
@@ -228,11 +226,7 @@ mod loom_tests {
             while all.len() < total {
                 self.inbox.drain(&mut all);
                 if all.len() < total && self.parking.park() == Wakeup::None {
-                    let mut notified = self.notified.lock();
-                    while !*notified {
-                        notified = self.woken.wait(notified).unwrap();
-                    }
-                    *notified = false;
+                    while !self.thread.wait(None) {}
                 }
                 self.parking.resume();
             }

@@ -18,11 +18,10 @@
 //! `loom` checks this below. For the questions themselves see `diagnostics::request`.
 
 use std::ptr;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Mutex, Notify};
 
 /// The questions that one worker has not looked at yet.
 pub(crate) struct Requests<Q: ?Sized> {
@@ -35,36 +34,6 @@ struct List<Q: ?Sized> {
     questions: Vec<Arc<Q>>,
     /// What notifies the worker's thread while that waits for answers of others.
     notify: Option<Arc<Notify>>,
-}
-
-/// Wakes a thread that waits for answers. (A condition variable, since parking the thread could
-/// take a wake-up that its own executor waits for.)
-#[derive(Default)]
-pub(crate) struct Notify {
-    is_notified: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Notify {
-    pub(crate) fn notify_one(&self) {
-        *self.is_notified.lock() = true;
-        self.changed.notify_one();
-    }
-
-    /// Waits until it has been notified since the last call. Returns false if `left`, the time that
-    /// may pass until then, is over.
-    pub(crate) fn wait(&self, left: impl Fn() -> Duration) -> bool {
-        let mut is_notified = self.is_notified.lock();
-        while !*is_notified {
-            let left = left();
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(is_notified, left);
-            is_notified = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        std::mem::replace(&mut *is_notified, false)
-    }
 }
 
 impl<Q: ?Sized> Requests<Q> {
@@ -149,7 +118,6 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::{Parking, Wakeup};
-    use loom::sync::Condvar;
 
     /// A question, represented by its answer.
     type Answer = Mutex<Option<usize>>;
@@ -164,8 +132,7 @@ mod loom_tests {
     struct Model {
         parking: Parking,
         requests: Requests<Answer>,
-        notified: Mutex<bool>,
-        woken: Condvar,
+        thread: Notify,
     }
 
     impl Model {
@@ -173,8 +140,7 @@ mod loom_tests {
             Arc::new(Model {
                 parking: Parking::default(),
                 requests: Requests::new(),
-                notified: Mutex::new(false),
-                woken: Condvar::new(),
+                thread: Notify::default(),
             })
         }
 
@@ -182,8 +148,7 @@ mod loom_tests {
             let question = Arc::new(Answer::new(None));
             self.requests.ask(question.clone());
             if self.parking.unpark() {
-                *self.notified.lock() = true;
-                self.woken.notify_one();
+                self.thread.notify_one();
             }
             question
         }
@@ -193,11 +158,7 @@ mod loom_tests {
             let mut answers = 0;
             while answers < total {
                 if self.parking.park() == Wakeup::None {
-                    let mut notified = self.notified.lock();
-                    while !*notified {
-                        notified = self.woken.wait(notified).unwrap();
-                    }
-                    *notified = false;
+                    while !self.thread.wait(None) {}
                 }
                 self.parking.resume();
                 self.requests.answer(|question| {
@@ -290,7 +251,7 @@ mod loom_tests {
                         if question.answer.lock().is_some() {
                             break;
                         }
-                        notify.wait(|| Duration::MAX);
+                        notify.wait(None);
                     }
                     own.announce(None);
                     // Back in its loop, which looks once more.
