@@ -203,7 +203,7 @@ impl Driver {
 
     /// Calls `f` with the local timers, if this is the driver of the reactor `id` and the reactor
     /// has not closed. First applies the operations that were requested elsewhere.
-    #[inline]
+    #[inline(always)]
     pub(super) fn with_timers<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
         if self.reactor.id != id || self.reactor.is_closed() {
             return None;

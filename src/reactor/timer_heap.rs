@@ -35,6 +35,8 @@ pub(crate) struct TimerHeap {
     used: usize,
     /// When fewer are used, the entries are [shortened](Self::shorten).
     few: usize,
+    /// When so many are used again after that, `few` is a quarter of the entries again.
+    many: usize,
     /// Counts settings of deadlines, for the order among equal deadlines.
     count: u64,
 }
@@ -114,28 +116,37 @@ impl TimerHeap {
             waker: Some(waker),
         };
         let index = match self.free {
-            NONE => {
-                let index = u32::try_from(self.entries.len())
-                    .ok()
-                    .filter(|i| *i < SUSPENDED);
-                self.entries.push(entry);
-                if self.entries.len() > KEPT {
-                    self.few = self.entries.len() / 4;
-                }
-                index.expect("fewer than 2^32 - 2 timers")
-            }
+            NONE => self.push_entry(entry),
             free => {
                 self.free = std::mem::replace(&mut self.entries[free as usize], entry).node;
-                // Many are used again.
-                if self.entries.len() > KEPT && self.used > self.entries.len() / 2 {
-                    self.few = self.entries.len() / 4;
-                }
                 free
             }
         };
         self.used += 1;
+        if self.used == self.many {
+            self.expect_many();
+        }
         let is_earliest = self.push(when, order, index);
         (Key(index), is_earliest)
+    }
+
+    /// Adds an entry at the end. (Not inlined, as `insert` is: a heap grows seldom.)
+    #[inline(never)]
+    fn push_entry(&mut self, entry: Entry) -> u32 {
+        let index = u32::try_from(self.entries.len()).ok();
+        let index = index.filter(|index| *index < SUSPENDED);
+        self.entries.push(entry);
+        self.expect_many();
+        index.expect("fewer than 2^32 - 2 timers")
+    }
+
+    /// The entries are shortened when less than a quarter of them are used.
+    #[cold]
+    fn expect_many(&mut self) {
+        self.many = usize::MAX;
+        if self.entries.len() > KEPT {
+            self.few = self.entries.len() / 4;
+        }
     }
 
     /// Returns the number of places, free ones included.
@@ -242,10 +253,10 @@ impl TimerHeap {
                 (entry.node, self.free) = (self.free, index as u32);
             }
         }
-        self.few = if self.entries.len() > KEPT {
-            self.used / 2 + 1
+        (self.few, self.many) = if self.entries.len() > KEPT {
+            (self.used / 2 + 1, self.entries.len() / 2 + 1)
         } else {
-            0
+            (0, usize::MAX)
         };
     }
 
