@@ -472,7 +472,7 @@ impl<T> Async<T> {
     ///
     /// It may consume part of the available data and still return `WouldBlock`: it is then called
     /// again for the rest, after other tasks. After 32 such calls in a row the next one comes with
-    /// the next event, or after a rest of at most 10 ms.
+    /// the next event, or after a back-off of at most 10 ms.
     ///
     /// ```
     /// use polder::Async;

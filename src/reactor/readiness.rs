@@ -699,7 +699,7 @@ mod tests {
     // (`Waker::will_wake`).
     #[cfg(not(miri))]
     #[test]
-    fn a_waker_is_cloned_before_the_lock_is_taken_and_note_unblocked() {
+    fn a_waker_is_cloned_before_the_lock_is_taken_and_not_in_vain() {
         let readiness = Readiness::new();
         let (nobody, first) = waker();
         let register = |waker: &Waker, spare: &mut Spare| {

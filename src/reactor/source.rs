@@ -108,7 +108,7 @@ pub(crate) struct Source {
     /// With levels: whether a short read has returned data since the last event.
     has_read: AtomicBool,
     /// The number of attempts in a row that would block although the descriptor was ready: those
-    /// of all who operate on it. A lost update delays a rest by an attempt.
+    /// of all who operate on it. A lost update delays a back-off by an attempt.
     blocked_attempts: AtomicU8,
     /// Whether polder has shut down reading, and writing.
     shut_down: [AtomicBool; 2],

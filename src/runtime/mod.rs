@@ -134,7 +134,7 @@ impl Runtime {
     }
 
     /// The workers of this thread: the embedded ones of the pool, and last the main worker.
-    fn workers_here(&self) -> impl Iterator<Item = &Rc<Worker>> {
+    pub(crate) fn workers_here(&self) -> impl Iterator<Item = &Rc<Worker>> {
         self.embedded.iter().chain([&self.worker])
     }
 

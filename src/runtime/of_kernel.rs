@@ -32,14 +32,9 @@ impl Runtime {
         let worker = |index| Rc::new(Worker::new(shared.clone(), index, busy_poll));
         runtime.embedded = (0..pool_workers).map(worker).collect();
         runtime
-            .all_workers()
+            .workers_here()
             .for_each(|worker| worker.run_by_choice());
         runtime
-    }
-
-    /// The pool workers, and last the main worker.
-    pub(crate) fn all_workers(&self) -> impl Iterator<Item = &Rc<Worker>> {
-        self.workers_here()
     }
 
     /// Returns where the tasks other than the running one were spawned.

@@ -246,7 +246,7 @@ impl Worker {
             // The watch of another shard, which sleeps until the same moments, does not work.
             let is_watch = || shared.shard(index).watch.is_kept_by(index);
             if index != self.local.index && is_awake && !is_watch() {
-                is_any_awake |= is_awake;
+                is_any_awake = true;
                 is_any_stuck |= seen.is_stuck;
             }
         }

@@ -253,8 +253,8 @@ impl Remote {
 }
 
 impl Shared {
-    /// Takes for each shard of the pool the poller that its workers share, and for each of these,
-    /// if it is simulated, what its world notifies; and the poller of the main worker.
+    /// Takes for each shard of the pool the poller that its workers share, and the poller of each
+    /// of these on a kernel that has one for each worker; and the poller of the main worker.
     pub(crate) fn new(shards_of: Vec<(Poller, Vec<Option<Poller>>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         let mut shards: Vec<Shard> = Vec::new();
@@ -262,8 +262,8 @@ impl Shared {
             let first = remotes.len();
             let of_first = remotes.first().map(|remote| &*remote.reactor);
             let reactor = Reactor::for_shard(poller, of_first);
-            for simulated in workers {
-                let parker = reactor.parker_of_worker(simulated);
+            for of_kernel in workers {
+                let parker = reactor.parker_of_worker(of_kernel);
                 remotes.push(Arc::new(Remote::new(reactor.clone(), parker, true)));
             }
             shards.push(Shard::new(first..remotes.len()));

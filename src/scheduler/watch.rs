@@ -29,12 +29,11 @@
 //! nobody has it, or this worker itself, it passes the mark to an idle worker, which it wakes. If
 //! none is idle, it removes the mark, and looks again, after another fence. (If the chosen one woke
 //! by itself, which may have been before it had the mark, the mark is taken back and the choice
-//! restarts.) A worker that is about to
-//! sleep parks, and then, after a fence, looks whether another one is awake, and if so, takes the
-//! mark or sees that another one has it ([`watches`](Watch::watches)). So one of the two sees what
-//! the other wrote. A worker that was woken with the mark keeps it when it goes to sleep, or passes
-//! it on when it begins to work. A watch removes its mark before it parks without it. `loom` checks
-//! this below.
+//! restarts.) A worker that is about to sleep parks, and then, after a fence, looks whether another
+//! one is awake, and if so, takes the mark or sees that another one has it
+//! ([`watches`](Watch::watches)). So one of the two sees what the other wrote. A worker that was
+//! woken with the mark keeps it when it goes to sleep, or passes it on when it begins to work. A
+//! watch removes its mark before it parks without it. `loom` checks this below.
 //!
 //! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
 //! yet.

@@ -210,7 +210,7 @@ impl State {
             .into_iter()
             .map(|poller| Box::new(poller) as Box<dyn Poller>);
         let runtime = Rc::new(Runtime::of_kernel(boxed.collect()));
-        let workers = runtime.all_workers();
+        let workers = runtime.workers_here();
         let counters = workers.map(|worker| worker.local.counters.clone());
         let counters: Vec<_> = counters.collect();
         let task = move || counters.iter().find_map(|counters| counters.task());
@@ -220,10 +220,10 @@ impl State {
             kernel.core.report.progress.add_process(name, site);
         });
         self.processes.borrow_mut().push(Some(runtime.clone()));
-        let workers = runtime.all_workers().cloned().map(Some);
+        let workers = runtime.workers_here().cloned().map(Some);
         // The first poller of several is the pool's, which has no worker of its own: see the head
         // of `world/pollers.rs`.
-        let pool = (runtime.all_workers().count() > 1).then_some(None);
+        let pool = (runtime.workers_here().count() > 1).then_some(None);
         self.workers
             .borrow_mut()
             .extend(pool.into_iter().chain(workers));
