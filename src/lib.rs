@@ -236,7 +236,7 @@ mod scheduler {
     mod idle;
     mod mutex_queue;
     mod run_queue;
-    mod seat;
+    mod poller_lock;
     mod shard;
     mod watch;
 }

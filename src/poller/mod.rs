@@ -384,7 +384,7 @@ impl Poller {
     }
 
     /// [`wait`](Self::wait) for a caller that knows itself to be the only one that waits: the
-    /// thread that drives the reactor of this poller, or has the seat at it. Reads `clock` only if
+    /// thread that drives the reactor of this poller, or holds the lock of its shard. Reads `clock` only if
     /// the wait was interrupted.
     ///
     /// Returns a time that the clock has reached by now, if it is known without reading the clock:

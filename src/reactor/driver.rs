@@ -352,7 +352,7 @@ impl Driver {
     }
 
     /// Calls the wakers that were found, after `before_wakers` with whether there are any. If there
-    /// are several, they are queued before that, and so before the seat of a shard is given up: the
+    /// are several, they are queued before that, and so before the lock of a shard is given up: the
     /// next worker that has it finds them.
     #[inline(always)]
     fn call_wakers(&self, mut scratch: Box<Scratch>, before_wakers: impl FnOnce(bool)) {

@@ -50,9 +50,9 @@
 //! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, in their
 //!   order, and at most `BATCH` in a turn.
 //! * Wakers of ready sources have to be taken out under the locks of their sources. If there
-//!   are several, they are put in a queue of the reactor (`Reactor::queue_wakers`), before the seat
+//!   are several, they are put in a queue of the reactor (`Reactor::queue_wakers`), before the lock
 //!   of a shard's poller is given up. Whoever fires timers calls them first. So none of them waits
-//!   longer than a due timer does: the next turn of any worker with the seat calls it, or a nested
+//!   longer than a due timer does: the next turn of any worker with the lock calls it, or a nested
 //!   turn; and while a worker is in a waker and another one idle, that one is the watch, which
 //!   comes by within 12 ms. The thread that has queued some calls as many as it has queued, unless
 //!   others have. So each is called once, and none is left if there is no other worker.

@@ -144,7 +144,7 @@ impl Worker {
             }
             if self.driver.is_due() {
                 // A pool's timers are those of all its workers, also while another one has the
-                // seat.
+                // lock.
                 self.pool.has_polled.set(true);
                 return true;
             }

@@ -205,7 +205,7 @@ impl Local {
     }
 
     /// Queues a movable task that has yielded behind all that are ready, and ends the turn before
-    /// it, so that it runs after this worker has polled, or has found the seat taken by one that
+    /// it, so that it runs after this worker has polled, or has found the lock taken by one that
     /// does.
     fn schedule_yielded(&self, runnable: Runnable) {
         if self.chooser().is_some() {

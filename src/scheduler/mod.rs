@@ -29,7 +29,7 @@
 //!
 //! **Where to read on.** The way of a task through a pool: this file ([`schedule`]), [`shared`]
 //! (the inject queue), [`local`] (the queues of a worker), [`worker`] (the turn), [`idle`] (which
-//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`seat`], [`watch`],
+//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`poller_lock`], [`watch`],
 //! [`shard`]. How it ends: [`owned`], [`closing`], [`shutdown`].
 
 pub(crate) mod budget;
@@ -47,7 +47,7 @@ mod nested;
 mod owned;
 mod pool;
 mod run_queue;
-mod seat;
+mod poller_lock;
 mod shard;
 mod shared;
 mod shutdown;

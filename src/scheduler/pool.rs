@@ -2,9 +2,9 @@
 //!
 //! The workers of a pool share one reactor, or one for each [shard](super::shard): the sockets and
 //! timers of all their tasks are with it. One of them at a time waits in its poller: see
-//! [`seat`](super::seat).
+//! [`poller_lock`](super::poller_lock).
 //!
-//! * A worker that has tasks to run tries the seat between two turns. If it gets it, it polls
+//! * A worker that has tasks to run tries the lock of the poller between two turns. If it gets it, it polls
 //!   without sleeping, and fires timers.
 //! * A worker that has none takes tasks that are ready on the others. If there are none, it sleeps:
 //!   in the shared poller, until the earliest timer is due, or until it is notified.
@@ -23,7 +23,7 @@
 //! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
 //! it.
 //!
-//! Apart from the seat and the watch's mark, which are in the [`Shard`], what is here is touched by
+//! Apart from the lock and the watch's mark, which are in the [`Shard`], what is here is touched by
 //! the worker's thread only.
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::seat::{Seated, Sleep, Sleeper, SleepingWorker};
+use super::poller_lock::{PollerGuard, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
 use super::watch::{INTERVAL, common_moment};
@@ -68,10 +68,10 @@ pub(super) struct PoolWorker {
     confirms: Cell<bool>,
     /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
-    /// Whether it has had the seat since it last fired timers, or has found some due while it
+    /// Whether it has held the lock since it last fired timers, or has found some due while it
     /// polled for a while: then it fires them at the end of its turn.
     pub(super) has_polled: Cell<bool>,
-    /// The [uses](super::seat::Seat::uses) of each shard's seat at its last visit.
+    /// The [uses](super::poller_lock::PollerLock::uses) of each shard's lock at its last visit.
     visited: Box<[Cell<usize>]>,
 }
 
@@ -83,7 +83,7 @@ impl PoolWorker {
             confirms: Cell::new(false),
             seen: RefCell::new(vec![Seen::default(); workers].into()),
             has_polled: Cell::new(false),
-            // No seat has this value, which is odd, before it was taken.
+            // No lock has this value, which is odd, before it was taken.
             visited: vec![Cell::new(usize::MAX); shards].into(),
         }
     }
@@ -104,12 +104,12 @@ impl Worker {
         self.is_watch() && self.next_inspection(now) <= now
     }
 
-    /// Polls without sleeping, if the seat is free; and does what the watch would do, if all
+    /// Polls without sleeping, if the lock is free; and does what the watch would do, if all
     /// workers have tasks to run, so that there is none.
     pub(super) fn poll_pool(&self) {
         let shard = self.shard();
-        if let Some(seat) = shard.seat.take() {
-            self.poll_with(seat);
+        if let Some(guard) = shard.poller_lock.try_lock() {
+            self.poll_with(guard);
         }
         let is_watched = shard.watch.is_kept();
         // (The watch inspects before it sleeps, also if it polls for a while first.)
@@ -140,10 +140,10 @@ impl Worker {
         }
     }
 
-    fn poll_with(&self, seat: Seated<'_>) {
+    fn poll_with(&self, guard: PollerGuard<'_>) {
         self.pool.has_polled.set(true);
         if self.reactor.has_sources() {
-            self.wait_once(&Until::Now, Some(seat))
+            self.wait_once(&Until::Now, Some(guard))
         } else {
             self.driver.forget_time()
         }
@@ -154,11 +154,11 @@ impl Worker {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
         let leader = match pool.sleeper.fall_asleep(self.local.index, self, shared) {
-            Sleep::Leads(seat) => Some(seat),
+            Sleep::Leads(guard) => Some(guard),
             Sleep::Follows => None,
-            Sleep::No(seat) => {
+            Sleep::No(guard) => {
                 self.resume();
-                return seat.into_iter().for_each(|seat| self.poll_with(seat));
+                return guard.into_iter().for_each(|guard| self.poll_with(guard));
             }
         };
         shared.unpark_main_if_no_task_is_left();
@@ -170,7 +170,7 @@ impl Worker {
             let limit = next.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         }
-        let Some(mut seat) = leader else {
+        let Some(mut guard) = leader else {
             if self.reactor.poller().is_parents() {
                 // A child of `fork`: the one that leads is not in it. The wait fails, with words.
                 return self.wait_once(&Until::Now, None);
@@ -180,9 +180,9 @@ impl Worker {
         };
         // From here on a thread that sets an earlier timer notifies the shard's poller.
         let until = self.driver.park_until(timeout);
-        seat.sleeps = true;
+        guard.sleeps = true;
         pool.has_polled.set(true);
-        self.wait_once(&until, Some(seat));
+        self.wait_once(&until, Some(guard));
     }
 
     /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
@@ -263,34 +263,34 @@ impl Worker {
         let shared = self.shared();
         for shard in shared.full_shards_beside(self.local.index) {
             let visited = &self.pool.visited[shard.workers.start / shared.workers_of_shard];
-            let uses = shard.seat.uses();
+            let uses = shard.poller_lock.uses();
             if visited.replace(uses) == uses {
                 self.poll_for(shard);
-                visited.set(shard.seat.uses());
+                visited.set(shard.poller_lock.uses());
             }
         }
     }
 
     /// Polls for a shard that is not this worker's, without sleeping, and fires its timers, unless
-    /// its seat is taken.
+    /// its lock is taken.
     pub(super) fn poll_for(&self, shard: &Shard) {
-        let Some(seat) = shard.seat.take() else {
+        let Some(guard) = shard.poller_lock.try_lock() else {
             return;
         };
         let shared = self.shared();
         let reactor = shared.reactor_of(shard).clone();
         let driver = Driver::new(reactor, self.local.counters.clone());
-        let give_back = || seat.give_back(|| shared.wake_idle_of(shard.workers.clone()));
+        let unlock_and_wake = || guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
         if driver.reactor().has_sources() {
             // If the wait fails here, it fails on the shard's own threads too.
             let _ = driver.wait(&Until::Now, |has_wakers| {
-                give_back();
+                unlock_and_wake();
                 if has_wakers {
                     self.before_foreign_code();
                 }
             });
         } else {
-            give_back();
+            unlock_and_wake();
         }
         let ready = self.local.ready_tasks();
         driver.fire(ready, || self.before_foreign_code());
@@ -397,9 +397,9 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
-    /// The other shard's worker has found the seat taken, and sleeps.
+    /// The other shard's worker has found the lock taken, and sleeps.
     #[test]
-    fn a_seat_given_back_to_a_shard_wakes_its_worker() {
+    fn a_lock_released_for_a_shard_wakes_its_worker() {
         let poller = || Poller::new(Backend::default()).expect("it opens");
         let shards = vec![(poller(), vec![None]), (poller(), vec![None])];
         let shared = Arc::new(Shared::new(shards, poller()));
@@ -419,7 +419,7 @@ mod tests {
             sleeps.park_as(false);
             worker.poll_for(shard);
             assert_eq!(sleeps.resume(), Wakeup::Notified);
-            assert!(shard.seat.take().is_some(), "it is free");
+            assert!(shard.poller_lock.try_lock().is_some(), "it is free");
         }
         // Otherwise the source would hold itself.
         Driver::new(shared.reactor_of(shard).clone(), Arc::default()).close();

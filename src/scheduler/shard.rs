@@ -1,7 +1,7 @@
 //! The pool workers that share a poller.
 //!
 //! A pool consists of shards, of as many workers as `Builder::workers_per_poller` says. All sources
-//! and timers of a shard are with one reactor, which has a [seat](super::seat). A source is
+//! and timers of a shard are with one reactor, which has a [poller lock](super::poller_lock). A source is
 //! registered with the shard of the worker that first waits for it, and stays there, since any
 //! worker of the pool may wake a movable task; the task itself runs on any of them. So small pools
 //! have one shard, and large ones do not share one table of sources and one kernel object. (With 64
@@ -24,7 +24,7 @@
 
 use std::ops::Range;
 
-use super::seat::Seat;
+use super::poller_lock::PollerLock;
 use super::watch::Watch;
 
 /// Pool workers that share a reactor. On its own cache lines, since its workers write it in each
@@ -34,7 +34,7 @@ pub(super) struct Shard {
     /// Their indices.
     pub(super) workers: Range<usize>,
     /// The right to wait in their reactor's poller.
-    pub(super) seat: Seat,
+    pub(super) poller_lock: PollerLock,
     pub(super) watch: Watch,
 }
 
@@ -42,13 +42,13 @@ impl Shard {
     pub(super) fn new(workers: Range<usize>) -> Shard {
         Shard {
             workers,
-            seat: Seat::default(),
+            poller_lock: PollerLock::default(),
             watch: Watch::default(),
         }
     }
 }
 
-/// The workers of a pool, as far as their shards, seats and watches need them.
+/// The workers of a pool, as far as their shards, locks and watches need them.
 pub(super) trait ShardedWorkers {
     fn shards(&self) -> &[Shard];
 

@@ -4,8 +4,8 @@
 //! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
 //! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*,
 //! sleeps until its next [inspection](common_moment) at most. Each time it looks for tasks in
-//! the queues of the others, like any worker that is about to sleep, takes the seat at the
-//! poller if that is free, and inspects the others: which are *stuck*, that is awake, and in the
+//! the queues of the others, like any worker that is about to sleep, takes the lock of
+//! the poller if that is free, and inspects the others: which are *stuck*, that is awake, and in the
 //! same poll since the inspection before. While all sleep there is no watch; and while all are
 //! awake each polls between two turns, and inspects the others as often as the watch does.
 //!

@@ -50,7 +50,7 @@ use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::nested::{Nested, Patience};
 use super::pool::PoolWorker;
-use super::seat::Seated;
+use super::poller_lock::PollerGuard;
 use super::shared::{Drive, Remote, Shared};
 use crate::clock::{now, tick};
 use crate::poller::Until;
@@ -473,14 +473,14 @@ impl Worker {
     }
 
     /// Called when a wait has ended: resumes the worker, and the shard's reactor if it has slept
-    /// there, and gives up the `seat`. `has_wakers` is whether wakers are called next.
+    /// there, and gives up the `guard`. `has_wakers` is whether wakers are called next.
     #[inline]
-    fn come_awake(&self, has_wakers: bool, seat: Option<Seated<'_>>) {
+    fn come_awake(&self, has_wakers: bool, guard: Option<PollerGuard<'_>>) {
         self.resume();
-        if seat.as_ref().is_some_and(|seat| seat.sleeps) {
+        if guard.as_ref().is_some_and(|guard| guard.sleeps) {
             self.reactor.resume();
         }
-        drop(seat);
+        drop(guard);
         if has_wakers {
             self.before_foreign_code();
         }
@@ -498,14 +498,14 @@ impl Worker {
         }
     }
 
-    /// Waits once: see [`Driver::wait`]. Gives up the `seat` after that, before anything else runs.
+    /// Waits once: see [`Driver::wait`]. Gives up the `guard` after that, before anything else runs.
     #[inline(never)]
-    pub(super) fn wait_once(&self, until: &Until, seat: Option<Seated<'_>>) {
+    pub(super) fn wait_once(&self, until: &Until, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
-            self.come_awake(false, seat);
+            self.come_awake(false, guard);
             return self.sleep_briefly(until);
         }
-        let awake = |has_wakers| self.come_awake(has_wakers, seat);
+        let awake = |has_wakers| self.come_awake(has_wakers, guard);
         if let Err(error) = self.driver.wait(until, awake) {
             self.cannot_wait(until, &error);
         }

@@ -1,23 +1,23 @@
-//! The wait of pool workers in the poller of a [shard](super::shard): how one falls asleep, and
-//! wakes up.
+//! The lock of a [shard](super::shard)'s poller, and how a pool worker falls asleep.
 //!
-//! The poller has one *seat*, a lock that is only ever tried. The worker that has it waits there.
-//! An idle worker with the seat *leads*: it sleeps in the shard's poller. Without it, it *follows*:
-//! it sleeps until it is notified. The seat is given up before a waker is called or a task runs.
+//! A worker holds the lock while it waits in the poller. The lock is only ever tried. An idle worker
+//! that gets it is the *leader*: it sleeps in the poller. An idle worker that does not is a
+//! *follower*: it sleeps until it is notified. The lock is released before a waker is called or a
+//! task runs.
 //!
-//! **Why the poller is never left alone** while all sleep. A worker tries the seat before it parks.
-//! It gets it, unless another one has it: one that sleeps there, or one that is awake and will
-//! try the seat itself before it sleeps. So the last one that falls asleep leads, or another one
-//! does. (A worker of another shard does not try it again: see
-//! [`give_back`](Seated::give_back).)
+//! **Why the poller is never left alone** while all sleep. A worker tries the lock before it parks.
+//! It fails only if another worker holds the lock: one that sleeps in the poller, or one that is
+//! awake and will try the lock itself before it sleeps. So the last worker that falls asleep leads,
+//! or another one does. (A worker of another shard does not try it again: see
+//! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
 //!
 //! There is one exception. A worker that was woken and has found nothing to do, mostly to become
-//! the [watch](super::watch), leaves the seat to the worker that has just left it, and will want it
-//! back soon: otherwise each event would wake two workers. It sleeps without a limit only while
-//! another worker is the watch. If none is, it becomes the watch itself, and so sleeps until its
-//! next inspection at most; or, if all others sleep, it does not sleep, and tries the seat after
-//! all. A worker that has inspected the others since it was woken tries the seat, and so does one
-//! that gives up the mark. `loom` checks this below.
+//! the [monitor](super::monitor), leaves the lock to the worker that has just released it and will
+//! want it back soon: otherwise each event would wake two workers. It sleeps without a limit only
+//! while another worker is the monitor. If none is, it becomes the monitor itself, and so sleeps
+//! until its next inspection at most; or, if all others sleep, it does not sleep, and tries the lock
+//! after all. A worker that has inspected the others since it was woken tries the lock, and so does
+//! one that releases the mark. `loom` checks this below.
 
 use std::cell::Cell;
 
@@ -26,51 +26,51 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
 #[derive(Default)]
-pub(super) struct Seat(AtomicUsize);
+pub(super) struct PollerLock(AtomicUsize);
 
-/// Has the seat, until it is dropped.
-pub(super) struct Seated<'a> {
-    seat: &'a Seat,
+/// Holds the lock, until it is dropped.
+pub(super) struct PollerGuard<'a> {
+    lock: &'a PollerLock,
     /// Whether its worker has parked the shard's reactor, to sleep in its poller. Only then does
     /// the end of the wait resume that reactor: in a simulated world it may be parked for another
     /// worker, between two turns.
     pub(super) sleeps: bool,
 }
 
-impl Seat {
-    /// Takes the seat, unless another worker has it.
+impl PollerLock {
+    /// Takes the lock, unless another worker holds it.
     #[inline]
-    pub(super) fn take(&self) -> Option<Seated<'_>> {
+    pub(super) fn take(&self) -> Option<PollerGuard<'_>> {
         let before = self.0.fetch_or(1, Ordering::Acquire);
         let sleeps = false;
-        (before % 2 == 0).then(|| Seated { seat: self, sleeps })
+        (before % 2 == 0).then(|| PollerGuard { lock: self, sleeps })
     }
 
     fn is_free(&self) -> bool {
         self.uses() % 2 == 0
     }
 
-    /// A number that changes when the seat is taken, and when it is given up.
+    /// A number that changes when the lock is taken, and when it is released.
     pub(super) fn uses(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Seated<'_> {
-    /// Gives the seat up on a thread that will not come by again, as it belongs to another shard. A
-    /// worker that has found the seat taken may be parked by now: `wake_idle` wakes an idle one. Or
-    /// it parks later, and then sees that the seat is free.
-    pub(super) fn give_back<R>(self, wake_idle: impl FnOnce() -> R) -> R {
+impl PollerGuard<'_> {
+    /// Releases the lock on a thread of another shard, which will not try it again before it sleeps.
+    /// A worker that has found the lock taken may be parked by now: `wake_idle` wakes an idle one.
+    /// Or it parks later, and then sees that the lock is free.
+    pub(super) fn unlock_and_wake<R>(self, wake_idle: impl FnOnce() -> R) -> R {
         drop(self);
         fence(Ordering::SeqCst);
         wake_idle()
     }
 }
 
-impl Drop for Seated<'_> {
+impl Drop for PollerGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.seat.0.fetch_add(1, Ordering::Release);
+        self.lock.0.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -89,10 +89,10 @@ pub(super) trait SleepingWorker {
 
 /// How a worker that has parked sleeps.
 pub(super) enum Sleep<'a> {
-    /// Not: there is something to do. It has the seat, if that was free.
-    No(Option<Seated<'a>>),
+    /// Not: there is something to do. It holds the lock, if that was free.
+    No(Option<PollerGuard<'a>>),
     /// In the shard's poller.
-    Leads(Seated<'a>),
+    Leads(PollerGuard<'a>),
     /// Until it is notified.
     Follows,
 }
@@ -128,37 +128,37 @@ impl Sleeper {
     /// Parks the worker, which has nothing to do, and decides how it sleeps:
     ///
     /// * not, if something has come by then;
-    /// * with the seat it leads, and without it it follows;
-    /// * if it leaves the seat to another one (the exception of the head) it follows, provided that
+    /// * with the lock it leads, and without it it follows;
+    /// * if it leaves the lock to another one (the exception of the head) it follows, provided that
     ///   there is a watch, or that it becomes the watch. Otherwise it does not sleep, and tries the
-    ///   seat the next time.
+    ///   lock the next time.
     pub(super) fn fall_asleep<'a>(
         &self,
         index: usize,
         worker: &impl SleepingWorker,
         workers: &'a impl ShardedWorkers,
     ) -> Sleep<'a> {
-        let Shard { seat, watch, .. } = workers.shard(index);
+        let Shard { poller_lock, watch, .. } = workers.shard(index);
         self.has_slept.set(true);
         if watch.is_kept_by(index) {
             if self.was_woken.get() {
                 // Perhaps for that: another one begins to work.
                 self.others_work.set(true);
             } else if !self.others_work.get() {
-                // There is nothing to inspect. It gives up the mark before it tries the seat, so
+                // There is nothing to inspect. It releases the mark before it tries the lock, so
                 // that the poller is not left alone.
                 watch.give_up(index);
             }
         }
-        // Another one of this shard that is awake will want the seat back.
-        let leaves_seat = self.was_woken.get() && workers.is_other_awake(index);
-        let taken = if leaves_seat { None } else { seat.take() };
+        // Another one of this shard that is awake will want the lock back.
+        let leaves_lock = self.was_woken.get() && workers.is_other_awake(index);
+        let taken = if leaves_lock { None } else { poller_lock.try_lock() };
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
         }
-        // A thread that does not try the seat again may have had it, a worker of another shard or
-        // the main worker: see `give_back`.
-        if taken.is_none() && !leaves_seat && seat.is_free() {
+        // A thread that does not try the lock again may have had it, a worker of another shard or
+        // the main worker: see `unlock_and_wake`.
+        if taken.is_none() && !leaves_lock && poller_lock.is_free() {
             return Sleep::No(None);
         }
         if !watch.is_kept_by(index) {
@@ -169,7 +169,7 @@ impl Sleeper {
                 self.others_work.set(true);
             }
         }
-        if leaves_seat && !watch.is_kept() {
+        if leaves_lock && !watch.is_kept() {
             self.was_woken.set(false);
             return Sleep::No(None);
         }
@@ -182,16 +182,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_is_taken_once_and_counts_its_uses() {
-        let seat = Seat::default();
-        let mut seen = vec![seat.uses()];
+    fn a_lock_is_taken_once_and_counts_its_uses() {
+        let lock = PollerLock::default();
+        let mut seen = vec![lock.uses()];
         for _ in 0..2 {
-            assert!(seat.is_free());
-            let taken = seat.take().unwrap();
-            assert!(!seat.is_free() && seat.take().is_none());
-            seen.push(seat.uses());
+            assert!(lock.is_free());
+            let taken = lock.try_lock().unwrap();
+            assert!(!lock.is_free() && lock.try_lock().is_none());
+            seen.push(lock.uses());
             drop(taken);
-            seen.push(seat.uses());
+            seen.push(lock.uses());
         }
         let count = seen.len();
         seen.dedup();
@@ -233,7 +233,7 @@ mod loom_tests {
         world: &'a Model,
         index: usize,
         sleeper: Sleeper,
-        seat: Cell<Option<Seated<'a>>>,
+        guard: Cell<Option<PollerGuard<'a>>>,
     }
 
     impl ShardedWorkers for Model {
@@ -278,7 +278,7 @@ mod loom_tests {
                 world,
                 index,
                 sleeper: Sleeper::default(),
-                seat: Cell::new(None),
+                guard: Cell::new(None),
             }
         }
 
@@ -286,19 +286,19 @@ mod loom_tests {
             let world = self.world;
             loop {
                 let state = match self.sleeper.fall_asleep(self.index, self, world) {
-                    Sleep::No(seat) => {
+                    Sleep::No(guard) => {
                         // It collects what has come, and takes the tasks.
                         world.workers[self.index].parking.resume();
-                        drop(seat);
+                        drop(guard);
                         world.tasks.store(0, Ordering::Relaxed);
                         continue;
                     }
-                    Sleep::Leads(seat) => {
+                    Sleep::Leads(guard) => {
                         let mut others = world.workers.iter();
                         let leads =
                             |other: &Worker| other.state.load(Ordering::Relaxed) & LEADS != 0;
-                        assert!(!others.any(leads), "two have the seat");
-                        self.seat.set(Some(seat));
+                        assert!(!others.any(leads), "two hold the lock");
+                        self.guard.set(Some(guard));
                         ASLEEP | LEADS
                     }
                     Sleep::Follows => ASLEEP,
@@ -317,14 +317,14 @@ mod loom_tests {
             if worker.parking.resume() == Wakeup::Notified {
                 self.sleeper.was_woken.set(true);
             }
-            drop(self.seat.take());
+            drop(self.guard.take());
         }
 
         /// A worker of another shard polls.
         fn poll_from_outside(&self) {
             let shard = &self.world.shards[0];
-            if let Some(seat) = shard.seat.take() {
-                seat.give_back(|| self.world.wake_idle_of(shard.workers.clone()));
+            if let Some(guard) = shard.poller_lock.try_lock() {
+                guard.unlock_and_wake(|| self.world.wake_idle_of(shard.workers.clone()));
             }
         }
 
@@ -399,14 +399,14 @@ mod loom_tests {
                     loom::thread::spawn(move || {
                         let here = Here::new(&world, index);
                         script(&here);
-                        // The thread ends, and with it the borrow of the seat; the state stays.
-                        std::mem::forget(here.seat.take());
+                        // The thread ends, and with it the borrow of the lock; the state stays.
+                        std::mem::forget(here.guard.take());
                     })
                 })
                 .collect();
             let here = Here::new(&world, 0);
             script(&here);
-            std::mem::forget(here.seat.take());
+            std::mem::forget(here.guard.take());
             for thread in threads {
                 thread.join().unwrap();
             }
@@ -471,7 +471,7 @@ mod loom_tests {
         });
     }
 
-    /// Those that are woken for nothing leave the seat to others.
+    /// Those that are woken for nothing leave the lock to others.
     #[test]
     fn the_poller_is_never_left_alone_where_some_are_woken_for_nothing() {
         for have_worked in [false, true] {
