@@ -20,7 +20,7 @@ run ci/instructions.sh
 run ci/minimal.sh
 run ci/features.sh --all
 run ci/msrv.sh
-run ci/no_watch.sh
+run ci/no_monitor.sh
 run ci/miri.sh 8
 run ci/cross.sh
 run ci/mutants.sh --sample

@@ -238,7 +238,7 @@ mod scheduler {
     mod run_queue;
     mod poller_lock;
     mod shard;
-    mod watch;
+    mod monitor;
 }
 #[cfg(not(loom))]
 pub mod task;

@@ -53,7 +53,7 @@
 //!   are several, they are put in a queue of the reactor (`Reactor::queue_wakers`), before the lock
 //!   of a shard's poller is given up. Whoever fires timers calls them first. So none of them waits
 //!   longer than a due timer does: the next turn of any worker with the lock calls it, or a nested
-//!   turn; and while a worker is in a waker and another one idle, that one is the watch, which
+//!   turn; and while a worker is in a waker and another one idle, that one is the monitor, which
 //!   comes by within 12 ms. The thread that has queued some calls as many as it has queued, unless
 //!   others have. So each is called once, and none is left if there is no other worker.
 //! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex

@@ -29,7 +29,7 @@
 //!
 //! **Where to read on.** The way of a task through a pool: this file ([`schedule`]), [`shared`]
 //! (the inject queue), [`local`] (the queues of a worker), [`worker`] (the turn), [`idle`] (which
-//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`poller_lock`], [`watch`],
+//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`poller_lock`], [`monitor`],
 //! [`shard`]. How it ends: [`owned`], [`closing`], [`shutdown`].
 
 pub(crate) mod budget;
@@ -53,7 +53,7 @@ mod shared;
 mod shutdown;
 mod task_ref;
 mod trace;
-mod watch;
+mod monitor;
 mod worker;
 
 use std::io;

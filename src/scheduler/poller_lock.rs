@@ -101,7 +101,7 @@ pub(super) enum Sleep<'a> {
 #[derive(Default)]
 pub(super) struct Sleeper {
     /// Whether others have worked between its last two inspections; assumed when it becomes the
-    /// watch.
+    /// monitor.
     pub(super) others_work: Cell<bool>,
     /// Whether it has slept since it last began to work.
     has_slept: Cell<bool>,
@@ -122,7 +122,7 @@ impl Sleeper {
     fn begin_work_after_sleep(&self, index: usize, workers: &impl ShardedWorkers) {
         self.has_slept.set(false);
         self.was_woken.set(false);
-        workers.shard(index).watch.begin_work(index, workers);
+        workers.shard(index).monitor.begin_work(index, workers);
     }
 
     /// Parks the worker, which has nothing to do, and decides how it sleeps:
@@ -130,7 +130,7 @@ impl Sleeper {
     /// * not, if something has come by then;
     /// * with the lock it leads, and without it it follows;
     /// * if it leaves the lock to another one (the exception of the head) it follows, provided that
-    ///   there is a watch, or that it becomes the watch. Otherwise it does not sleep, and tries the
+    ///   there is a monitor, or that it becomes the monitor. Otherwise it does not sleep, and tries the
     ///   lock the next time.
     pub(super) fn fall_asleep<'a>(
         &self,
@@ -138,16 +138,16 @@ impl Sleeper {
         worker: &impl SleepingWorker,
         workers: &'a impl ShardedWorkers,
     ) -> Sleep<'a> {
-        let Shard { poller_lock, watch, .. } = workers.shard(index);
+        let Shard { poller_lock, monitor, .. } = workers.shard(index);
         self.has_slept.set(true);
-        if watch.is_kept_by(index) {
+        if monitor.is_held_by(index) {
             if self.was_woken.get() {
                 // Perhaps for that: another one begins to work.
                 self.others_work.set(true);
             } else if !self.others_work.get() {
                 // There is nothing to inspect. It releases the mark before it tries the lock, so
                 // that the poller is not left alone.
-                watch.give_up(index);
+                monitor.release(index);
             }
         }
         // Another one of this shard that is awake will want the lock back.
@@ -161,15 +161,15 @@ impl Sleeper {
         if taken.is_none() && !leaves_lock && poller_lock.is_free() {
             return Sleep::No(None);
         }
-        if !watch.is_kept_by(index) {
+        if !monitor.is_held_by(index) {
             // (A leader that works next would have to pass the mark on.)
             let expects =
                 taken.is_none() && (self.others_work.get() || worker.have_others_worked());
-            if watch.watches(index, expects, workers) {
+            if monitor.try_acquire(index, expects, workers) {
                 self.others_work.set(true);
             }
         }
-        if leaves_lock && !watch.is_kept() {
+        if leaves_lock && !monitor.is_held() {
             self.was_woken.set(false);
             return Sleep::No(None);
         }
@@ -212,7 +212,7 @@ mod loom_tests {
 
     /// Workers that fall asleep and wake up. Left out: what they work at, the waits themselves, and
     /// the inspections; so the models end where all that sleep would stay asleep, but for the
-    /// watch.
+    /// monitor.
     struct Model {
         shards: [Shard; 1],
         workers: Vec<Worker>,
@@ -361,7 +361,7 @@ mod loom_tests {
             let will_come = |(index, worker): (usize, &Worker)| {
                 !worker.parking.is_parked()
                     || worker.state.load(Ordering::Relaxed) & LEADS != 0
-                    || self.shards[0].watch.is_kept_by(index)
+                    || self.shards[0].monitor.is_held_by(index)
             };
             let mut workers = self.workers.iter().enumerate();
             assert!(workers.any(will_come), "the poller is alone");

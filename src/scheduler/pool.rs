@@ -15,7 +15,7 @@
 //! * If more than [`MANY_READY`] tasks are in its queue when it has polled, and after a task that
 //!   has made others ready, an idle worker is woken to search: see [`idle`](super::idle).
 //! * A worker that has nothing to do takes half of another one's queue. The one that runs
-//!   [next](super::run_queue) stays, unless its worker is stuck: see [`watch`](super::watch).
+//!   [next](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
 //! * While all are awake, each polls between two turns, and takes half of the tasks of one that is
 //!   stuck.
 //!
@@ -23,7 +23,7 @@
 //! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
 //! it.
 //!
-//! Apart from the lock and the watch's mark, which are in the [`Shard`], what is here is touched by
+//! Apart from the lock and the monitor's mark, which are in the [`Shard`], what is here is touched by
 //! the worker's thread only.
 
 use std::cell::{Cell, RefCell};
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use super::poller_lock::{PollerGuard, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
-use super::watch::{INTERVAL, common_moment};
+use super::monitor::{INTERVAL, common_moment};
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Until;
@@ -59,7 +59,7 @@ struct Seen {
 /// The state of a pool worker, beyond that of every worker, that only its thread reaches.
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
-    /// When it inspects the others next, if no other worker is the watch. It stays when it was
+    /// When it inspects the others next, if no other worker is the monitor. It stays when it was
     /// while the worker sleeps or works for moments only, since that inspection would never come
     /// otherwise.
     next_inspection: Cell<Instant>,
@@ -94,34 +94,34 @@ impl Worker {
         self.shared().shard(self.local.index)
     }
 
-    /// Whether the worker is the watch of its shard.
-    fn is_watch(&self) -> bool {
-        self.shard().watch.is_kept_by(self.local.index)
+    /// Whether the worker is the monitor of its shard.
+    fn is_monitor(&self) -> bool {
+        self.shard().monitor.is_held_by(self.local.index)
     }
 
-    /// Whether the worker is the watch, and its next inspection is due.
+    /// Whether the worker is the monitor, and its next inspection is due.
     pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
-        self.is_watch() && self.next_inspection(now) <= now
+        self.is_monitor() && self.next_inspection(now) <= now
     }
 
-    /// Polls without sleeping, if the lock is free; and does what the watch would do, if all
+    /// Polls without sleeping, if the lock is free; and does what the monitor would do, if all
     /// workers have tasks to run, so that there is none.
     pub(super) fn poll_pool(&self) {
         let shard = self.shard();
         if let Some(guard) = shard.poller_lock.try_lock() {
             self.poll_with(guard);
         }
-        let is_watched = shard.watch.is_kept();
-        // (The watch inspects before it sleeps, also if it polls for a while first.)
-        if is_watched && (self.shared().shards.len() == 1 || self.is_watch()) {
+        let is_monitored = shard.monitor.is_held();
+        // (The monitor inspects before it sleeps, also if it polls for a while first.)
+        if is_monitored && (self.shared().shards.len() == 1 || self.is_monitor()) {
             return;
         }
         let now = now();
         if now < self.next_inspection(now) {
             return;
         }
-        if is_watched {
-            let interval = shard.watch.interval();
+        if is_monitored {
+            let interval = shard.monitor.interval();
             self.pool.next_inspection.set(now + interval);
             self.visit_full_shards();
         } else {
@@ -163,7 +163,7 @@ impl Worker {
         };
         shared.unpark_main_if_no_task_is_left();
         let mut timeout = timeout;
-        if self.is_watch() {
+        if self.is_monitor() {
             let now = self.driver.read_clock();
             let next = common_moment(self.next_inspection(now));
             pool.next_inspection.set(next);
@@ -185,10 +185,10 @@ impl Worker {
         self.wait_once(&until, Some(guard));
     }
 
-    /// Inspects the others, if that is due and no other worker is the watch, and takes tasks that
+    /// Inspects the others, if that is due and no other worker is the monitor, and takes tasks that
     /// are ready on them. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
-        let is_left_to_another = self.shard().watch.is_kept() && !self.is_watch();
+        let is_left_to_another = self.shard().monitor.is_held() && !self.is_monitor();
         if !is_left_to_another {
             let now = now();
             if self.next_inspection(now) <= now {
@@ -225,17 +225,17 @@ impl Worker {
     /// this one last did: then that is soon.)
     fn next_inspection(&self, now: Instant) -> Instant {
         let next = &self.pool.next_inspection;
-        next.set(next.get().min(now + self.shard().watch.interval()));
+        next.set(next.get().min(now + self.shard().monitor.interval()));
         next.get()
     }
 
     /// Records which workers are stuck, and whether others work.
     #[cold]
     fn inspect_others(&self, now: Instant) {
-        let (shared, pool, watch) = (&**self.shared(), &self.pool, &self.shard().watch);
+        let (shared, pool, monitor) = (&**self.shared(), &self.pool, &self.shard().monitor);
         // One that was woken sees the one awake that has woken it.
         let may_confirm = !pool.sleeper.was_woken.get() && !pool.confirms.get();
-        let others_work = self.have_others_worked() || shared.needs_watch(self.local.index);
+        let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
         pool.sleeper.was_woken.set(false);
         pool.sleeper.others_work.set(others_work);
         let (mut is_any_awake, mut is_any_stuck) = (false, false);
@@ -243,17 +243,17 @@ impl Worker {
             let (runs, is_awake) = (shared.stealable(index).runs.get(), !shared.is_parked(index));
             seen.is_stuck = is_awake && seen.is_awake && seen.runs == runs;
             (seen.runs, seen.is_awake) = (runs, is_awake);
-            // The watch of another shard, which sleeps until the same moments, does not work.
-            let is_watch = || shared.shard(index).watch.is_kept_by(index);
-            if index != self.local.index && is_awake && !is_watch() {
+            // The monitor of another shard, which sleeps until the same moments, does not work.
+            let is_monitor = || shared.shard(index).monitor.is_held_by(index);
+            if index != self.local.index && is_awake && !is_monitor() {
                 is_any_awake = true;
                 is_any_stuck |= seen.is_stuck;
             }
         }
-        watch.inspected(is_any_stuck);
+        monitor.inspected(is_any_stuck);
         let confirms = may_confirm && is_any_awake && !is_any_stuck;
         pool.confirms.set(confirms);
-        let interval = if confirms { INTERVAL } else { watch.interval() };
+        let interval = if confirms { INTERVAL } else { monitor.interval() };
         pool.next_inspection.set(now + interval);
         self.visit_full_shards();
     }

@@ -8,24 +8,24 @@
 //! workers on one epoll, tokio measured 75 µs for a registration at the median, and with one epoll
 //! for each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
 //!
-//! **Who serves a shard if all its workers compute.** Each shard has a [watch](super::watch) of its
-//! own while one of its workers is idle. While none is, it is *full*. Then the watch of another
+//! **Who serves a shard if all its workers compute.** Each shard has a [monitor](super::monitor) of its
+//! own while one of its workers is idle. While none is, it is *full*. Then the monitor of another
 //! shard also looks after it, and a worker of another shard between its turns: each polls there,
 //! unless another one has within the last interval.
 //!
 //! A worker that begins to work has resumed, and then, after a fence, looks whether its shard has a
-//! watch, or an idle worker, which it makes the watch. If it has neither, and no other shard has a
-//! watch, it wakes an idle worker elsewhere. A worker that is about to sleep has parked, and then,
-//! after a fence, looks for a full shard; if there is one, it becomes the watch, or sees that
+//! monitor, or an idle worker, which it makes the monitor. If it has neither, and no other shard has a
+//! monitor, it wakes an idle worker elsewhere. A worker that is about to sleep has parked, and then,
+//! after a fence, looks for a full shard; if there is one, it becomes the monitor, or sees that
 //! another shard has one. So either the worker that makes a shard full sees the other one parked,
-//! or that one sees the full shard. A watch gives up its mark before it does either of the two. If
-//! two watches leave a full shard to each other, the one that looks last sees that the other has
-//! given up. `loom` checks this in `watch`.
+//! or that one sees the full shard. A monitor releases its mark before it does either of the two. If
+//! two monitors leave a full shard to each other, the one that looks last sees that the other has
+//! released. `loom` checks this in `monitor`.
 
 use std::ops::Range;
 
 use super::poller_lock::PollerLock;
-use super::watch::Watch;
+use super::monitor::Monitor;
 
 /// Pool workers that share a reactor. On its own cache lines, since its workers write it in each
 /// turn.
@@ -35,7 +35,7 @@ pub(super) struct Shard {
     pub(super) workers: Range<usize>,
     /// The right to wait in their reactor's poller.
     pub(super) poller_lock: PollerLock,
-    pub(super) watch: Watch,
+    pub(super) monitor: Monitor,
 }
 
 impl Shard {
@@ -43,12 +43,12 @@ impl Shard {
         Shard {
             workers,
             poller_lock: PollerLock::default(),
-            watch: Watch::default(),
+            monitor: Monitor::default(),
         }
     }
 }
 
-/// The workers of a pool, as far as their shards, locks and watches need them.
+/// The workers of a pool, as far as their shards, locks and monitors need them.
 pub(super) trait ShardedWorkers {
     fn shards(&self) -> &[Shard];
 
@@ -84,20 +84,20 @@ pub(super) trait ShardedWorkers {
     }
 
     /// Whether the worker at `index`, which is idle, has others to watch.
-    fn needs_watch(&self, index: usize) -> bool {
+    fn needs_monitor(&self, index: usize) -> bool {
         let is_left_to_another = || {
             let mut others = self.shards().iter();
-            others.any(|shard| !shard.workers.contains(&index) && shard.watch.is_kept())
+            others.any(|shard| !shard.workers.contains(&index) && shard.monitor.is_held())
         };
         self.is_other_awake(index)
             || self.full_shards_beside(index).next().is_some() && !is_left_to_another()
     }
 
     /// Wakes an idle worker of another shard, if there is one, to watch the shard of the worker at
-    /// `index`, in which none is idle; unless another shard has a watch.
+    /// `index`, in which none is idle; unless another shard has a monitor.
     fn wake_idle_beside(&self, index: usize) {
         let mut shards = self.shards().iter();
-        if !self.shards().iter().any(|shard| shard.watch.is_kept()) {
+        if !self.shards().iter().any(|shard| shard.monitor.is_held()) {
             shards.any(|shard| {
                 !shard.workers.contains(&index) && self.wake_idle_of(shard.workers.clone())
             });

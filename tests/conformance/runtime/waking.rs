@@ -1,7 +1,7 @@
 //! Rule 56: who makes a task ready, or sets a timer, wakes a worker for it.
 //!
-//! The watch of a pool finds within 12 ms what a missing wake-up has left. So these tests
-//! show least with it, and most without: `ci/no_watch.sh` builds them so, and then each waits for
+//! The monitor of a pool finds within 12 ms what a missing wake-up has left. So these tests
+//! show least with it, and most without: `ci/no_monitor.sh` builds them so, and then each waits for
 //! ever where a wake-up is missing. All workers share one poller.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

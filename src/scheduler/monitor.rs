@@ -1,39 +1,39 @@
-//! Which idle worker watches over those that are awake.
+//! The monitor of a shard: the idle worker that watches over those that are awake.
 //!
 //! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
 //! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
-//! queue. So while one worker of a shard is awake and another one idle, an idle one, the *watch*,
+//! queue. So while one worker of a shard is awake and another one idle, an idle one, the *monitor*,
 //! sleeps until its next [inspection](common_moment) at most. Each time it looks for tasks in
 //! the queues of the others, like any worker that is about to sleep, takes the lock of
 //! the poller if that is free, and inspects the others: which are *stuck*, that is awake, and in the
-//! same poll since the inspection before. While all sleep there is no watch; and while all are
-//! awake each polls between two turns, and inspects the others as often as the watch does.
+//! same poll since the inspection before. While all sleep there is no monitor; and while all are
+//! awake each polls between two turns, and inspects the others as often as the monitor does.
 //!
 //! A worker that has ended a turn in which others have worked is likely to see them work again
-//! soon. So the watch stays the watch until others have not worked for an interval: then workers
+//! soon. So the monitor stays the monitor until others have not worked for an interval: then workers
 //! that sleep for moments only need not wake each other for this.
 //!
-//! **How often.** In most programs no task computes, and an inspection finds nothing. So the watch
+//! **How often.** In most programs no task computes, and an inspection finds nothing. So the monitor
 //! inspects every [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that has found
-//! a worker stuck, until [`CALM`] in a row have found none ([`interval`](Watch::interval)). The
-//! workers of a shard share this state, since they take turns as the watch. An inspection at a long
+//! a worker stuck, until [`CALM`] in a row have found none ([`interval`](Monitor::interval)). The
+//! workers of a shard share this state, since they take turns as the monitor. An inspection at a long
 //! interval that finds another worker awake is followed by one more after a short interval: that
 //! one tells whether the worker is stuck.
 //!
-//! **The mark** is the number of the worker that is the watch. A follower keeps it rather than a
+//! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than a
 //! leader, which an event wakes: while nobody computes, it sleeps from one inspection to the next,
 //! however often the leader wakes up and works.
 //!
 //! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
-//! work after a sleep ([`begin_work`](Watch::begin_work)) looks, after a fence, for the mark. If
+//! work after a sleep ([`begin_work`](Monitor::begin_work)) looks, after a fence, for the mark. If
 //! nobody has it, or this worker itself, it passes the mark to an idle worker, which it wakes. If
 //! none is idle, it removes the mark, and looks again, after another fence. (If the chosen one woke
 //! by itself, which may have been before it had the mark, the mark is taken back and the choice
 //! restarts.) A worker that is about to sleep parks, and then, after a fence, looks whether another
 //! one is awake, and if so, takes the mark or sees that another one has it
-//! ([`watches`](Watch::watches)). So one of the two sees what the other wrote. A worker that was
+//! ([`try_acquire`](Monitor::try_acquire)). So one of the two sees what the other wrote. A worker that was
 //! woken with the mark keeps it when it goes to sleep, or passes it on when it begins to work. A
-//! watch removes its mark before it parks without it. `loom` checks this below.
+//! monitor removes its mark before it parks without it. `loom` checks this below.
 //!
 //! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
 //! yet.
@@ -44,20 +44,20 @@ use super::shard::ShardedWorkers;
 use crate::clock::since_start;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The time between two inspections, after one has found a worker stuck. The watch inspects the
+/// The time between two inspections, after one has found a worker stuck. The monitor inspects the
 /// others again within five quarters of this, and so does a worker with tasks to run while there is
-/// no watch. So anything that becomes due while all others compute waits for that long at most; and
+/// no monitor. So anything that becomes due while all others compute waits for that long at most; and
 /// a task behind a long poll for nine quarters, since that poll may have begun just after an
-/// inspection. So this, and the time that the watch takes to wake up, stay below a millisecond. (If
-/// the watch is taken to work meanwhile, the next one goes by its own inspections, and a task that
+/// inspection. So this, and the time that the monitor takes to wake up, stay below a millisecond. (If
+/// the monitor is taken to work meanwhile, the next one goes by its own inspections, and a task that
 /// would run next may wait for another interval.)
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
-/// the watch meanwhile. If each sleep of a watch started a new interval, workers that are woken
-/// again and again, or that take turns as the watch, would never come to an inspection.
+/// the monitor meanwhile. If each sleep of a monitor started a new interval, workers that are woken
+/// again and again, or that take turns as the monitor, would never come to an inspection.
 ///
-/// Under Miri an inspection takes longer than that, so the watch would do nothing else. Without a
-/// watch ([`IS_ON`]) no inspection comes.
+/// Under Miri an inspection takes longer than that, so the monitor would do nothing else. Without a
+/// monitor ([`IS_ON`]) no inspection comes.
 pub(super) const INTERVAL: Duration = if !IS_ON {
     Duration::from_secs(3_600)
 } else if cfg!(miri) {
@@ -76,13 +76,13 @@ const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 /// looks stuck, too, and on a busy machine that happens every few milliseconds.
 const CALM: usize = 32;
 
-/// Whether there is ever a watch. With `--cfg polder_no_watch` there is none: then a missing
-/// wake-up hangs a test, where the watch would only make it a little late (`ci/no_watch.sh`).
-const IS_ON: bool = !cfg!(polder_no_watch);
+/// Whether there is ever a monitor. With `--cfg polder_no_monitor` there is none: then a missing
+/// wake-up hangs a test, where the monitor would only make it a little late (`ci/no_monitor.sh`).
+const IS_ON: bool = !cfg!(polder_no_monitor);
 
-/// The watch of a shard.
+/// The monitor of a shard.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Monitor {
     /// The mark: the index of the worker that has it plus one, or zero. Its worker removes it, or
     /// passes it on; and whoever has given it to a worker that was awake takes it back.
     mark: AtomicUsize,
@@ -91,10 +91,10 @@ pub(super) struct Watch {
     calm: AtomicUsize,
 }
 
-/// Returns when a watch makes the inspection that is due at `next`: at a multiple of [`INTERVAL`]
+/// Returns when a monitor makes the inspection that is due at `next`: at a multiple of [`INTERVAL`]
 /// that is a quarter of it later at the most. For such a multiple that is the same moment.
 ///
-/// The workers of a busy server sleep and wake many times in an interval. As each watch waits for
+/// The workers of a busy server sleep and wake many times in an interval. As each monitor waits for
 /// the same moment, the poller's timer is set once and not for each sleep. Setting it takes 4 to
 /// 11 µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a separate moment
 /// for each sleep, HTTP on two workers took 10 to 20 % more CPU time.
@@ -104,25 +104,25 @@ pub(super) fn common_moment(next: Instant) -> Instant {
     latest - Duration::from_nanos(past)
 }
 
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch {
+impl Default for Monitor {
+    fn default() -> Monitor {
+        Monitor {
             mark: AtomicUsize::new(0),
             calm: AtomicUsize::new(CALM),
         }
     }
 }
 
-impl Watch {
-    /// Whether some worker is the watch.
-    pub(super) fn is_kept(&self) -> bool {
+impl Monitor {
+    /// Whether some worker is the monitor.
+    pub(super) fn is_held(&self) -> bool {
         self.mark.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the worker at `index` is the watch. Exact on its thread, unless another one passes
+    /// Whether the worker at `index` is the monitor. Exact on its thread, unless another one passes
     /// it the mark at that moment.
     #[inline]
-    pub(super) fn is_kept_by(&self, index: usize) -> bool {
+    pub(super) fn is_held_by(&self, index: usize) -> bool {
         self.mark.load(Ordering::Relaxed) == index + 1
     }
 
@@ -144,19 +144,19 @@ impl Watch {
         }
     }
 
-    /// The worker at `index`, which has parked and is not the watch, becomes the watch if others
-    /// are awake, or if it expects so, and there is none. Returns whether it is the watch now.
-    pub(super) fn watches(
+    /// The worker at `index`, which has parked and is not the monitor, becomes the monitor if others
+    /// are awake, or if it expects so, and there is none. Returns whether it is the monitor now.
+    pub(super) fn try_acquire(
         &self,
         index: usize,
         expects: bool,
         workers: &impl ShardedWorkers,
     ) -> bool {
-        IS_ON && (expects || workers.needs_watch(index)) && self.replace(0, index + 1)
+        IS_ON && (expects || workers.needs_monitor(index)) && self.replace(0, index + 1)
     }
 
-    /// The worker at `index`, which is the watch, no longer is.
-    pub(super) fn give_up(&self, index: usize) {
+    /// The worker at `index`, which is the monitor, no longer is.
+    pub(super) fn release(&self, index: usize) {
         self.replace(index + 1, 0);
     }
 
@@ -188,7 +188,7 @@ impl Watch {
                 None if mark == 0 => break,
                 None => {}
             }
-            // From now on a worker that falls asleep sees that there is no watch. One that did
+            // From now on a worker that falls asleep sees that there is no monitor. One that did
             // before is found now.
             if !self.replace(mark, 0) {
                 return;
@@ -259,16 +259,16 @@ mod tests {
     fn one_idle_worker_watches_while_another_one_is_awake_or_expected_to_be() {
         for (are_awake, expects) in [(true, false), (false, true)] {
             let workers = Workers::new(are_awake);
-            let watch = &workers.shards[0].watch;
-            assert!(watch.watches(0, expects, &workers));
-            assert!(!watch.watches(1, expects, &workers), "there is one");
-            watch.give_up(1);
-            assert!(watch.is_kept_by(0), "it is not that one's");
-            watch.give_up(0);
-            assert!(watch.watches(1, expects, &workers));
+            let monitor = &workers.shards[0].monitor;
+            assert!(monitor.try_acquire(0, expects, &workers));
+            assert!(!monitor.try_acquire(1, expects, &workers), "there is one");
+            monitor.release(1);
+            assert!(monitor.is_held_by(0), "it is not that one's");
+            monitor.release(0);
+            assert!(monitor.try_acquire(1, expects, &workers));
         }
         let asleep = Workers::new(false);
-        assert!(!asleep.shards[0].watch.watches(0, false, &asleep));
+        assert!(!asleep.shards[0].monitor.try_acquire(0, false, &asleep));
     }
 
     #[test]
@@ -290,33 +290,33 @@ mod tests {
 
     #[test]
     fn inspections_are_frequent_until_many_in_a_row_have_found_nobody_stuck() {
-        let watch = Watch::default();
-        assert_eq!(watch.interval(), LONG_INTERVAL, "nobody has computed");
+        let monitor = Monitor::default();
+        assert_eq!(monitor.interval(), LONG_INTERVAL, "nobody has computed");
         for _ in 0..2 {
-            watch.inspected(true);
+            monitor.inspected(true);
             for _ in 0..CALM {
-                assert_eq!(watch.interval(), INTERVAL);
-                watch.inspected(false);
+                assert_eq!(monitor.interval(), INTERVAL);
+                monitor.inspected(false);
             }
-            assert_eq!(watch.interval(), LONG_INTERVAL);
-            watch.inspected(false);
-            assert_eq!(watch.interval(), LONG_INTERVAL);
+            assert_eq!(monitor.interval(), LONG_INTERVAL);
+            monitor.inspected(false);
+            assert_eq!(monitor.interval(), LONG_INTERVAL);
         }
     }
 
     #[test]
     fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
         let mut workers = Workers::new(false);
-        workers.shards[0].watch.begin_work(0, &workers);
+        workers.shards[0].monitor.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1);
-        assert!(workers.shards[0].watch.is_kept_by(1), "it has the mark");
-        workers.shards[0].watch.begin_work(0, &workers);
+        assert!(workers.shards[0].monitor.is_held_by(1), "it has the mark");
+        workers.shards[0].monitor.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1, "one watches");
-        workers.shards[0].watch.begin_work(1, &workers);
-        assert_eq!(workers.woken.get(), 2, "the watch begins to work");
+        workers.shards[0].monitor.begin_work(1, &workers);
+        assert_eq!(workers.woken.get(), 2, "the monitor begins to work");
         workers.are_awake = true;
-        workers.shards[0].watch.begin_work(1, &workers);
-        assert!(!workers.shards[0].watch.is_kept(), "nobody is idle");
+        workers.shards[0].monitor.begin_work(1, &workers);
+        assert!(!workers.shards[0].monitor.is_held(), "nobody is idle");
     }
 }
 
@@ -381,16 +381,16 @@ mod loom_tests {
 
         /// A sleep, without what others have done before.
         fn sleep(&self, index: usize) {
-            let watch = &self.shard(index).watch;
-            watch.give_up(index);
+            let monitor = &self.shard(index).monitor;
+            monitor.release(index);
             self.workers[index].parking.park();
-            watch.watches(index, false, self);
+            monitor.try_acquire(index, false, self);
         }
 
         /// An event ends its sleep.
         fn wake_up(&self, index: usize) {
             self.workers[index].parking.resume();
-            self.shard(index).watch.begin_work(index, self);
+            self.shard(index).monitor.begin_work(index, self);
         }
 
         /// If it was woken meanwhile, perhaps with the mark, it goes to sleep again.
@@ -398,9 +398,9 @@ mod loom_tests {
             if !self.is_parked(index) {
                 self.workers[index].parking.resume();
                 self.workers[index].parking.park();
-                let watch = &self.shard(index).watch;
-                if !watch.is_kept_by(index) {
-                    watch.watches(index, false, self);
+                let monitor = &self.shard(index).monitor;
+                if !monitor.is_held_by(index) {
+                    monitor.try_acquire(index, false, self);
                 }
             }
         }
@@ -411,7 +411,7 @@ mod loom_tests {
             let is_parked = |index: &usize| self.is_parked(*index);
             let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
             let watches = |index: usize| {
-                !self.workers[index].parking.is_awake() && self.shard(index).watch.is_kept_by(index)
+                !self.workers[index].parking.is_awake() && self.shard(index).monitor.is_held_by(index)
             };
             !awake.is_empty() && !idle.is_empty() && !(0..self.workers.len()).any(watches)
         }
@@ -453,7 +453,7 @@ mod loom_tests {
         check(|| {
             let world = Model::new(&[3]);
             world.sleep(0);
-            assert!(world.shards[0].watch.is_kept_by(0));
+            assert!(world.shards[0].monitor.is_held_by(0));
             wake_up_while(&world, |world| world.sleep(1));
         });
     }
@@ -507,8 +507,8 @@ mod loom_tests {
         });
     }
 
-    /// The watch of another shard begins to work while the third shard's worker falls asleep, which
-    /// has left it to that watch.
+    /// The monitor of another shard begins to work while the third shard's worker falls asleep, which
+    /// has left it to that monitor.
     #[test]
     fn a_full_shard_keeps_a_watch_where_one_leaves_it_to_another() {
         check(|| {

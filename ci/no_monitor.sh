@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The rules about several workers in a pool without its watch (src/scheduler/watch.rs): a wake-up that is missing is a
-# test that hangs, where the watch would find what is ready within 12 ms. A test's own deadline ends it.
+# The rules about several workers in a pool without its monitor (src/scheduler/monitor.rs): a wake-up that is missing is a
+# test that hangs, where the monitor would find what is ready within 12 ms. A test's own deadline ends it.
 #
-#     ci/no_watch.sh [TEST…]
+#     ci/no_monitor.sh [TEST…]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/run_tests.sh
 
-# What the watch is for, and what counts its inspections. All of these block a worker, as a computation does, until
+# What the monitor is for, and what counts its inspections. All of these block a worker, as a computation does, until
 # what waits for that worker has run elsewhere (rules 75 and 77).
-watched=(
+monitored=(
     runtime::stealing::a_backlog_
     runtime::stealing::a_socket_that_is_readable_waits_for_no_worker_that_computes
     runtime::stealing::a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it
@@ -29,10 +29,10 @@ watched=(
 rules=("$@")
 if [ $# = 0 ]; then
     rules=(workers:: tasks:: taskset:: events:: scope:: runtime::)
-    for test in "${watched[@]}"; do rules+=(--skip "$test"); done
+    for test in "${monitored[@]}"; do rules+=(--skip "$test"); done
 fi
 # Flags of one's own mean a build of one's own.
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/no_watch"
-export RUSTFLAGS="--cfg polder_no_watch"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/no_monitor"
+export RUSTFLAGS="--cfg polder_no_monitor"
 cargo test --test conformance --no-run
 run_tests timeout -k 10 900 cargo test --test conformance -- "${rules[@]}"
