@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::local::{Chooser, Local, NEXTS_IN_ROW};
+use super::local::{Chooser, Local, MAX_LIFO_POLLS};
 use super::shared::Shared;
 use super::worker::Worker;
 use super::{Meta, Runnable};
@@ -77,9 +77,9 @@ impl ByChoice {
         let queue = &local.stealable().queue;
         // No task can be taken from the middle of the queue, so all are taken out, and the others
         // go back. The one that runs next comes before or after them.
-        let next = queue.pop_next();
+        let next = queue.pop_lifo();
         let next_id = next.as_ref().map(id);
-        let is_next_first = local.nexts_in_row.get() < NEXTS_IN_ROW;
+        let is_next_first = local.lifo_polls.get() < MAX_LIFO_POLLS;
         let mut movable: VecDeque<_> = std::iter::from_fn(|| queue.pop()).collect();
         if is_next_first {
             next.into_iter().for_each(|next| movable.push_front(next));
@@ -101,16 +101,16 @@ impl ByChoice {
         let chosen = all.remove(place);
         let is_next = next_id.is_some() && next_id == chosen.as_ref().map(id);
         let in_row = if is_next && is_next_first {
-            local.nexts_in_row.get() + 1
+            local.lifo_polls.get() + 1
         } else {
             0
         };
-        local.nexts_in_row.set(in_row);
+        local.lifo_polls.set(in_row);
         for runnable in all {
             if !runnable.metadata().is_movable() {
                 local.push(runnable);
             } else if next_id == Some(id(&runnable)) {
-                queue.push_next(runnable);
+                queue.push_lifo(runnable);
             } else {
                 local.push_movable(runnable);
             }

@@ -27,7 +27,7 @@ use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
 /// other from starving the others.
-pub(super) const NEXTS_IN_ROW: usize = 7;
+pub(super) const MAX_LIFO_POLLS: usize = 7;
 
 /// The number of runs after which a pool worker that has ready tasks takes its share of the
 /// injected ones.
@@ -71,7 +71,7 @@ pub(crate) struct Local {
     /// Whether a task of a pool worker is running.
     pub(super) runs_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
-    pub(super) nexts_in_row: Cell<usize>,
+    pub(super) lifo_polls: Cell<usize>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     /// The tasks that stay here, were polled and still have their futures, except a task in its
@@ -131,7 +131,7 @@ impl Local {
             takes_new: Cell::new(false),
             prefers_staying: Cell::new(true),
             runs_task: Cell::new(false),
-            nexts_in_row: Cell::new(0),
+            lifo_polls: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             owned: RefCell::default(),
             budget: Cell::new(BUDGET),
@@ -196,7 +196,7 @@ impl Local {
             self.schedule_yielded(runnable);
         } else if self.runs_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
-            if self.push_next(own, runnable) {
+            if self.push_lifo(own, runnable) {
                 self.owes_wake.set(true);
             }
         } else {
@@ -302,7 +302,7 @@ impl Local {
     }
 
     /// Takes the next task to run. In a simulated world the chooser decides. On a pool worker it is
-    /// the task that was woken to run next, or else the first of the two queues, alternately.
+    /// the task of the LIFO slot, or else the first of the two queues, alternately.
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
@@ -311,14 +311,14 @@ impl Local {
         let Some(own) = &self.stealable else {
             return self.pop_staying();
         };
-        let in_row = self.nexts_in_row.get();
-        if in_row < NEXTS_IN_ROW {
-            if let Some(runnable) = own.queue.pop_next() {
-                self.nexts_in_row.set(in_row + 1);
+        let in_row = self.lifo_polls.get();
+        if in_row < MAX_LIFO_POLLS {
+            if let Some(runnable) = own.queue.pop_lifo() {
+                self.lifo_polls.set(in_row + 1);
                 return Some(runnable);
             }
         }
-        self.nexts_in_row.set(0);
+        self.lifo_polls.set(0);
         let prefers_staying = self.prefers_staying.get();
         self.prefers_staying.set(!prefers_staying);
         if prefers_staying {
@@ -346,14 +346,14 @@ impl Local {
     fn pop_movable(&self, own: &Stealable) -> Option<Runnable> {
         let queue = &own.queue;
         let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
-        queue.pop_before(end).or_else(|| queue.pop_next())
+        queue.pop_before(end).or_else(|| queue.pop_lifo())
     }
 
     /// Lets a movable task run next. Returns whether another one would have been next, which is
     /// queued now.
     #[inline(always)]
-    pub(super) fn push_next(&self, own: &Stealable, runnable: Runnable) -> bool {
-        let before = own.queue.push_next(runnable);
+    pub(super) fn push_lifo(&self, own: &Stealable, runnable: Runnable) -> bool {
+        let before = own.queue.push_lifo(runnable);
         before.map(|before| self.push_movable(before)).is_some()
     }
 
@@ -434,9 +434,9 @@ impl Local {
         // Only the thread that has taken a task out of the queue may look at it, since a thief may
         // take it at any time. So each is taken, and goes to the end. (For that moment an idle
         // worker may miss it, and this one runs it later.)
-        if let Some(runnable) = own.queue.pop_next() {
+        if let Some(runnable) = own.queue.pop_lifo() {
             call(&runnable);
-            self.push_next(own, runnable);
+            self.push_lifo(own, runnable);
         }
         for _ in 0..own.queue.len() {
             let Some(runnable) = own.queue.pop() else {
@@ -450,17 +450,17 @@ impl Local {
     // Stealing: see `pool`.
 
     /// Takes half of the movable tasks that are ready on the pool worker at `victim`; among them
-    /// the one that it runs next if `takes_next`. Returns whether it has taken any.
-    pub(super) fn steal_half(&self, victim: usize, takes_next: bool) -> bool {
+    /// that of its LIFO slot if `takes_lifo`. Returns whether it has taken any.
+    pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
         let (own, other) = (self.stealable(), self.shared.stealable(victim));
         let mut ready = other.queue.count_items(usize::MAX);
-        ready += usize::from(takes_next && other.queue.has_next());
+        ready += usize::from(takes_lifo && other.queue.has_lifo());
         let count = ready.div_ceil(2).min(own.queue.room());
         if count == 0 {
             return false;
         }
         let mut stolen = 0;
-        other.queue.steal(count, takes_next, |runnable| {
+        other.queue.steal(count, takes_lifo, |runnable| {
             stolen += 1;
             self.push_movable(runnable);
         });

@@ -429,7 +429,7 @@ mod tests {
             let (stays, next) = (spawn(), spawn());
             let next_id = id(&next);
             local.push(stays);
-            local.push_next(local.stealable(), next);
+            local.push_lifo(local.stealable(), next);
             let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
@@ -444,7 +444,7 @@ mod tests {
         let (worker, spawn) = pool_worker();
         let next = spawn();
         let is_next = id(&next);
-        worker.local.push_next(worker.local.stealable(), next);
+        worker.local.push_lifo(worker.local.stealable(), next);
         let mut known = Vec::new();
         (worker.local).for_each_new(|meta| known.push(meta.id.as_u64()));
         assert_eq!(known, [is_next]);

@@ -318,8 +318,8 @@ impl Worker {
         if let Some(runnable) = local.take_injected() {
             // Other workers can no longer take it, so it runs before this worker's own tasks,
             // however many were next before it.
-            local.nexts_in_row.set(0);
-            local.push_next(local.stealable(), runnable);
+            local.lifo_polls.set(0);
+            local.push_lifo(local.stealable(), runnable);
             local.postpone_injected();
         } else if !local.has_ready() {
             self.steal(false);

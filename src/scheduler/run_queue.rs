@@ -1,7 +1,7 @@
-//! The run queue of a pool worker: first in, first out, and open to thieves. One item may precede
-//! the others, to be popped [next](RunQueue::push_next).
+//! The run queue of a pool worker: first in, first out, and open to thieves. The item in the
+//! [LIFO slot](RunQueue::push_lifo) precedes the others.
 //!
-//! A ring of slots, and one slot for the next item; each slot is empty or has one item. Only the
+//! A ring of slots, and one more, the LIFO slot; each slot is empty or has one item. Only the
 //! owner pushes, and only the owner moves `head` and `tail`. To take an item, the owner or a thief
 //! replaces it by null in its slot, with one compare-and-exchange: this alone decides who has it.
 //! So a push needs no locked instruction, and a pop needs one.
@@ -9,7 +9,7 @@
 //! **Why nothing is lost or taken twice.** Only the owner makes a slot non-null. It does so only at
 //! `tail`, where it has seen the slot null after the slot was last filled: `head` passes a slot
 //! only when the owner has emptied it, or has seen that another thread did. So a push overwrites
-//! nothing, and each stored item is taken by exactly one thread. The slot of the next item is
+//! nothing, and each stored item is taken by exactly one thread. The LIFO slot is
 //! filled in the same way: the owner empties it first. The values of `head` and `tail` that a thief
 //! reads are only a hint where to look. They may be stale: then the thief takes a different item
 //! than it expected, but still a valid one. `loom` checks this below.
@@ -19,7 +19,7 @@
 //! whether to sleep, wake another worker or steal calls [`has_items`](RunQueue::has_items) or
 //! [`count_items`](RunQueue::count_items), which look at the slots.
 //!
-//! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a slot for the next item, which
+//! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a LIFO slot, which
 //! takes 18 instructions to push and pop. In st3 a thief excludes all others until it is done, even
 //! while it is preempted. A push and a pop take 36 instructions, one of them locked; st3's take 47
 //! and crossbeam's 52, with one locked each. When an owner fills and empties its queue while a
@@ -57,7 +57,7 @@ pub(super) struct RunQueue<T: Item> {
     /// The position that the owner pushes next. Written by the owner.
     tail: AtomicUsize,
     slots: Box<[AtomicPtr<()>; CAPACITY]>,
-    next: AtomicPtr<()>,
+    lifo: AtomicPtr<()>,
     items: PhantomData<T>,
 }
 
@@ -67,7 +67,7 @@ impl<T: Item> Default for RunQueue<T> {
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
             slots: Box::new(array::from_fn(|_| AtomicPtr::default())),
-            next: AtomicPtr::default(),
+            lifo: AtomicPtr::default(),
             items: PhantomData,
         }
     }
@@ -86,7 +86,7 @@ impl<T: Item> RunQueue<T> {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// The number of items at most, without the next one.
+    /// The number of items at most, without that of the LIFO slot.
     #[inline]
     pub(super) fn len(&self) -> usize {
         // Loads `head` first: a newer `tail` makes the length larger, but never negative.
@@ -94,7 +94,7 @@ impl<T: Item> RunQueue<T> {
         self.tail().wrapping_sub(head).min(CAPACITY)
     }
 
-    /// Whether there is an item, including the next one. Holes do not count.
+    /// Whether there is an item, including that of the LIFO slot. Holes do not count.
     ///
     /// For the owner `false` is exact, so it may sleep: no other thread adds an item, and each slot
     /// that it has filled and sees null was emptied by a thread that has the item now, and runs it
@@ -103,10 +103,10 @@ impl<T: Item> RunQueue<T> {
     #[inline(never)]
     pub(super) fn has_items(&self) -> bool {
         // A shortcut for an empty queue, the usual case when a worker asks.
-        self.has_next() || (self.len() != 0 && self.filled_slots().any(is_filled))
+        self.has_lifo() || (self.len() != 0 && self.filled_slots().any(is_filled))
     }
 
-    /// Returns the number of items, at most `limit`, without holes and without the next one. For
+    /// Returns the number of items, at most `limit`, without holes and without that of the LIFO slot. For
     /// threads other than the owner it is a hint.
     #[inline(never)]
     pub(super) fn count_items(&self, limit: usize) -> usize {
@@ -122,10 +122,10 @@ impl<T: Item> RunQueue<T> {
         positions.map(|position| &self.slots[position % CAPACITY])
     }
 
-    /// Whether there is an item to be popped next; a hint for threads other than the owner.
+    /// Whether there is an item in the LIFO slot; a hint for threads other than the owner.
     #[inline]
-    pub(super) fn has_next(&self) -> bool {
-        is_filled(&self.next)
+    pub(super) fn has_lifo(&self) -> bool {
+        is_filled(&self.lifo)
     }
 
     /// The number of items that can be pushed; for the owner.
@@ -146,18 +146,18 @@ impl<T: Item> RunQueue<T> {
         Ok(())
     }
 
-    /// Sets the item to be popped next, and returns the previous one; for the owner.
+    /// Puts an item into the LIFO slot, and returns the previous one; for the owner.
     #[inline]
-    pub(super) fn push_next(&self, item: T) -> Option<T> {
-        let old = self.pop_next();
-        self.next.store(item.into_raw().as_ptr(), Ordering::Release);
+    pub(super) fn push_lifo(&self, item: T) -> Option<T> {
+        let old = self.pop_lifo();
+        self.lifo.store(item.into_raw().as_ptr(), Ordering::Release);
         old
     }
 
-    /// Takes the item that is to be popped next; for the owner.
+    /// Takes the item of the LIFO slot; for the owner.
     #[inline]
-    pub(super) fn pop_next(&self) -> Option<T> {
-        self.take(&self.next)
+    pub(super) fn pop_lifo(&self) -> Option<T> {
+        self.take(&self.lifo)
     }
 
     /// Takes the oldest item; for the owner.
@@ -182,10 +182,10 @@ impl<T: Item> RunQueue<T> {
         None
     }
 
-    /// Takes up to `count` items, oldest first, and gives them to `f`; the next one last, if
-    /// `takes_next`. For any thread.
-    pub(super) fn steal(&self, count: usize, takes_next: bool, f: impl FnMut(T)) {
-        let slots = (self.filled_slots()).chain(takes_next.then_some(&self.next));
+    /// Takes up to `count` items, oldest first, and gives them to `f`; that of the LIFO slot last, if
+    /// `takes_lifo`. For any thread.
+    pub(super) fn steal(&self, count: usize, takes_lifo: bool, f: impl FnMut(T)) {
+        let slots = (self.filled_slots()).chain(takes_lifo.then_some(&self.lifo));
         let items = slots.filter_map(|slot| self.take(slot));
         items.take(count).for_each(f);
     }
@@ -200,7 +200,7 @@ impl<T: Item> RunQueue<T> {
         // have gone meanwhile, and another allocation with the same address may have taken its
         // place.
         let raw = NonNull::new(taken.ok()?)?;
-        // SAFETY: only `push` and `push_next` store non-null pointers, which come from `into_raw`;
+        // SAFETY: only `push` and `push_lifo` store non-null pointers, which come from `into_raw`;
         // and a stored pointer is taken by only one exchange, which was this one.
         Some(unsafe { T::from_raw(raw) })
     }
@@ -213,7 +213,7 @@ fn is_filled(slot: &AtomicPtr<()>) -> bool {
 
 impl<T: Item> Drop for RunQueue<T> {
     fn drop(&mut self) {
-        while let Some(item) = self.pop().or_else(|| self.pop_next()) {
+        while let Some(item) = self.pop().or_else(|| self.pop_lifo()) {
             drop(item);
         }
     }
@@ -272,8 +272,8 @@ mod tests {
             let mut sum = 0;
             for number in 0..rounds {
                 // Each reuses the memory of the previous one.
-                sum += (queue.push_next(Boxed(Box::new(number)))).map_or(0, |Boxed(it)| *it);
-                sum += queue.pop_next().map_or(0, |Boxed(it)| *it);
+                sum += (queue.push_lifo(Boxed(Box::new(number)))).map_or(0, |Boxed(it)| *it);
+                sum += queue.pop_lifo().map_or(0, |Boxed(it)| *it);
             }
             stop.store(true, Ordering::Relaxed);
             (sum, thief.join().unwrap())
@@ -303,7 +303,7 @@ mod tests {
                 let mut item = Boxed(Box::new(number));
                 if number % 3 == 0 {
                     // The one before it goes to the ring.
-                    let Some(before) = queue.push_next(item) else {
+                    let Some(before) = queue.push_lifo(item) else {
                         continue;
                     };
                     item = before;
@@ -313,7 +313,7 @@ mod tests {
                     sum += queue.pop().map_or(0, |Boxed(number)| *number);
                 }
             }
-            while let Some(Boxed(number)) = queue.pop_next().or_else(|| queue.pop()) {
+            while let Some(Boxed(number)) = queue.pop_lifo().or_else(|| queue.pop()) {
                 sum += *number;
             }
             stop.store(true, Ordering::Relaxed);
@@ -344,16 +344,16 @@ mod tests {
     fn the_next_item_comes_first_and_gives_way_to_another_one() {
         let queue = RunQueue::default();
         queue.push(Number(1)).unwrap();
-        assert!(queue.push_next(Number(2)).is_none());
-        assert_eq!(queue.push_next(Number(3)), Some(Number(2)));
-        assert!(queue.has_next() && queue.has_items());
+        assert!(queue.push_lifo(Number(2)).is_none());
+        assert_eq!(queue.push_lifo(Number(3)), Some(Number(2)));
+        assert!(queue.has_lifo() && queue.has_items());
         let mut stolen = Vec::new();
         queue.steal(1, true, |Number(number)| stolen.push(number));
-        assert_eq!(queue.pop_next(), Some(Number(3)));
-        assert!(queue.push_next(Number(4)).is_none());
+        assert_eq!(queue.pop_lifo(), Some(Number(3)));
+        assert!(queue.push_lifo(Number(4)).is_none());
         queue.steal(2, true, |Number(number)| stolen.push(number));
         assert_eq!(stolen, [1, 4]);
-        assert!(queue.pop_next().is_none() && queue.pop().is_none() && !queue.has_items());
+        assert!(queue.pop_lifo().is_none() && queue.pop().is_none() && !queue.has_items());
     }
 
     #[test]
@@ -391,8 +391,8 @@ mod tests {
         queue.push(Number(4)).unwrap();
         assert!(queue.has_items(), "one behind the holes");
         assert_eq!(queue.pop(), Some(Number(4)));
-        queue.push_next(Number(5));
-        assert!(queue.has_items(), "the next one");
+        queue.push_lifo(Number(5));
+        assert!(queue.has_items(), "the LIFO slot");
         assert_eq!(queue.count_items(9), 0);
     }
 }
@@ -482,9 +482,9 @@ mod loom_tests {
             };
             let mut all = Vec::new();
             for number in 0..3 {
-                all.extend(queue.push_next(Number(number)).map(|Number(number)| number));
+                all.extend(queue.push_lifo(Number(number)).map(|Number(number)| number));
             }
-            all.extend(queue.pop_next().map(|Number(number)| number));
+            all.extend(queue.pop_lifo().map(|Number(number)| number));
             all.extend(thief.join().unwrap());
             all.sort_unstable();
             assert_eq!(all, [0, 1, 2]);
