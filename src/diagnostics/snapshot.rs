@@ -26,7 +26,7 @@ use super::pairs::Pairs;
 use super::request::{Asker, OwnWorker};
 use crate::clock::{now, since_tick, tick};
 use crate::reactor::{Driver, SourceWait, TimerWait};
-use crate::scheduler::{Drive, Local, MainFuture, Meta, Shared, with_running};
+use crate::scheduler::{Drive, Local, MainFuture, Header, Shared, with_running};
 use crate::sync::atomic::Ordering;
 use crate::task::Id;
 
@@ -63,20 +63,20 @@ impl TaskRecord {
         }
     }
 
-    fn of(worker: Option<usize>, waker: Option<&Waker>, meta: &Meta, now: Instant) -> TaskRecord {
+    fn of(worker: Option<usize>, waker: Option<&Waker>, header: &Header, now: Instant) -> TaskRecord {
         let task = TaskDump {
-            id: Some(meta.id),
-            name: meta.name().cloned(),
-            spawned_at: meta.site,
-            age: since_tick(meta.spawned, now),
+            id: Some(header.id),
+            name: header.name().cloned(),
+            spawned_at: header.site,
+            age: since_tick(header.spawned, now),
             worker,
             state: TaskState::New,
             waits_for: Vec::new(),
-            polls: meta.polls.load(Ordering::Relaxed),
-            last_polled: since_tick(meta.polled.load(Ordering::Relaxed), now),
+            polls: header.polls.load(Ordering::Relaxed),
+            last_polled: since_tick(header.polled.load(Ordering::Relaxed), now),
         };
         let waker = waker.map_or(0, |waker| waker.data().addr());
-        TaskRecord::new(task, waker, meta.waits_for.load(Ordering::Relaxed), false)
+        TaskRecord::new(task, waker, header.waits_for.load(Ordering::Relaxed), false)
     }
 
     fn of_main(worker: usize, main: &MainFuture, now: Instant) -> TaskRecord {
@@ -158,13 +158,13 @@ impl WorkerSnapshot {
         let (now, worker) = (now(), local.index);
         local.counters.set_tick(tick(now));
         let mut tasks = Vec::new();
-        let mut add = |waker: Option<&Waker>, meta: &Meta| {
-            tasks.push(TaskRecord::of(Some(worker), waker, meta, now));
+        let mut add = |waker: Option<&Waker>, header: &Header| {
+            tasks.push(TaskRecord::of(Some(worker), waker, header, now));
         };
         for task in local.owned.borrow().values() {
-            add(Some(task.waker()), task.meta());
+            add(Some(task.waker()), task.header());
         }
-        local.for_each_new(|meta| add(None, meta));
+        local.for_each_new(|header| add(None, header));
         let mains = local.mains.borrow();
         tasks.extend((mains.iter()).map(|main| TaskRecord::of_main(worker, main, now)));
         // The worker may answer within a poll: see `request`. A task in its first poll is in none
@@ -189,10 +189,10 @@ impl WorkerSnapshot {
 /// Returns the running task of this worker, which is the one of this thread, if that is its first
 /// poll.
 fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
-    let record = with_running(|meta| {
-        let is_it = local.has(meta) && meta.id.as_u64() == id;
-        (is_it && meta.polls.load(Ordering::Relaxed) == 1)
-            .then(|| TaskRecord::of(Some(local.index), None, meta, now))
+    let record = with_running(|header| {
+        let is_it = local.has(header) && header.id.as_u64() == id;
+        (is_it && header.polls.load(Ordering::Relaxed) == 1)
+            .then(|| TaskRecord::of(Some(local.index), None, header, now))
     });
     let mut record = record.flatten()?;
     record.runs = true;
@@ -258,9 +258,9 @@ impl SharedSnapshot {
         // or after its worker has answered.
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
         let mut listed: Set = ids.map(Id::as_u64).collect();
-        shared.for_each_injected(|meta| {
-            if listed.insert(meta.id.as_u64()) {
-                (snapshot.tasks).push(TaskRecord::of(None, None, meta, start));
+        shared.for_each_injected(|header| {
+            if listed.insert(header.id.as_u64()) {
+                (snapshot.tasks).push(TaskRecord::of(None, None, header, start));
             }
         });
         let deadline = Instant::now() + PATIENCE;
@@ -299,7 +299,7 @@ impl SharedSnapshot {
         let mut before = Vec::new();
         for stealable in shared.stealables() {
             stealable.owned.for_each(|task| {
-                before.push((task.waker().data().addr() as u64, task.meta().id.as_u64()));
+                before.push((task.waker().data().addr() as u64, task.header().id.as_u64()));
             });
         }
         let before = Pairs::new(before);
@@ -314,8 +314,8 @@ impl SharedSnapshot {
         let mut running = running_tasks(shared);
         for stealable in shared.stealables() {
             stealable.owned.for_each(|task| {
-                let (worker, waker) = (Some(task.meta().index()), Some(task.waker()));
-                (self.tasks).push(TaskRecord::of(worker, waker, task.meta(), now));
+                let (worker, waker) = (Some(task.header().index()), Some(task.waker()));
+                (self.tasks).push(TaskRecord::of(worker, waker, task.header(), now));
             });
         }
         running.extend(running_tasks(shared));

@@ -543,7 +543,7 @@ impl Drop for Runtime {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tasks = self.worker.local.owned.borrow();
-        let sites = (tasks.values()).map(|task| task.meta().site.to_string());
+        let sites = (tasks.values()).map(|task| task.header().site.to_string());
         let sites: Vec<_> = sites.collect();
         f.debug_struct("Runtime")
             .field("backend", &self.backend())

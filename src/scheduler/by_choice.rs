@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::local::{Chooser, Local, MAX_LIFO_POLLS};
 use super::shared::Shared;
 use super::worker::Worker;
-use super::{Meta, Runnable};
+use super::{Header, Runnable};
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
 /// The order of one worker's tasks.
@@ -46,7 +46,7 @@ impl Chooser for ByChoice {
         })
     }
 
-    fn polls(&self, task: &Meta) {
+    fn polls(&self, task: &Header) {
         if let Some(kernel) = kernel::current() {
             kernel.polls(task.id.as_u64(), task.site);
         }

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
-use super::{Id, Local, Meta, Shared};
+use super::{Id, Local, Header, Shared};
 use crate::reactor::{Driver, Own, Reactor};
 use crate::sync::wake_all;
 
@@ -64,7 +64,7 @@ pub(super) struct Running {
     #[cfg(feature = "tracing")]
     wrapper: WakerParts,
     /// Null if no task runs.
-    meta: *const Meta,
+    header: *const Header,
 }
 
 impl Running {
@@ -72,7 +72,7 @@ impl Running {
         waker: (ptr::null(), ptr::null()),
         #[cfg(feature = "tracing")]
         wrapper: (ptr::null(), ptr::null()),
-        meta: ptr::null(),
+        header: ptr::null(),
     };
 
     #[inline]
@@ -93,9 +93,9 @@ impl Running {
 
     /// The task with this metadata, so far without a waker.
     #[inline]
-    fn of(meta: &Meta) -> Running {
+    fn of(header: &Header) -> Running {
         let mut running = Running::NOBODY;
-        running.meta = meta;
+        running.header = header;
         running
     }
 
@@ -119,8 +119,8 @@ impl Running {
 /// Sets the running task, by its own waker and its metadata: until the runnable's `run` has
 /// returned, or the task's body is dropped.
 #[inline]
-pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
-    let mut running = Running::of(meta);
+pub(crate) fn set_running(waker: &Waker, header: &Header) {
+    let mut running = Running::of(header);
     running.waker = parts(waker);
     running.set();
 }
@@ -129,13 +129,13 @@ pub(crate) fn set_running(waker: &Waker, meta: &Meta) {
 /// running one, so that destructors see its id. Afterwards the task no longer counts as running:
 /// its memory may be freed before `Runnable::run` returns, which wakes the awaiting side.
 #[inline]
-pub(crate) fn drop_within(meta: &Meta, drop_future: impl FnOnce()) {
+pub(crate) fn drop_within(header: &Header, drop_future: impl FnOnce()) {
     let outer = Running::get();
-    let is_polled_here = ptr::eq(outer.meta, meta);
+    let is_polled_here = ptr::eq(outer.header, header);
     if !is_polled_here {
         // The task is cancelled, perhaps within a poll of another task. It has no own waker here,
         // since it is not being polled.
-        Running::of(meta).set();
+        Running::of(header).set();
     }
     drop_future();
     if is_polled_here {
@@ -157,20 +157,20 @@ pub(crate) fn set_wrapper(waker: &Waker) {
 
 /// Calls `f` with the task that runs on this thread, if any. `f` runs no foreign code.
 #[inline]
-pub(crate) fn with_running<R>(f: impl FnOnce(&Meta) -> R) -> Option<R> {
-    let meta = Running::get().meta;
+pub(crate) fn with_running<R>(f: impl FnOnce(&Header) -> R) -> Option<R> {
+    let header = Running::get().header;
     // SAFETY: null, or the metadata of a task with a body that is being polled (`set_running`) or
     // dropped (`drop_within`). The latter resets it before the body is gone, also within
     // `Runnable::run`; and the metadata is in the same allocation as the body, and is dropped after
     // it.
-    let meta = unsafe { meta.as_ref() };
-    meta.map(f)
+    let header = unsafe { header.as_ref() };
+    header.map(f)
 }
 
 /// The id of the task that runs on this thread, or of the call of `unblock` on it, or of the task
 /// whose output it drops.
 pub(crate) fn running_id() -> Option<Id> {
-    with_running(|meta| meta.id).or_else(|| CALL.get())
+    with_running(|header| header.id).or_else(|| CALL.get())
 }
 
 /// Calls `f`, which does not unwind, as the call of `unblock` with this id, or as the task with
@@ -247,7 +247,7 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
             // A movable task may be woken by any worker of its pool, so a source that waits with
             // another one of its reactors stays there.
             driver.reactor().shares_pool_with(reactor)
-                && with_running(Meta::is_movable).unwrap_or(false)
+                && with_running(Header::is_movable).unwrap_or(false)
         } else {
             is_here
         };

@@ -17,7 +17,7 @@ use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
-use super::{INDEX, MOVABLE, Meta, NOT_TAKEN, Runnable, TaskRef};
+use super::{INDEX, MOVABLE, Header, NOT_TAKEN, Runnable, TaskRef};
 use crate::clock::{now, tick};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::Ordering;
@@ -104,7 +104,7 @@ pub(super) trait Chooser {
     fn injected(&self, shared: &Shared) -> Option<Runnable>;
 
     /// Records that the task is about to be polled.
-    fn polls(&self, task: &Meta);
+    fn polls(&self, task: &Header);
 
     /// Queues the tasks that yielded, or keeps them back behind those that are ready.
     fn release_yielded(&self, local: &Local);
@@ -154,8 +154,8 @@ impl Local {
 
     /// Whether this is the worker of the task, movable or not.
     #[inline]
-    pub(crate) fn has(&self, meta: &Meta) -> bool {
-        Arc::ptr_eq(&self.shared, &meta.shared) && self.index == meta.index()
+    pub(crate) fn has(&self, header: &Header) -> bool {
+        Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
     /// Queues a task of this worker's runtime here, if it stays here; or, on a pool worker, if it
@@ -420,7 +420,7 @@ impl Local {
 
     /// Calls `f`, which runs no foreign code, with each task known to this thread that was never
     /// polled.
-    pub(crate) fn for_each_new(&self, mut f: impl FnMut(&Meta)) {
+    pub(crate) fn for_each_new(&self, mut f: impl FnMut(&Header)) {
         let mut call = |runnable: &Runnable| {
             if runnable.metadata().is_new() {
                 f(runnable.metadata());
@@ -475,10 +475,10 @@ impl Local {
         let counters = &*self.counters;
         let count = counters.polls.get().wrapping_add(1);
         counters.polls.set(count);
-        let meta = runnable.metadata();
-        counters.set_task(meta.id.as_u64(), meta.site);
+        let header = runnable.metadata();
+        counters.set_task(header.id.as_u64(), header.site);
         self.budget.set(BUDGET);
-        if meta.begin_poll(counters.tick()) {
+        if header.begin_poll(counters.tick()) {
             self.budget.set(FIRST_BUDGET);
         }
         match count & self.sample_mask {
@@ -493,14 +493,14 @@ impl Local {
     /// if the run is one of their samples.
     #[inline(never)]
     fn run_timed(&self, runnable: Runnable, is_sample: bool) {
-        let meta = runnable.metadata();
-        let id = meta.id.as_u64();
-        let start = self.poll_begins((id, meta.site));
+        let header = runnable.metadata();
+        let id = header.id.as_u64();
+        let start = self.poll_begins((id, header.site));
         if is_sample {
             self.measure_queue();
             self.give_queues_back();
             self.counters.set_tick(tick(start));
-            meta.polled.store(self.counters.tick(), Ordering::Relaxed);
+            header.polled.store(self.counters.tick(), Ordering::Relaxed);
         }
         runnable.run();
         let end = self.poll_ends(id);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::{Local, Meta, current, with_running};
+use super::{Local, Header, current, with_running};
 use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::telemetry::{Leaf, MAIN_FUTURE};
@@ -108,7 +108,7 @@ fn leaf_of_main() -> u64 {
 #[inline]
 pub(crate) fn waits_for(leaf: Leaf) {
     let word = leaf.encode();
-    if with_running(|meta: &Meta| meta.set_waits_for(word)).is_none() {
+    if with_running(|header: &Header| header.set_waits_for(word)).is_none() {
         set_leaf_of_main(word);
     }
 }

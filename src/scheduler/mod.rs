@@ -84,8 +84,8 @@ pub(crate) use task_ref::TaskRef;
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
 
-/// The metadata of a task, stored next to its future.
-pub(crate) struct Meta {
+/// The header of a task, its metadata, stored next to its future.
+pub(crate) struct Header {
     shared: Arc<Shared>,
     /// The task's [`Placement`], and [`TRACED`].
     ///
@@ -145,11 +145,11 @@ const TRACED: u16 = 1 << 13;
 /// [`late`].
 const UNCOUNTED: u16 = 1 << 14;
 
-impl Meta {
+impl Header {
     /// Counts the task as spawned: by the current worker, if it is one of `shared`. Another
     /// thread does not count it if the runtime closes: see [`late`].
     #[inline]
-    pub(crate) fn new(shared: &Arc<Shared>, placement: Placement, label: Label) -> Meta {
+    pub(crate) fn new(shared: &Arc<Shared>, placement: Placement, label: Label) -> Header {
         let (here, id, spawned) = with_current(|current| match current {
             Some(Current { local, .. }) => {
                 let is_here = Arc::ptr_eq(&local.shared, shared);
@@ -163,7 +163,7 @@ impl Meta {
             None if shared.is_closing() => flags |= UNCOUNTED,
             _ => shared.task_spawned(here),
         }
-        Meta {
+        Header {
             shared: shared.clone(),
             state: AtomicU16::new(placement.0 | flags),
             spawned,
@@ -281,7 +281,7 @@ pub(crate) fn new_id() -> Id {
     with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
 }
 
-pub(crate) type Runnable = async_task::Runnable<Meta>;
+pub(crate) type Runnable = async_task::Runnable<Header>;
 
 /// (A runnable is `Send`, since its metadata is. Only runnables of movable tasks go to other
 /// threads.)
@@ -446,7 +446,7 @@ mod tests {
         let is_next = id(&next);
         worker.local.push_lifo(worker.local.stealable(), next);
         let mut known = Vec::new();
-        (worker.local).for_each_new(|meta| known.push(meta.id.as_u64()));
+        (worker.local).for_each_new(|header| known.push(header.id.as_u64()));
         assert_eq!(known, [is_next]);
         drop_tasks(&worker);
     }
@@ -455,13 +455,13 @@ mod tests {
     fn a_task_is_not_new_again_after_2_to_the_32_polls() {
         let (worker, spawn) = pool_worker();
         let task = spawn();
-        let meta = task.metadata();
-        assert!(meta.is_new());
-        meta.begin_poll(meta.spawned);
-        assert!(!meta.is_new());
-        meta.polls.store(u32::MAX, Ordering::Relaxed);
-        meta.begin_poll(meta.spawned + 1);
-        assert!(!meta.is_new());
+        let header = task.metadata();
+        assert!(header.is_new());
+        header.begin_poll(header.spawned);
+        assert!(!header.is_new());
+        header.polls.store(u32::MAX, Ordering::Relaxed);
+        header.begin_poll(header.spawned + 1);
+        assert!(!header.is_new());
         drop(task);
         drop_tasks(&worker);
     }
@@ -553,6 +553,6 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_task_takes_no_more_than_64_bytes_of_ours() {
-        assert!(size_of::<super::Meta>() <= 64);
+        assert!(size_of::<super::Header>() <= 64);
     }
 }

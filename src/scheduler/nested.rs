@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::worker::Worker;
-use super::{Local, Meta};
+use super::{Local, Header};
 use crate::clock::now;
 use crate::sync::OnDrop;
 use crate::telemetry::{Leaf, MAIN_FUTURE};
@@ -69,12 +69,12 @@ impl Nested {
     fn report(&self, id: u64, place: &Location<'_>) {
         let outer = &*self.outer;
         let mut found = None;
-        let mut look = |meta: &Meta| {
-            if meta.id.as_u64() == id && !meta.is_movable() {
-                found = Some(meta.site);
+        let mut look = |header: &Header| {
+            if header.id.as_u64() == id && !header.is_movable() {
+                found = Some(header.site);
             }
         };
-        (outer.owned.borrow().values()).for_each(|task| look(task.meta()));
+        (outer.owned.borrow().values()).for_each(|task| look(task.header()));
         outer.for_each_new(look);
         let Some(site) = found else {
             return;

@@ -21,7 +21,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::{Meta, TaskRef, trace, with_local};
+use super::{Header, TaskRef, trace, with_local};
 use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -97,11 +97,11 @@ impl OwnedKey {
 
 /// Adds a task to the list of the current worker, which has polled it. The task's first poll has
 /// returned `Pending`.
-pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
+pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
-        debug_assert!(local.has(meta), "a task is polled by its own worker");
-        let task = TaskRef::new(meta, waker.clone());
-        let index = if meta.is_movable() {
+        debug_assert!(local.has(header), "a task is polled by its own worker");
+        let task = TaskRef::new(header, waker.clone());
+        let index = if header.is_movable() {
             local.stealable().owned.insert(task)
         } else {
             local.remote.staying.add(1);
@@ -113,20 +113,20 @@ pub(crate) fn bind(meta: &Meta, waker: &Waker) -> Option<OwnedKey> {
 
 /// Removes a task after its future was dropped, if it was bound, and counts its end. If it stays,
 /// this is its worker's thread. If it is movable, or was not bound, it may be any thread.
-pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
-    meta.set_finished();
-    if meta.is_traced() {
-        trace::ended(meta);
+pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
+    header.set_finished();
+    if header.is_traced() {
+        trace::ended(header);
     }
-    if let Some(key) = key.take_if(|_| meta.is_movable()) {
-        let list = &meta.shared.stealable(key.worker as usize).owned;
+    if let Some(key) = key.take_if(|_| header.is_movable()) {
+        let list = &header.shared.stealable(key.worker as usize).owned;
         list.remove(key.index());
     }
     let index = with_local(|local| {
-        if !Arc::ptr_eq(&local.shared, &meta.shared) {
+        if !Arc::ptr_eq(&local.shared, &header.shared) {
             return None;
         }
-        if let (Some(key), true) = (key, local.index == meta.index()) {
+        if let (Some(key), true) = (key, local.index == header.index()) {
             let staying = &local.remote.staying;
             staying.set(staying.get() - 1);
             // The list is empty if the worker closes and it was taken.
@@ -135,7 +135,7 @@ pub(crate) fn task_ended(meta: &Meta, mut key: Option<OwnedKey>) {
         }
         Some(local.index)
     });
-    if meta.is_counted() {
-        meta.shared.task_ended(index.flatten());
+    if header.is_counted() {
+        header.shared.task_ended(index.flatten());
     }
 }

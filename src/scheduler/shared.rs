@@ -60,7 +60,7 @@ use super::mutex_queue::MutexQueue;
 use super::owned::MovableTasks;
 use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
-use super::{Local, Meta, Placement, Runnable, current, late};
+use super::{Local, Header, Placement, Runnable, current, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, Reactor};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -497,7 +497,7 @@ impl Shared {
     }
 
     /// Calls `f`, which runs no foreign code, with each injected task that was never polled.
-    pub(crate) fn for_each_injected(&self, mut f: impl FnMut(&Meta)) {
+    pub(crate) fn for_each_injected(&self, mut f: impl FnMut(&Header)) {
         self.inject_queue.for_each(|runnable| {
             if runnable.metadata().is_new() {
                 f(runnable.metadata());

@@ -11,44 +11,44 @@
 
 use std::task::Waker;
 
-use super::Meta;
+use super::Header;
 
 /// A reference to a task. Its waker keeps the task allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskRef {
     waker: Waker,
-    meta: *const Meta,
+    header: *const Header,
 }
 
-// SAFETY: a waker may be used on any thread, and `Meta`, which is `Sync`, is only shared through
+// SAFETY: a waker may be used on any thread, and `Header`, which is `Sync`, is only shared through
 // the pointer.
 unsafe impl Send for TaskRef {}
-// SAFETY: as for `Send`: neither the waker nor `Meta` is changed through a shared reference.
+// SAFETY: as for `Send`: neither the waker nor `Header` is changed through a shared reference.
 unsafe impl Sync for TaskRef {}
 
 impl TaskRef {
     /// Makes a reference. `waker` is the task's own waker, or holds it.
-    pub(crate) fn new(meta: &Meta, waker: Waker) -> TaskRef {
-        TaskRef { waker, meta }
+    pub(crate) fn new(header: &Header, waker: Waker) -> TaskRef {
+        TaskRef { waker, header }
     }
 
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    pub(crate) fn meta(&self) -> &Meta {
+    pub(crate) fn header(&self) -> &Header {
         // SAFETY: the metadata is in the task's allocation, which the waker keeps alive.
-        unsafe { &*self.meta }
+        unsafe { &*self.header }
     }
 
     /// Cancels the task. Its worker drops the future: see the head of this file.
     pub(crate) fn abort(&self) {
-        self.meta().set_aborted();
+        self.header().set_aborted();
         self.waker.wake_by_ref();
     }
 
     /// Whether the future has been dropped.
     pub(crate) fn is_finished(&self) -> bool {
-        self.meta().is_finished()
+        self.header().is_finished()
     }
 }

@@ -4,34 +4,34 @@
 //! the runtime's [`TraceLog`](crate::telemetry::TraceLog): spawns, wakes and ends on threads that
 //! are not workers of the runtime, and calls of `unblock`.
 
-use super::{Meta, with_worker_of};
+use super::{Header, with_worker_of};
 use crate::telemetry::Mark;
 
 /// Records that a task is scheduled: it was spawned, or woken.
 #[cold]
-pub(super) fn scheduled(meta: &Meta) {
-    let id = meta.id.as_u64();
-    if !meta.is_new() {
-        return happened(meta, Mark::Woken(id));
+pub(super) fn scheduled(header: &Header) {
+    let id = header.id.as_u64();
+    if !header.is_new() {
+        return happened(header, Mark::Woken(id));
     }
-    if let (Some(name), Some(trace)) = (meta.name(), &meta.shared.trace) {
+    if let (Some(name), Some(trace)) = (header.name(), &header.shared.trace) {
         trace.add_name(id, name);
     }
-    happened(meta, Mark::Spawned((id, meta.site)));
+    happened(header, Mark::Spawned((id, header.site)));
 }
 
 /// Records that the future of a task was dropped.
 #[cold]
-pub(super) fn ended(meta: &Meta) {
-    happened(meta, Mark::Ended(meta.id.as_u64()));
+pub(super) fn ended(header: &Header) {
+    happened(header, Mark::Ended(header.id.as_u64()));
 }
 
 /// Records an event of a task, on this thread.
-fn happened(meta: &Meta, what: Mark) {
-    let here = with_worker_of(&meta.shared, |local, _| {
+fn happened(header: &Header, what: Mark) {
+    let here = with_worker_of(&header.shared, |local, _| {
         local.counters.trace().map(|own| own.push(what))
     });
-    if let (None, Some(trace)) = (here.flatten(), &meta.shared.trace) {
+    if let (None, Some(trace)) = (here.flatten(), &header.shared.trace) {
         trace.push(what);
     }
 }

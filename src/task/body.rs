@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::kernel;
-use crate::scheduler::{self, Meta, OwnedKey};
+use crate::scheduler::{self, Header, OwnedKey};
 use crate::spans::{self, TaskSpan};
 use crate::sync::contain;
 use crate::telemetry::Id;
@@ -31,14 +31,14 @@ pin_project! {
     impl<'a, F> PinnedDrop for Body<'a, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            let StageProjection::Alive { meta, key, .. } = this.stage.as_mut().project() else {
+            let StageProjection::Alive { header, key, .. } = this.stage.as_mut().project() else {
                 return;
             };
-            let (meta, key) = (*meta, *key);
-            scheduler::drop_within(meta, || {
+            let (header, key) = (*header, *key);
+            scheduler::drop_within(header, || {
                 this.span.end(|| contain(|| this.stage.set(Stage::Dropped)));
             });
-            scheduler::task_ended(meta, key);
+            scheduler::task_ended(header, key);
         }
     }
 }
@@ -49,7 +49,7 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<'a, F> {
         Alive {
-            meta: &'a Meta,
+            header: &'a Header,
             // The position in its worker's list of tasks, from the end of the first poll on.
             key: Option<OwnedKey>,
             #[pin]
@@ -62,9 +62,9 @@ pin_project! {
 
 impl<'a, F> Body<'a, F> {
     #[inline]
-    pub(super) fn new(meta: &'a Meta, future: F, span: TaskSpan) -> Body<'a, F> {
+    pub(super) fn new(header: &'a Header, future: F, span: TaskSpan) -> Body<'a, F> {
         let stage = Stage::Alive {
-            meta,
+            header,
             key: None,
             future,
         };
@@ -78,14 +78,14 @@ impl<F: Future> Future for Body<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let StageProjection::Alive { meta, key, future } = this.stage.project() else {
+        let StageProjection::Alive { header, key, future } = this.stage.project() else {
             unreachable!("only `drop` takes it");
         };
-        if meta.is_aborted() {
+        if header.is_aborted() {
             // The task drops this body, and with it the future, before its result can be taken.
-            return Poll::Ready(Outcome::cancelled(meta));
+            return Poll::Ready(Outcome::cancelled(header));
         }
-        scheduler::set_running(cx.waker(), meta);
+        scheduler::set_running(cx.waker(), header);
         let poll = |cx: &mut Context<'_>| {
             #[cfg(feature = "tracing")]
             scheduler::set_wrapper(cx.waker());
@@ -95,14 +95,14 @@ impl<F: Future> Future for Body<'_, F> {
             Ok(Poll::Pending) => {
                 if key.is_none() {
                     let waker = this.span.waker_to_list(cx.waker());
-                    *key = scheduler::bind(meta, waker);
+                    *key = scheduler::bind(header, waker);
                 }
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(noted(meta.site, panic)),
+            Err(panic) => Err(noted(header.site, panic)),
         };
-        Poll::Ready(Outcome::new(result, Origin::of(meta)))
+        Poll::Ready(Outcome::new(result, Origin::of(header)))
     }
 }
 
@@ -136,8 +136,8 @@ pub(crate) struct Origin {
 
 impl Origin {
     #[inline]
-    pub(crate) fn of(meta: &Meta) -> Origin {
-        let (site, id) = (meta.site, meta.id);
+    pub(crate) fn of(header: &Header) -> Origin {
+        let (site, id) = (header.site, header.id);
         Origin { site, id }
     }
 }
@@ -159,10 +159,10 @@ impl<T> Outcome<T> {
     }
 
     /// The outcome of the task with this metadata, which was cancelled.
-    fn cancelled(meta: &Meta) -> Outcome<T> {
+    fn cancelled(header: &Header) -> Outcome<T> {
         Outcome {
             result: None,
-            origin: Origin::of(meta),
+            origin: Origin::of(header),
         }
     }
 

@@ -38,7 +38,7 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
-use crate::scheduler::{self, Meta, Placement, Runnable, Shared, TaskRef, budget, waits_for};
+use crate::scheduler::{self, Header, Placement, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::telemetry::{Label, Leaf};
 use abort::Target;
@@ -209,15 +209,15 @@ where
     F::Output: 'static,
 {
     let size = label.size;
-    let meta = Meta::new(shared, placement, label);
+    let header = Header::new(shared, placement, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
-        id: meta.id.as_u64(),
-        name: meta.name().map(|name| &**name),
-        site: meta.site,
+        id: header.id.as_u64(),
+        name: header.name().map(|name| &**name),
+        site: header.site,
         size,
     });
-    let body = |meta| Body::new(meta, future, span);
+    let body = |header| Body::new(header, future, span);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
     //   `scheduler::schedule` passes the runnable of a task that stays only to its worker, and the
@@ -229,7 +229,7 @@ where
     // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
         Builder::new()
-            .metadata(meta)
+            .metadata(header)
             .spawn_unchecked(body, WithInfo(scheduler::schedule))
     };
     let id = task.metadata().id;
@@ -267,14 +267,14 @@ pub fn id() -> Option<Id> {
 /// ```
 pub fn name() -> Option<Name> {
     // Cloning a name at most increments a count, and runs no foreign code.
-    scheduler::with_running(|meta| meta.name().cloned()).flatten()
+    scheduler::with_running(|header| header.name().cloned()).flatten()
 }
 
 /// Records that the future of the running task has been dropped, or will not be polled again: its
 /// abort handles report its end. Called before an outcome is reported by other means than the task,
 /// so that both agree.
 pub(crate) fn set_finished() {
-    scheduler::with_running(Meta::set_finished);
+    scheduler::with_running(Header::set_finished);
 }
 
 /// A spawned task.
@@ -323,7 +323,7 @@ pub struct Task<T> {
 pub(crate) enum Inner<T> {
     Spawned {
         /// Yields `None` if the runtime has dropped the task.
-        task: async_task::FallibleTask<Outcome<T>, Meta>,
+        task: async_task::FallibleTask<Outcome<T>, Header>,
         reference: TaskRef,
     },
     #[cfg(feature = "blocking")]
