@@ -90,7 +90,7 @@ pub struct WorkerDump {
     pub index: usize,
     /// The worker's activity.
     pub state: WorkerState,
-    /// The number of tasks that it owns: those that stay with it, and the movable ones that it was
+    /// The number of tasks that it owns: those that are pinned to it, and the stealable ones that it was
     /// the first to poll, wherever they were polled since.
     pub tasks: usize,
     /// The number of sources that are registered with its poller. Pool workers share some, and the
@@ -197,7 +197,7 @@ pub struct TaskDump {
     pub spawned_at: &'static Location<'static>,
     /// An upper limit of the time since it was spawned: see [`WorkerState`].
     pub age: Duration,
-    /// The worker with which it stays; of a movable task, the one that has polled it last. `None`
+    /// The worker to which it is pinned; of a stealable task, the one that has polled it last. `None`
     /// if no worker has taken it yet.
     pub worker: Option<usize>,
     /// The task's state.

@@ -1,6 +1,6 @@
 //! The state of a runtime's workers and of their tasks, from which a dump is made.
 //!
-//! **Where the data comes from.** Movable tasks are in lists that every thread can read. The data
+//! **Where the data comes from.** Stealable tasks are in lists that every thread can read. The data
 //! of one worker's thread (the local tasks, its queues, its timers) the worker collects itself,
 //! when it is [asked](super::request), between two polls; on its own thread it is read directly. A
 //! worker that does not answer within [`PATIENCE`] is stuck, and is described by its public
@@ -10,7 +10,7 @@
 //! **Which task a waker belongs to.** Sources and timers keep wakers. A task's waker is recognised
 //! by its address, which is compared and never dereferenced: no two tasks have the same address at
 //! a time, and no other allocation has it. A worker collects its tasks and the wakers of its
-//! reactor in one go, while none of the tasks can end. Movable tasks may end meanwhile, and others
+//! reactor in one go, while none of the tasks can end. Stealable tasks may end meanwhile, and others
 //! may take their addresses: so their lists are read before and after the sources, and a task that
 //! is not in both lists is not matched.
 
@@ -207,7 +207,7 @@ type Set = HashSet<u64, BuildHasherDefault<DefaultHasher>>;
 pub(super) struct SharedSnapshot {
     pub(super) workers: Vec<WorkerDump>,
     pub(super) tasks: Vec<TaskRecord>,
-    /// The wakers of these tasks, except of movable ones that may have ended meanwhile.
+    /// The wakers of these tasks, except of stealable ones that may have ended meanwhile.
     known: Set,
     /// The wakers that wait for sources and timers.
     waiting: Vec<u64>,
@@ -253,7 +253,7 @@ impl SharedSnapshot {
             answers.push((answer, request));
             snapshot.workers.push(worker);
         }
-        snapshot.add_movable_tasks(shared, start);
+        snapshot.add_stealable_tasks(shared, start);
         // A task that was never polled may pass from queue to queue meanwhile, and be polled before
         // or after its worker has answered.
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
@@ -293,9 +293,9 @@ impl SharedSnapshot {
         snapshot
     }
 
-    /// Adds the movable tasks. Their lists are read before and after the sources and timers that
+    /// Adds the stealable tasks. Their lists are read before and after the sources and timers that
     /// they may wait for.
-    fn add_movable_tasks(&mut self, shared: &Shared, now: Instant) {
+    fn add_stealable_tasks(&mut self, shared: &Shared, now: Instant) {
         let mut before = Vec::new();
         for stealable in shared.stealables() {
             stealable.owned.for_each(|task| {

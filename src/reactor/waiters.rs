@@ -20,8 +20,8 @@
 //! instructions more than it seems, since `async-task` ends a poll with a compare-and-swap, which
 //! fails once if the waker was cloned meanwhile. (This pays for handles: a future's waker is
 //! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
-//! worker, or, for a movable task, of any worker of its pool, because no foreign code runs:
-//! `scheduler::schedule` only queues the task, and never drops it. (A task that stays on a pool
+//! worker, or, for a stealable task, of any worker of its pool, because no foreign code runs:
+//! `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a pool
 //! worker has no kept waker: see `scheduler::own`.) Other threads take the waker out, like any
 //! other; so does a reactor that closes, since a task's waker keeps its runtime's memory alive. All
 //! wakers are dropped outside the lock. (An idle source that outlives its last task keeps the

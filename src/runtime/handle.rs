@@ -11,7 +11,7 @@ use super::resolver::Resolver;
 use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
-use crate::scheduler::{self, Placement, Shared};
+use crate::scheduler::{self, Affinity, Shared};
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
 
@@ -191,7 +191,7 @@ impl Handle {
         let label = Label::from(site);
         if self.shared.forgets() {
             mem::forget(create);
-            return spawn_forgotten(&self.shared, Placement::stays_on(worker), label);
+            return spawn_forgotten(&self.shared, Affinity::pinned(worker), label);
         }
         let (runnable, task) = if const { size_of::<F>() >= LARGE_FUTURE } {
             let create = move || Box::pin(create());

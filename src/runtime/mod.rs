@@ -272,7 +272,7 @@ impl Runtime {
         boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
     }
 
-    /// Spawns a task that stays on this thread. Its future need not be `Send`.
+    /// Spawns a pinned task on this thread. Its future need not be `Send`.
     ///
     /// ```
     /// use std::cell::Cell;

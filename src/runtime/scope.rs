@@ -215,7 +215,7 @@ impl<'scope> Scope<'scope, '_> {
         self.add(future, result, |body| spawn_on(&self.shared, body, site))
     }
 
-    /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does: its future need
+    /// Spawns a pinned task on this thread, as [`Runtime::spawn_local`] does: its future need
     /// not be `Send`.
     ///
     /// ```

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use crate::scheduler::{self, Local, Placement, Shared};
+use crate::scheduler::{self, Local, Affinity, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
@@ -216,11 +216,11 @@ where
 #[inline(never)]
 pub(super) fn spawn_forgotten<T: 'static>(
     shared: &Arc<Shared>,
-    placement: Placement,
+    affinity: Affinity,
     label: Label,
 ) -> Task<T> {
     // SAFETY: the future is `Send`, whether or not the output is, which it never produces.
-    let (runnable, task) = unsafe { task::new_at(shared, placement, pending(), label, Kind::Task) };
+    let (runnable, task) = unsafe { task::new_at(shared, affinity, pending(), label, Kind::Task) };
     shared.schedule_new(runnable);
     task
 }
@@ -240,13 +240,13 @@ where
     F::Output: 'static,
 {
     let (shared, label) = (&local.shared, label.into());
-    let placement = Placement::stays_on(local.index);
+    let affinity = Affinity::pinned(local.index);
     if shared.forgets() {
         mem::forget(future);
-        return spawn_forgotten(shared, placement, label);
+        return spawn_forgotten(shared, affinity, label);
     }
     // SAFETY: the caller is on that worker's thread.
-    let (runnable, task) = unsafe { task::new_at(shared, placement, future, label, Kind::Local) };
+    let (runnable, task) = unsafe { task::new_at(shared, affinity, future, label, Kind::Local) };
     shared.schedule_new(runnable);
     task
 }

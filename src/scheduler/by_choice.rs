@@ -18,9 +18,9 @@ use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 struct ByChoice {
     /// The number of consecutive times that the yielded tasks were kept back behind the others.
     left_behind: Cell<u32>,
-    /// Whether the queue of movable tasks, of a pool worker's two queues, is the one with its first
+    /// Whether the queue of stealable tasks, of a pool worker's two queues, is the one with its first
     /// task next in turn.
-    movable_first: Cell<bool>,
+    stealable_first: Cell<bool>,
 }
 
 impl Chooser for ByChoice {
@@ -59,10 +59,10 @@ impl Chooser for ByChoice {
         if leaves {
             return;
         }
-        // Movable ones are queued where other workers find them.
+        // Stealable ones are queued where other workers find them.
         for runnable in local.yielded.borrow_mut().drain(..) {
-            if runnable.metadata().is_movable() {
-                local.push_movable(runnable)
+            if runnable.metadata().is_stealable() {
+                local.push_stealable(runnable)
             } else {
                 local.push(runnable)
             }
@@ -80,23 +80,23 @@ impl ByChoice {
         let next = queue.pop_lifo();
         let next_id = next.as_ref().map(id);
         let is_next_first = local.lifo_polls.get() < MAX_LIFO_POLLS;
-        let mut movable: VecDeque<_> = std::iter::from_fn(|| queue.pop()).collect();
+        let mut stealable: VecDeque<_> = std::iter::from_fn(|| queue.pop()).collect();
         if is_next_first {
-            next.into_iter().for_each(|next| movable.push_front(next));
+            next.into_iter().for_each(|next| stealable.push_front(next));
         } else {
-            movable.extend(next);
+            stealable.extend(next);
         }
-        let stay = std::mem::take(&mut *local.ready.borrow_mut());
-        let stay_first = !self.movable_first.get();
-        let (mut all, second) = if stay_first {
-            (stay, movable)
+        let pinned = std::mem::take(&mut *local.ready.borrow_mut());
+        let pinned_first = !self.stealable_first.get();
+        let (mut all, second) = if pinned_first {
+            (pinned, stealable)
         } else {
-            (movable, stay)
+            (stealable, pinned)
         };
         all.extend(second);
         let place = choose(&all);
         if place == 0 {
-            self.movable_first.set(stay_first);
+            self.stealable_first.set(pinned_first);
         }
         let chosen = all.remove(place);
         let is_next = next_id.is_some() && next_id == chosen.as_ref().map(id);
@@ -107,12 +107,12 @@ impl ByChoice {
         };
         local.lifo_polls.set(in_row);
         for runnable in all {
-            if !runnable.metadata().is_movable() {
+            if !runnable.metadata().is_stealable() {
                 local.push(runnable);
             } else if next_id == Some(id(&runnable)) {
                 queue.push_lifo(runnable);
             } else {
-                local.push_movable(runnable);
+                local.push_stealable(runnable);
             }
         }
         chosen

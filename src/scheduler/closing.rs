@@ -4,18 +4,18 @@
 //!    `late`), and pool workers leave their loop.
 //! 2. Each worker, on its own thread (`Worker::drop_tasks`), drops every queued
 //!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
-//!    is queued too. It repeats this until it owns no task that stays. If another thread is in the
+//!    is queued too. It repeats this until it owns no pinned task. If another thread is in the
 //!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
 //!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor (of a
 //!    pool, the last worker does); sockets and timers that are used elsewhere move there.
-//! 3. The main worker drops the injected tasks, and the movable tasks that pool workers have left
+//! 3. The main worker drops the injected tasks, and the stealable tasks that pool workers have left
 //!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
 //!    because another thread may still be about to push one.
 //!
 //! The closing flag and its readers are described under "Closing" in `shared`.
 //!
-//! A pool worker drops the tasks that stay with it, and the movable ones that it finds; then it
-//! exits. Movable tasks may be left:
+//! A pool worker drops the tasks pinned to it, and the stealable ones that it finds; then it
+//! exits. Stealable tasks may be left:
 //!
 //! * a task that another thread sends to a worker that has exited;
 //! * a task that was ready on a worker which polls it once more before it notices the flag, while
@@ -90,10 +90,10 @@ pub(super) trait ClosingWorkers {
 
     fn live_tasks(&self) -> usize;
 
-    /// Wakes every movable task that was polled.
-    fn wake_movable_tasks(&self);
+    /// Wakes every stealable task that was polled.
+    fn wake_stealable_tasks(&self);
 
-    /// Drops the main worker's tasks, the injected ones, and the movable ones that are ready.
+    /// Drops the main worker's tasks, the injected ones, and the stealable ones that are ready.
     fn drop_ready_tasks(&self);
 
     /// Whether another thread has sent such a task.
@@ -112,7 +112,7 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers, now: impl Fn() -> In
     loop {
         let have_exited = workers.have_exited();
         if have_exited || now() >= next_round {
-            workers.wake_movable_tasks();
+            workers.wake_stealable_tasks();
             next_round = next();
         }
         workers.drop_ready_tasks();
@@ -139,7 +139,7 @@ mod loom_tests {
     use crate::sync::atomic::AtomicUsize;
     use loom::sync::Arc;
 
-    /// A runtime of two pool workers that closes, and one movable task, which waits, is ready, or
+    /// A runtime of two pool workers that closes, and one stealable task, which waits, is ready, or
     /// is being polled, with the states of `async-task`. Left out: the work of pool workers before
     /// they notice the flag, the last pool worker's share of the main worker's job, the rounds in
     /// which the main worker does not wait for the others, and pollers. The main worker wakes when
@@ -236,7 +236,7 @@ mod loom_tests {
             self.live.load(Ordering::SeqCst)
         }
 
-        fn wake_movable_tasks(&self) {
+        fn wake_stealable_tasks(&self) {
             if self.wake() {
                 self.inbox.push(());
             }

@@ -234,9 +234,9 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 
 /// Returns whether `waker`, if it waits for a source of `reactor`, is the running task's own, which
 /// stays in place after the event, and is woken under the lock. [`Own::No`] for any other waker,
-/// and for that of a task that stays on a pool worker: another worker may deliver the event, and
+/// and for that of a pinned task on a pool worker: another worker may deliver the event, and
 /// the wake would notify, which is a system call. `None` if the source has to be registered with
-/// the reactor of this thread first: this thread does not drive `reactor`, nor, for a movable task,
+/// the reactor of this thread first: this thread does not drive `reactor`, nor, for a stealable task,
 /// another one of its pool.
 #[inline]
 pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
@@ -244,10 +244,10 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
         let Current { local, driver } = current?;
         let is_here = driver.drives(reactor);
         let may_keep = if local.is_pool_worker() {
-            // A movable task may be woken by any worker of its pool, so a source that waits with
+            // A stealable task may be woken by any worker of its pool, so a source that waits with
             // another one of its reactors stays there.
             driver.reactor().shares_pool_with(reactor)
-                && with_running(Header::is_movable).unwrap_or(false)
+                && with_running(Header::is_stealable).unwrap_or(false)
         } else {
             is_here
         };

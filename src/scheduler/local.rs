@@ -3,7 +3,7 @@
 //! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's
 //! thread accesses it, so it needs neither atomics nor locks. While the thread drives the worker,
 //! its `Local` is the thread's *current* one. The other part, which every thread can reach, is the
-//! worker's [`Remote`]; a pool worker's movable tasks are there, in its [`Stealable`].
+//! worker's [`Remote`]; a pool worker's stealable tasks are there, in its [`Stealable`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
-use super::{INDEX, MOVABLE, Header, NOT_TAKEN, Runnable, TaskRef};
+use super::{INDEX, STEALABLE, Header, UNASSIGNED, Runnable, TaskRef};
 use crate::clock::{now, tick};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ pub(super) const MAX_LIFO_POLLS: usize = 7;
 /// injected ones.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
-/// After a movable task that yields, a pool worker takes a new one, if there is one: the former has
+/// After a stealable task that yields, a pool worker takes a new one, if there is one: the former has
 /// had its share, and the latter has had none. But however many tasks are spawned, after so many
 /// yields it is the turn of a task that the worker has already.
 pub(super) const YIELDS_PER_OWN_RUN: usize = 16;
@@ -52,29 +52,29 @@ pub(crate) struct Local {
     /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one poll
     /// in [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
-    /// The movable tasks of a pool worker, which others may steal.
+    /// The stealable tasks of a pool worker, which others may steal.
     pub(super) stealable: Option<Arc<Stealable>>,
-    /// The run queue of tasks that stay here.
+    /// The run queue of pinned tasks here.
     pub(super) ready: RefCell<VecDeque<Runnable>>,
-    /// The position, in the queue of movable tasks, of the first one that has yielded in this turn:
+    /// The position, in the queue of stealable tasks, of the first one that has yielded in this turn:
     /// tasks from there on run after the kernel was polled.
     pub(super) turn_end: Cell<Option<usize>>,
     /// The number of runs at which a pool worker that has ready tasks takes its share of the
     /// injected ones.
     pub(super) injected_at: Cell<usize>,
-    /// Counts the movable tasks that have yielded here.
+    /// Counts the stealable tasks that have yielded here.
     yields: Cell<usize>,
     /// Whether the next task is a new one, if there is one.
     pub(super) takes_new: Cell<bool>,
     /// Which of the two queues of a pool worker is tried first: alternates.
-    prefers_staying: Cell<bool>,
+    prefers_pinned: Cell<bool>,
     /// Whether a task of a pool worker is running.
     pub(super) runs_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
     pub(super) lifo_polls: Cell<usize>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
-    /// The tasks that stay here, were polled and still have their futures, except a task in its
+    /// the tasks that are pinned here, were polled and still have their futures, except a task in its
     /// first poll: see `owned`.
     pub(crate) owned: RefCell<Slab<TaskRef>>,
     /// The number of operations that the running task may still complete; if negative, the number
@@ -129,7 +129,7 @@ impl Local {
             injected_at: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
             takes_new: Cell::new(false),
-            prefers_staying: Cell::new(true),
+            prefers_pinned: Cell::new(true),
             runs_task: Cell::new(false),
             lifo_polls: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -152,34 +152,34 @@ impl Local {
         &self.remote.requests
     }
 
-    /// Whether this is the worker of the task, movable or not.
+    /// Whether this is the worker of the task, stealable or not.
     #[inline]
     pub(crate) fn has(&self, header: &Header) -> bool {
         Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
-    /// Queues a task of this worker's runtime here, if it stays here; or, on a pool worker, if it
-    /// is movable and any pool worker has run it. `yields` is whether the task was woken while it
-    /// ran. Returns the runnable of any other task: one that stays elsewhere, or that no pool
+    /// Queues a task of this worker's runtime here, if it is pinned here; or, on a pool worker, if it
+    /// is stealable and any pool worker has run it. `yields` is whether the task was woken while it
+    /// ran. Returns the runnable of any other task: one that is pinned elsewhere, or that no pool
     /// worker has taken yet.
     #[inline(always)]
     pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
-        if state & (INDEX | MOVABLE) == self.index as u16 {
+        if state & (INDEX | STEALABLE) == self.index as u16 {
             self.schedule(runnable, yields);
             return None;
         }
-        let was_taken = state & MOVABLE != 0 && state & INDEX != NOT_TAKEN;
+        let was_taken = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
         match &self.stealable {
             Some(own) if was_taken => {
-                self.schedule_movable(own, runnable, yields);
+                self.schedule_stealable(own, runnable, yields);
                 None
             }
             _ => Some(runnable),
         }
     }
 
-    /// Schedules a task that stays on this worker.
+    /// Schedules a task that is pinned to this worker.
     #[inline(always)]
     fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
@@ -191,7 +191,7 @@ impl Local {
     }
 
     #[inline]
-    fn schedule_movable(&self, own: &Stealable, runnable: Runnable, yields: bool) {
+    fn schedule_stealable(&self, own: &Stealable, runnable: Runnable, yields: bool) {
         if yields {
             self.schedule_yielded(runnable);
         } else if self.runs_task.get() {
@@ -200,11 +200,11 @@ impl Local {
                 self.owes_wake.set(true);
             }
         } else {
-            self.push_movable(runnable);
+            self.push_stealable(runnable);
         }
     }
 
-    /// Queues a movable task that has yielded behind all that are ready, and ends the turn before
+    /// Queues a stealable task that has yielded behind all that are ready, and ends the turn before
     /// it, so that it runs after this worker has polled, or has found the lock taken by one that
     /// does.
     fn schedule_yielded(&self, runnable: Runnable) {
@@ -218,10 +218,10 @@ impl Local {
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
         self.takes_new.set(yields % YIELDS_PER_OWN_RUN != 0);
-        self.push_movable(runnable);
+        self.push_stealable(runnable);
     }
 
-    /// The movable tasks of a pool worker, which others may steal.
+    /// The stealable tasks of a pool worker, which others may steal.
     #[inline]
     pub(super) fn stealable(&self) -> &Stealable {
         self.stealable.as_ref().expect("it is a pool worker")
@@ -272,7 +272,7 @@ impl Local {
             if first.is_none() {
                 first = Some(runnable);
             } else {
-                self.push_movable(runnable);
+                self.push_stealable(runnable);
             }
         };
         match self.chooser() {
@@ -295,9 +295,9 @@ impl Local {
         self.ready.borrow_mut().push_back(runnable);
     }
 
-    /// Takes the first task that stays.
+    /// Takes the first pinned task.
     #[inline]
-    pub(super) fn pop_staying(&self) -> Option<Runnable> {
+    pub(super) fn pop_pinned(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
     }
 
@@ -309,7 +309,7 @@ impl Local {
             return chooser.next(self);
         }
         let Some(own) = &self.stealable else {
-            return self.pop_staying();
+            return self.pop_pinned();
         };
         let in_row = self.lifo_polls.get();
         if in_row < MAX_LIFO_POLLS {
@@ -319,12 +319,12 @@ impl Local {
             }
         }
         self.lifo_polls.set(0);
-        let prefers_staying = self.prefers_staying.get();
-        self.prefers_staying.set(!prefers_staying);
-        if prefers_staying {
-            self.pop_staying().or_else(|| self.pop_movable(own))
+        let prefers_pinned = self.prefers_pinned.get();
+        self.prefers_pinned.set(!prefers_pinned);
+        if prefers_pinned {
+            self.pop_pinned().or_else(|| self.pop_stealable(own))
         } else {
-            self.pop_movable(own).or_else(|| self.pop_staying())
+            self.pop_stealable(own).or_else(|| self.pop_pinned())
         }
     }
 
@@ -341,26 +341,26 @@ impl Local {
         self.takes_first.set(false);
     }
 
-    /// Takes the first movable task of this turn. The one that runs next is the last.
+    /// Takes the first stealable task of this turn. The one that runs next is the last.
     #[inline]
-    fn pop_movable(&self, own: &Stealable) -> Option<Runnable> {
+    fn pop_stealable(&self, own: &Stealable) -> Option<Runnable> {
         let queue = &own.queue;
         let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_lifo())
     }
 
-    /// Lets a movable task run next. Returns whether another one would have been next, which is
+    /// Lets a stealable task run next. Returns whether another one would have been next, which is
     /// queued now.
     #[inline(always)]
     pub(super) fn push_lifo(&self, own: &Stealable, runnable: Runnable) -> bool {
         let before = own.queue.push_lifo(runnable);
-        before.map(|before| self.push_movable(before)).is_some()
+        before.map(|before| self.push_stealable(before)).is_some()
     }
 
-    /// Queues a movable task of this worker. If there is no room, any worker may take it; this one
+    /// Queues a stealable task of this worker. If there is no room, any worker may take it; this one
     /// looks at the inject queue before it sleeps, so none has to be woken.
     #[inline]
-    pub(super) fn push_movable(&self, runnable: Runnable) {
+    pub(super) fn push_stealable(&self, runnable: Runnable) {
         if let Err(runnable) = self.stealable().queue.push(runnable) {
             self.shared.inject_queue.push(runnable);
         }
@@ -403,8 +403,8 @@ impl Local {
 
     /// Returns the number of tasks to run now; on a pool worker about.
     pub(super) fn ready_tasks(&self) -> usize {
-        let movable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
-        self.ready.borrow().len() + movable
+        let stealable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
+        self.ready.borrow().len() + stealable
     }
 
     #[inline]
@@ -443,13 +443,13 @@ impl Local {
                 break;
             };
             call(&runnable);
-            self.push_movable(runnable);
+            self.push_stealable(runnable);
         }
     }
 
     // Stealing: see `pool`.
 
-    /// Takes half of the movable tasks that are ready on the pool worker at `victim`; among them
+    /// Takes half of the stealable tasks that are ready on the pool worker at `victim`; among them
     /// that of its LIFO slot if `takes_lifo`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
         let (own, other) = (self.stealable(), self.shared.stealable(victim));
@@ -462,7 +462,7 @@ impl Local {
         let mut stolen = 0;
         other.queue.steal(count, takes_lifo, |runnable| {
             stolen += 1;
-            self.push_movable(runnable);
+            self.push_stealable(runnable);
         });
         self.counters.stolen.add(stolen);
         stolen > 0
@@ -539,8 +539,8 @@ impl Local {
     /// Counts the ready tasks, including the one that runs next.
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
-        let movable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
-        let ready = 1 + self.ready.borrow().len() + movable;
+        let stealable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
+        let ready = 1 + self.ready.borrow().len() + stealable;
         longest.set(longest.get().max(ready));
     }
 

@@ -7,11 +7,11 @@
 //!
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
-//! * A task that *stays* on a worker goes to the run queue in its `Local` if this thread drives
+//! * A task that is *pinned* to a worker goes to the run queue in its `Local` if this thread drives
 //!   that worker, without an atomic or a system call; and from any other thread to its inbox, and
 //!   the worker is unparked. See `reactor::parking` for why such a wake is not lost. A thread that
 //!   owns a worker without driving it (a foreign loop between two turns) counts as another thread.
-//! * A *movable* task goes to the [`run_queue`] of the pool worker that this thread drives; and
+//! * A *stealable* task goes to the [`run_queue`] of the pool worker that this thread drives; and
 //!   from any other thread, or if it was never run, to the inject queue, and one idle pool worker
 //!   is woken: see [`idle`].
 //! * A task that is woken while it runs, by itself or by another thread, yields: it runs again
@@ -19,12 +19,12 @@
 //! * A wake never drops or runs a task: it only puts the task in a queue. So a source may wake a
 //!   task under its lock (see `reactor::waiters`).
 //!
-//! **Movable tasks** are the `Send` tasks of a runtime with a pool. Such a task is in the queue of
+//! **Stealable tasks** are the `Send` tasks of a runtime with a pool. Such a task is in the queue of
 //! the pool worker that has woken it, or that has taken it from the inject queue, or from the queue
 //! of another worker that did not get round to it: see [`pool`]. It is assigned to the worker that
 //! runs it, just before the run, when only that worker has its runnable. So tasks that talk to each
 //! other come together, and the wakes between them are local from then on. All other tasks,
-//! including every task of a runtime with one worker, stay where they are, and pay no cost for it.
+//! including every task of a runtime with one worker, are pinned, and pay no cost for it.
 //! (A third relation is the list of [`owned`] tasks, that of the worker that polled it first.)
 //!
 //! **Where to read on.** The way of a task through a pool: this file ([`schedule`]), [`shared`]
@@ -87,7 +87,7 @@ pub(crate) use worker::{EVENT_INTERVAL, Worker};
 /// The header of a task, its metadata, stored next to its future.
 pub(crate) struct Header {
     shared: Arc<Shared>,
-    /// The task's [`Placement`], and [`TRACED`].
+    /// The task's [`Affinity`], and [`TRACED`].
     ///
     /// Written only by the thread that has exclusive access to the task: it polls the task, or has
     /// its runnable, from a wake by `async-task` or from a queue. Access passes from thread to
@@ -112,31 +112,31 @@ pub(crate) struct Header {
     pub(crate) polled: AtomicU32,
 }
 
-/// The worker that runs a task. For a task that stays: its index. For a movable task:
-/// [`MOVABLE`], and the index of the worker that has run it last, or [`NOT_TAKEN`] before its first
+/// The worker that runs a task. For a pinned task: its index. For a stealable task:
+/// [`STEALABLE`], and the index of the worker that has run it last, or [`UNASSIGNED`] before its first
 /// run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placement(u16);
+pub(crate) struct Affinity(u16);
 
-impl Placement {
-    /// A movable task that has not run yet.
-    const MOVABLE: Placement = Placement(MOVABLE | NOT_TAKEN);
+impl Affinity {
+    /// A stealable task that has not run yet.
+    const ANY: Affinity = Affinity(STEALABLE | UNASSIGNED);
 
-    /// A task that stays on the worker at `index`.
-    pub(crate) fn stays_on(index: usize) -> Placement {
-        Placement(index as u16)
+    /// A task that is pinned to the worker at `index`.
+    pub(crate) fn pinned(index: usize) -> Affinity {
+        Affinity(index as u16)
     }
 }
 
-/// The part of a [`Placement`] that is the index of the task's worker: up to that of the main
+/// The part of a [`Affinity`] that is the index of the task's worker: up to that of the main
 /// worker, which is the last.
 const INDEX: u16 = 0x0fff;
 
-/// The index of a movable task that no pool worker has run yet.
-const NOT_TAKEN: u16 = INDEX;
+/// The index of a stealable task that no pool worker has run yet.
+const UNASSIGNED: u16 = INDEX;
 
 /// The task may move to another pool worker.
-const MOVABLE: u16 = 1 << 12;
+const STEALABLE: u16 = 1 << 12;
 
 /// The task's runtime is traced.
 const TRACED: u16 = 1 << 13;
@@ -149,7 +149,7 @@ impl Header {
     /// Counts the task as spawned: by the current worker, if it is one of `shared`. Another
     /// thread does not count it if the runtime closes: see [`late`].
     #[inline]
-    pub(crate) fn new(shared: &Arc<Shared>, placement: Placement, label: Label) -> Header {
+    pub(crate) fn new(shared: &Arc<Shared>, affinity: Affinity, label: Label) -> Header {
         let (here, id, spawned) = with_current(|current| match current {
             Some(Current { local, .. }) => {
                 let is_here = Arc::ptr_eq(&local.shared, shared);
@@ -165,7 +165,7 @@ impl Header {
         }
         Header {
             shared: shared.clone(),
-            state: AtomicU16::new(placement.0 | flags),
+            state: AtomicU16::new(affinity.0 | flags),
             spawned,
             id,
             site: label.site,
@@ -215,7 +215,7 @@ impl Header {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// The index of the task's worker; [`NOT_TAKEN`] if it has none yet.
+    /// The index of the task's worker; [`UNASSIGNED`] if it has none yet.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         (self.state() & INDEX) as usize
@@ -227,8 +227,8 @@ impl Header {
     }
 
     #[inline]
-    fn is_movable(&self) -> bool {
-        self.state() & MOVABLE != 0
+    fn is_stealable(&self) -> bool {
+        self.state() & STEALABLE != 0
     }
 
     #[inline]
@@ -283,7 +283,7 @@ pub(crate) fn new_id() -> Id {
 
 pub(crate) type Runnable = async_task::Runnable<Header>;
 
-/// (A runnable is `Send`, since its metadata is. Only runnables of movable tasks go to other
+/// (A runnable is `Send`, since its metadata is. Only runnables of stealable tasks go to other
 /// threads.)
 impl run_queue::Item for Runnable {
     #[inline]
@@ -339,7 +339,7 @@ fn schedule_from_outside(runnable: Runnable) {
     }
 }
 
-/// Pushes a task that stays to its worker's inbox, and a movable one to the inject queue of
+/// Pushes a pinned task to its worker's inbox, and a stealable one to the inject queue of
 /// `shared`, its runtime. Returns whether a pool worker should be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     // In a child of `fork` nothing runs a task of the parent's, and another thread may have held
@@ -348,7 +348,7 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
         std::mem::forget(runnable);
         return false;
     }
-    if !runnable.metadata().is_movable() {
+    if !runnable.metadata().is_stealable() {
         let remote = shared.remote(runnable.metadata().index());
         remote.inbox.push(runnable);
         #[cfg(feature = "kernel")]
@@ -419,7 +419,7 @@ mod tests {
         drop_tasks(&worker);
     }
 
-    /// Otherwise a task that stays, and computes, would keep it from all other workers.
+    /// Otherwise a pinned task, and computes, would keep it from all other workers.
     #[test]
     fn the_task_that_a_worker_was_woken_for_comes_before_those_that_stay() {
         let (worker, spawn) = pool_worker();
@@ -484,13 +484,13 @@ mod tests {
 
     /// Also where it takes injected tasks in between.
     #[test]
-    fn tasks_that_stay_and_movable_ones_take_turns() {
+    fn pinned_tasks_and_stealable_ones_take_turns() {
         let (worker, spawn) = pool_worker();
         let local = &worker.local;
         let stay: Vec<_> = (0..4).map(|_| spawn()).collect();
         let ids: Vec<_> = stay.iter().map(id).collect();
         stay.into_iter().for_each(|task| local.push(task));
-        (0..4).for_each(|_| local.push_movable(spawn()));
+        (0..4).for_each(|_| local.push_stealable(spawn()));
         let mut order = Vec::new();
         for _ in 0..8 {
             let task = worker.next_of_pool().unwrap();
@@ -511,7 +511,7 @@ mod tests {
         let (local, shared) = (&worker.local, worker.shared());
         let own: Vec<_> = (0..2).map(|_| spawn()).collect();
         let ids: Vec<_> = own.iter().map(id).collect();
-        own.into_iter().for_each(|task| local.push_movable(task));
+        own.into_iter().for_each(|task| local.push_stealable(task));
         (0..100).for_each(|_| shared.inject_queue.push(spawn()));
         let mut running = worker.next_of_pool().unwrap();
         assert_eq!(id(&running), ids[0]);
@@ -537,7 +537,7 @@ mod tests {
         let (local, shared) = (&worker.local, worker.shared());
         let own: Vec<_> = (0..2).map(|_| spawn()).collect();
         let last = id(&own[1]);
-        own.into_iter().for_each(|task| local.push_movable(task));
+        own.into_iter().for_each(|task| local.push_stealable(task));
         let polled = spawn();
         polled.metadata().begin_poll(0);
         shared.inject_queue.push(polled);

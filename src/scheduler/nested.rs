@@ -70,7 +70,7 @@ impl Nested {
         let outer = &*self.outer;
         let mut found = None;
         let mut look = |header: &Header| {
-            if header.id.as_u64() == id && !header.is_movable() {
+            if header.id.as_u64() == id && !header.is_stealable() {
                 found = Some(header.site);
             }
         };

@@ -6,8 +6,8 @@
 //! metrics, and closing, which wakes every task in it so that its runnable is queued and
 //! can be dropped.
 //!
-//! The list of the tasks that stay is accessed only by the worker's thread. Movable tasks are in a
-//! list with a lock ([`MovableTasks`]), which belongs to the worker that polled the task first,
+//! The list of the pinned tasks is accessed only by the worker's thread. Stealable tasks are in a
+//! list with a lock ([`StealableTasks`]), which belongs to the worker that polled the task first,
 //! wherever the task goes later, since only the task knows its position in the list. The thread
 //! that drops the future removes the task there. Nearly always that is the same worker, so the lock
 //! is rarely contended; and tasks that are done after their first poll do not take it.
@@ -26,15 +26,15 @@ use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The movable tasks that a pool worker was the first to poll, and that still have their futures.
+/// The stealable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
-pub(crate) struct MovableTasks {
+pub(crate) struct StealableTasks {
     tasks: Mutex<Slab<TaskRef>>,
     /// The length of the list, for those who may not wait. Written under its lock.
     count: AtomicUsize,
 }
 
-impl MovableTasks {
+impl StealableTasks {
     /// Wakes every task in the list. They stay there until their futures are dropped.
     pub(super) fn wake_all(&self) {
         let tasks = self.tasks.lock();
@@ -101,10 +101,10 @@ pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.has(header), "a task is polled by its own worker");
         let task = TaskRef::new(header, waker.clone());
-        let index = if header.is_movable() {
+        let index = if header.is_stealable() {
             local.stealable().owned.insert(task)
         } else {
-            local.remote.staying.add(1);
+            local.remote.pinned.add(1);
             local.owned.borrow_mut().insert(task)
         };
         OwnedKey::new(local.index, index)
@@ -112,13 +112,13 @@ pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
 }
 
 /// Removes a task after its future was dropped, if it was bound, and counts its end. If it stays,
-/// this is its worker's thread. If it is movable, or was not bound, it may be any thread.
+/// this is its worker's thread. If it is stealable, or was not bound, it may be any thread.
 pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
     header.set_finished();
     if header.is_traced() {
         trace::ended(header);
     }
-    if let Some(key) = key.take_if(|_| header.is_movable()) {
+    if let Some(key) = key.take_if(|_| header.is_stealable()) {
         let list = &header.shared.stealable(key.worker as usize).owned;
         list.remove(key.index());
     }
@@ -127,8 +127,8 @@ pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
             return None;
         }
         if let (Some(key), true) = (key, local.index == header.index()) {
-            let staying = &local.remote.staying;
-            staying.set(staying.get() - 1);
+            let pinned = &local.remote.pinned;
+            pinned.set(pinned.get() - 1);
             // The list is empty if the worker closes and it was taken.
             let removed = local.owned.borrow_mut().remove(key.index());
             drop(removed);

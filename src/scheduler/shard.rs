@@ -3,7 +3,7 @@
 //! A pool consists of shards, of as many workers as `Builder::workers_per_poller` says. All sources
 //! and timers of a shard are with one reactor, which has a [poller lock](super::poller_lock). A source is
 //! registered with the shard of the worker that first waits for it, and stays there, since any
-//! worker of the pool may wake a movable task; the task itself runs on any of them. So small pools
+//! worker of the pool may wake a stealable task; the task itself runs on any of them. So small pools
 //! have one shard, and large ones do not share one table of sources and one kernel object. (With 64
 //! workers on one epoll, tokio measured 75 µs for a registration at the median, and with one epoll
 //! for each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)

@@ -5,7 +5,7 @@
 //! pool it runs everything. With a pool it runs the future of `block_on` and local tasks, and the
 //! *pool workers* run spawned tasks.
 //!
-//! **The inject queue** has movable tasks that no pool worker has: new ones, and those that another
+//! **The inject queue** has stealable tasks that no pool worker has: new ones, and those that another
 //! thread has woken. A pool worker takes its share of them at once, to its own queue; another one
 //! may steal them from there: see [`pool`](super::pool).
 //!
@@ -43,7 +43,7 @@
 //! and for none of its destructors, however many are spawned meanwhile. (See
 //! [`late`](super::late).)
 //!
-//! For the cleanup of movable tasks, see [`closing`](super::closing).
+//! For the cleanup of stealable tasks, see [`closing`](super::closing).
 //!
 //! **Failing.** If the poller of a worker can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
@@ -57,10 +57,10 @@ use std::sync::{Arc, OnceLock};
 use super::closing::ClosingFlag;
 use super::idle::{Idle, IdleWorkers};
 use super::mutex_queue::MutexQueue;
-use super::owned::MovableTasks;
+use super::owned::StealableTasks;
 use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
-use super::{Local, Header, Placement, Runnable, current, late};
+use super::{Local, Header, Affinity, Runnable, current, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, Reactor};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -74,7 +74,7 @@ pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
-    /// Movable tasks that no pool worker has. Unused without pool workers. A thread that adds one
+    /// Stealable tasks that no pool worker has. Unused without pool workers. A thread that adds one
     /// calls [`wake_one`](Self::wake_one) afterwards, immediately or soon.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) idle: Idle,
@@ -128,14 +128,14 @@ pub(crate) struct Remote {
     pub(crate) parker: Arc<Parker>,
     /// Counts of its work.
     pub(crate) counters: Arc<Counters>,
-    /// Tasks that stay on this worker.
+    /// Pinned tasks on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
     /// If it is a pool worker.
     pub(super) stealable: Option<Arc<Stealable>>,
     task_counters: TaskCounters,
-    /// The number of tasks that stay on the worker, were polled and still have their futures,
+    /// The number of pinned tasks on the worker, were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
-    pub(super) staying: Counter,
+    pub(super) pinned: Counter,
     /// A [`Drive`]. Written by its thread.
     drive: AtomicU8,
     /// The system's id of the thread that drives the worker, or drove it last; zero where it is
@@ -157,7 +157,7 @@ pub(crate) enum Drive {
     Driven,
 }
 
-/// The movable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread can
+/// The stealable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread can
 /// reach.
 #[derive(Default)]
 pub(crate) struct Stealable {
@@ -165,11 +165,11 @@ pub(crate) struct Stealable {
     pub(super) queue: RunQueue<Runnable>,
     /// Counts the tasks, of any kind, that the worker has begun to run.
     pub(super) runs: Counter,
-    pub(crate) owned: MovableTasks,
+    pub(crate) owned: StealableTasks,
 }
 
 impl Stealable {
-    /// Takes a movable task that is ready here. Called on any thread.
+    /// Takes a stealable task that is ready here. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
         self.queue.steal(1, true, |runnable| taken = Some(runnable));
@@ -192,7 +192,7 @@ impl Remote {
             inbox: MutexQueue::default(),
             stealable: is_pool_worker.then(Arc::default),
             task_counters: TaskCounters::default(),
-            staying: Counter::default(),
+            pinned: Counter::default(),
             // A pool worker's thread starts soon.
             drive: AtomicU8::new(if is_pool_worker {
                 Drive::Driven
@@ -241,14 +241,14 @@ impl Remote {
         self.task_counters.spawned.load(Ordering::Relaxed)
     }
 
-    /// The number of tasks that are in the worker's lists: those that stay with it, and the movable
+    /// The number of tasks that are in the worker's lists: those that are pinned to it, and the stealable
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
-        let movable = self
+        let stealable = self
             .stealable
             .as_ref()
             .map_or(0, |stealable| stealable.owned.count());
-        self.staying.get() + movable
+        self.pinned.get() + stealable
     }
 }
 
@@ -304,14 +304,14 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
-    /// The movable tasks of each pool worker.
+    /// The stealable tasks of each pool worker.
     #[inline]
     pub(crate) fn stealables(&self) -> impl Iterator<Item = &Stealable> {
         let remotes = self.pool_workers().iter();
         remotes.filter_map(|remote| remote.stealable.as_deref())
     }
 
-    /// The movable tasks of the pool worker at `index`.
+    /// The stealable tasks of the pool worker at `index`.
     #[inline]
     pub(super) fn stealable(&self, index: usize) -> &Stealable {
         self.remotes[index]
@@ -325,13 +325,13 @@ impl Shared {
         self.pool_workers().len().max(1)
     }
 
-    /// The placement of a new task that may run on any worker. Without a pool it stays on the only
+    /// The affinity of a new task that may run on any worker. Without a pool it stays on the only
     /// one.
     #[inline]
-    pub(crate) fn any_worker(&self) -> Placement {
+    pub(crate) fn any_worker(&self) -> Affinity {
         match self.main_index() {
-            0 => Placement::stays_on(0),
-            _ => Placement::MOVABLE,
+            0 => Affinity::pinned(0),
+            _ => Affinity::ANY,
         }
     }
 
@@ -530,7 +530,7 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
-    /// Takes an injected task, or a movable one that is ready on any pool worker. For a worker that
+    /// Takes an injected task, or a stealable one that is ready on any pool worker. For a worker that
     /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
@@ -538,7 +538,7 @@ impl Shared {
             .or_else(|| self.left().iter().find_map(|remote| remote.inbox.pop()))
     }
 
-    /// Returns the pool workers when all have left. A task that stays and is in the inbox of one
+    /// Returns the pool workers when all have left. A pinned task and is in the inbox of one
     /// was never polled, because a worker leaves only when it owns no task. So it may be dropped on
     /// any thread: see [`task::new_on`](crate::task::new_on).
     fn left(&self) -> &[Arc<Remote>] {
@@ -553,8 +553,8 @@ impl Shared {
         self.closing.unpark_main_if_closing(|| self.unpark_main())
     }
 
-    /// Wakes every movable task that was polled, so that [`take_any`](Self::take_any) finds it.
-    pub(crate) fn wake_movable_tasks(&self) {
+    /// Wakes every stealable task that was polled, so that [`take_any`](Self::take_any) finds it.
+    pub(crate) fn wake_stealable_tasks(&self) {
         self.stealables()
             .for_each(|stealable| stealable.owned.wake_all());
     }

@@ -22,8 +22,8 @@ impl Worker {
             // No pool worker polls a task any more.
             self.close_pool();
             // Drops the remaining tasks. After a failure the main worker may come much later.
-            shared.wake_movable_tasks();
-            self.drop_movable_tasks();
+            shared.wake_stealable_tasks();
+            self.drop_stealable_tasks();
             self.drop_tasks();
         }
     }
@@ -64,8 +64,8 @@ impl Worker {
         drop_all_tasks(self, now);
     }
 
-    /// Drops the injected tasks, and the movable tasks that are ready on any worker.
-    fn drop_movable_tasks(&self) {
+    /// Drops the injected tasks, and the stealable tasks that are ready on any worker.
+    fn drop_stealable_tasks(&self) {
         while let Some(runnable) = self.shared().take_any() {
             drop(runnable);
         }
@@ -93,7 +93,7 @@ impl Worker {
                 drop(runnable);
             }
             // The tasks that were polled: they become ready. None is added meanwhile, since no task
-            // runs. Those that stay still count as staying.
+            // runs. Pinned ones still count.
             for task in local.owned.take().into_values() {
                 task.waker().wake_by_ref();
             }
@@ -103,7 +103,7 @@ impl Worker {
             if local.has_work() || late::has_queued() {
                 continue;
             }
-            if self.remote().staying.get() == 0 {
+            if self.remote().pinned.get() == 0 {
                 return;
             }
             // Another thread is about to push a woken task to the inbox.
@@ -121,12 +121,12 @@ impl ClosingWorkers for Worker {
         self.shared().live_tasks()
     }
 
-    fn wake_movable_tasks(&self) {
-        self.shared().wake_movable_tasks();
+    fn wake_stealable_tasks(&self) {
+        self.shared().wake_stealable_tasks();
     }
 
     fn drop_ready_tasks(&self) {
-        self.drop_movable_tasks();
+        self.drop_stealable_tasks();
         self.drop_tasks();
         self.serve_pool();
     }

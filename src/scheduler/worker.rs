@@ -15,7 +15,7 @@
 //!
 //! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
 //! every [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs; and a new one after a task that
-//! yields. It has two run queues, one for tasks that stay and one for movable tasks. The task that
+//! yields. It has two run queues, one for pinned tasks and one for stealable tasks. The task that
 //! was woken to run next comes first, and then the two queues alternately. How it waits, and takes
 //! tasks of other workers: see [`pool`](super::pool).
 //!
@@ -559,7 +559,7 @@ impl Worker {
         }
         let mut ran = 0;
         while ran < tasks {
-            let Some(runnable) = self.local.pop_staying() else {
+            let Some(runnable) = self.local.pop_pinned() else {
                 break;
             };
             self.local.run(runnable);

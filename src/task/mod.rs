@@ -38,7 +38,7 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
-use crate::scheduler::{self, Header, Placement, Runnable, Shared, TaskRef, budget, waits_for};
+use crate::scheduler::{self, Header, Affinity, Runnable, Shared, TaskRef, budget, waits_for};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::telemetry::{Label, Leaf};
 use abort::Target;
@@ -116,7 +116,7 @@ where
     unsafe { new_at(shared, shared.any_worker(), future, label, Kind::Task) }
 }
 
-/// Makes a task that stays on the worker at index `worker` of `shared`, where `create` makes its
+/// Makes a task that is pinned to the worker at index `worker` of `shared`, where `create` makes its
 /// future. Does not schedule it.
 pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
@@ -130,12 +130,12 @@ where
     F::Output: Send + 'static,
 {
     let create = Some(create);
-    let (future, placement) = (Created::Not { create }, Placement::stays_on(worker));
+    let (future, affinity) = (Created::Not { create }, Affinity::pinned(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
-    // index polls it: the task is not movable. Once it was polled, only that worker drops it; if it
+    // index polls it: the task is not stealable. Once it was polled, only that worker drops it; if it
     // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::left`). The
     // output is `Send`, so the handle may be used on any thread.
-    unsafe { new_at(shared, placement, future, label, Kind::Local) }
+    unsafe { new_at(shared, affinity, future, label, Kind::Local) }
 }
 
 pin_project! {
@@ -171,7 +171,7 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
 #[inline]
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
-    placement: Placement,
+    affinity: Affinity,
     future: F,
     mut label: Label,
     kind: Kind,
@@ -188,7 +188,7 @@ where
     let future: Pin<Box<dyn Future<Output = F::Output>>> = Box::pin(future);
     // SAFETY: what the caller promises of its future holds for the box, which contains nothing
     // else, although the type of the box does not say that it is `Send`.
-    unsafe { allocate(shared, placement, future, label, kind) }
+    unsafe { allocate(shared, affinity, future, label, kind) }
 }
 
 /// Makes the task of [`new_at`], with the future as it is stored.
@@ -199,7 +199,7 @@ where
 #[inline]
 unsafe fn allocate<F>(
     shared: &Arc<Shared>,
-    placement: Placement,
+    affinity: Affinity,
     future: F,
     label: Label,
     kind: Kind,
@@ -209,7 +209,7 @@ where
     F::Output: 'static,
 {
     let size = label.size;
-    let header = Header::new(shared, placement, label);
+    let header = Header::new(shared, affinity, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
         id: header.id.as_u64(),
@@ -220,7 +220,7 @@ where
     let body = |header| Body::new(header, future, span);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
-    //   `scheduler::schedule` passes the runnable of a task that stays only to its worker, and the
+    //   `scheduler::schedule` passes the runnable of a pinned task only to its worker, and the
     //   caller is on that worker's thread, or passes a future that may be sent there.
     // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; `Body` borrows
     //   the metadata, which is in the same allocation and is dropped after the body.

@@ -104,7 +104,7 @@ pub(crate) struct Counters {
     pub(crate) timer_lateness: Histogram,
     /// How often a task was refused an operation because its budget was used up.
     pub(crate) budget_exhausted: Counter,
-    /// Number of movable tasks that another thread has woken, and this worker has taken.
+    /// Number of stealable tasks that another thread has woken, and this worker has taken.
     pub(crate) remote_wakes: Counter,
     /// Number of tasks stolen from other workers.
     pub(crate) stolen: Counter,

@@ -31,7 +31,7 @@ pub(super) fn told(dump: &Dump, id: Id) -> Option<&TaskDump> {
     dump.tasks.iter().find(|task| task.id == Some(id))
 }
 
-/// For tasks that are always in the dump: movable tasks that were polled, and those of this thread.
+/// For tasks that are always in the dump: stealable tasks that were polled, and those of this thread.
 pub(super) fn find(dump: &Dump, id: Id) -> &TaskDump {
     told(dump, id).unwrap_or_else(|| panic!("no task {id} in {dump}"))
 }
@@ -291,7 +291,7 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
             }
         });
         let (id, other) = (stuck.id(), waiting.id());
-        let is_movable = runtime.workers() > 1;
+        let is_stealable = runtime.workers() > 1;
         let dumper = {
             let handle = runtime.handle();
             thread::spawn(move || {
@@ -302,7 +302,7 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
                         WorkerState::Silent { task, .. } => task.filter(|task| task.id == Some(id)),
                         _ => None,
                     })?;
-                    let is_enough = !is_movable || told(&dump, other)?.state == TaskState::Waiting;
+                    let is_enough = !is_stealable || told(&dump, other)?.state == TaskState::Waiting;
                     is_enough.then_some((dump, running))
                 });
                 drop(go_on);
@@ -312,7 +312,7 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
         runtime.block_on(stuck);
         let (dump, running) = dumper.join().unwrap();
         assert_eq!(running.spawned_at.file(), file!(), "{dump}");
-        if is_movable {
+        if is_stealable {
             assert_eq!(find(&dump, id).state, TaskState::Running, "{dump}");
         } else {
             assert_eq!(dump.untold, 2, "{dump}");
@@ -639,7 +639,7 @@ fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
 
 /// Tasks of pool workers appear in a dump even if the main worker is not driven.
 #[test]
-fn movable_tasks_are_told_though_nobody_drives_the_main_worker() {
+fn stealable_tasks_are_told_though_nobody_drives_the_main_worker() {
     with_every_runtime_of_several(|runtime, _, _| {
         let event = Arc::new(Event::new());
         let task = runtime.spawn({

@@ -32,7 +32,7 @@ fn here() -> ThreadId {
 }
 
 /// Blocks all workers but one, each by a local task that first calls `block` with its number, and
-/// then blocks until a movable task of the same worker is done. The movable task begins to await
+/// then blocks until a stealable task of the same worker is done. The stealable task begins to await
 /// the future from `wait` before its worker is blocked. `unblock` is called when all are blocked.
 /// Returns, for each task, how often the free worker went to sleep from then until the task ran.
 fn beside_blocked_workers<F>(
@@ -670,7 +670,7 @@ fn two_tasks_that_wake_each_other_let_a_third_one_run() {
     });
 }
 
-/// Each worker has a local task, which wakes all movable tasks in turn; a wake moves the movable
+/// Each worker has a local task, which wakes all stealable tasks in turn; a wake moves the stealable
 /// task to the waking worker.
 #[test]
 fn nothing_is_lost_where_tasks_move_at_every_poll() {
@@ -795,7 +795,7 @@ fn nothing_is_lost_while_tasks_move_all_the_time() {
 
 // A runtime ends although its tasks wait for each other in ways that block its workers.
 
-/// Each worker is blocked until a movable task of its own is dropped.
+/// Each worker is blocked until a stealable task of its own is dropped.
 #[test]
 fn a_runtime_ends_where_its_workers_wait_for_tasks_of_theirs_to_be_dropped() {
     on_every_backend_with_several(|backend, workers| {
