@@ -45,7 +45,7 @@ use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
 
-use crate::scheduler::{budget, is_own, waits_for, wake_each};
+use crate::scheduler::{budget, is_task_waker, waits_for, wake_each};
 use crate::slab::Slab;
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 use crate::telemetry::Leaf;
@@ -108,7 +108,7 @@ struct Waiter {
     /// `None` after it is released; then it is not linked either.
     waker: Option<Waker>,
     /// Whether it is a task's own waker, which only queues that task.
-    is_own: bool,
+    is_task_waker: bool,
     previous: Option<usize>,
     next: Option<usize>,
 }
@@ -117,7 +117,7 @@ impl Queue {
     /// Appends a waiter, and returns its key.
     fn push(&mut self, waker: Waker) -> usize {
         let key = self.waiters.insert(Waiter {
-            is_own: is_own(&waker),
+            is_task_waker: is_task_waker(&waker),
             waker: Some(waker),
             previous: self.last,
             next: None,
@@ -143,7 +143,7 @@ impl Queue {
         while let Some(key) = next {
             let waiter = &mut self.waiters[key];
             next = waiter.next;
-            if waiter.is_own {
+            if waiter.is_task_waker {
                 own.extend(waiter.waker.take());
                 self.unlink(key);
             }
@@ -527,11 +527,11 @@ impl Wait<'_> {
             Some(key) => match &mut state.queue.waiters[key] {
                 Waiter {
                     waker: Some(old),
-                    is_own: is_old_own,
+                    is_task_waker: is_old_own,
                     ..
                 } => {
                     spare.renew(old, waker)?;
-                    *is_old_own = is_own(waker);
+                    *is_old_own = is_task_waker(waker);
                 }
                 _ => {
                     state.queue.remove(key);

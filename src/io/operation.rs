@@ -218,7 +218,7 @@ pub(crate) fn register_waker(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    match source.register_waker_here(scheduler::own, direction, id, waker) {
+    match source.register_waker_here(scheduler::waker_kind, direction, id, waker) {
         Some(registered) => registered,
         None => register_source_and_waker(source, direction, id, waker),
     }

@@ -534,7 +534,7 @@ mod loom_tests {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::waiters::Own;
+    use super::super::waiters::WakerKind;
     use super::*;
     use std::sync::Arc;
     use std::task::Wake;
@@ -739,7 +739,7 @@ mod tests {
             let registered =
                 readiness.register_waker(&mut state, Direction::Read, id, waker, &mut spare);
             if registered != Err(NeedsClone) {
-                state.waiters.mark_own(Own::Yes);
+                state.waiters.set_kind(WakerKind::Task);
                 return registered;
             }
             drop(state);

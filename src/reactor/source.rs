@@ -10,7 +10,7 @@
 //! waiter, the source moves to that worker's reactor. If there are other waiters, it is registered
 //! there *as well*: a waiter is always served by its own worker, whether or not the other workers
 //! are driven (a runtime may be left undriven between two turns, for ever). (For this, the workers
-//! of a pool count as one: see [`own`](crate::scheduler::own).) Wakers are stored in the source, so
+//! of a pool count as one: see [`waker_kind`](crate::scheduler::waker_kind).) Wakers are stored in the source, so
 //! an event from any reactor wakes all waiters. Registering reports a source that is ready already,
 //! so no event is lost on the way.
 //!
@@ -55,7 +55,7 @@ use std::task::Waker;
 
 use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
-use super::waiters::{Own, WaiterId};
+use super::waiters::{WakerKind, WaiterId};
 use super::{Driver, Reactor, Token};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -367,12 +367,12 @@ impl Source {
 
     /// [`register_waker`](Self::register_waker) for a source that is registered where this thread
     /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `own` is
-    /// [`own`](crate::scheduler::own), which also lets a source stay with another reactor of the
+    /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another reactor of the
     /// pool.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,
-        own: impl Fn(&Reactor, &Waker) -> Option<Own>,
+        waker_kind: impl Fn(&Reactor, &Waker) -> Option<WakerKind>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -380,7 +380,7 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            let own = own(&state.registrations.first.as_ref()?.reactor, waker)?;
+            let kind = waker_kind(&state.registrations.first.as_ref()?.reactor, waker)?;
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
@@ -390,7 +390,7 @@ impl Source {
                 }
                 (Ok(Registered::Waits), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
-                    state.waiters.mark_own(own);
+                    state.waiters.set_kind(kind);
                     return Some(armed.map_or_else(
                         |error| self.refuse(state, error),
                         |()| Ok(Registered::Waits),

@@ -22,7 +22,7 @@
 //! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
 //! worker, or, for a stealable task, of any worker of its pool, because no foreign code runs:
 //! `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a pool
-//! worker has no kept waker: see `scheduler::own`.) Other threads take the waker out, like any
+//! worker has no kept waker: see `scheduler::waker_kind`.) Other threads take the waker out, like any
 //! other; so does a reactor that closes, since a task's waker keeps its runtime's memory alive. All
 //! wakers are dropped outside the lock. (An idle source that outlives its last task keeps the
 //! memory of that task.)
@@ -80,18 +80,18 @@ struct Waiter {
     id: WaiterId,
     direction: Direction,
     is_waiting: bool,
-    own: Own,
+    kind: WakerKind,
 }
 
 /// Whether a waker is a task's own, which is kept when it is woken: see the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Own {
-    No,
+pub(crate) enum WakerKind {
+    Foreign,
     /// Woken under the lock.
-    Yes,
+    Task,
     /// The waker of the task's span, which wraps the task's own; woken outside the lock.
     #[cfg(feature = "tracing")]
-    Wrapped,
+    TracedTask,
 }
 
 impl Waiter {
@@ -101,7 +101,7 @@ impl Waiter {
             id,
             direction,
             is_waiting: true,
-            own: Own::No,
+            kind: WakerKind::Foreign,
         }
     }
 
@@ -193,13 +193,13 @@ impl Waiters {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Marks the waker that was just registered, if it is the only one: `own` is whether it is the
+    /// Marks the waker that was just registered, if it is the only one. `kind` is not `Foreign` if it is the
     /// own waker of a task of the worker on which this thread registered it. Such a waker is kept
     /// when it is woken; a waker that was not marked is not kept.
     #[inline]
-    pub(super) fn mark_own(&mut self, own: Own) {
+    pub(super) fn set_kind(&mut self, kind: WakerKind) {
         if let Some(only) = &mut self.only {
-            only.own = own;
+            only.kind = kind;
         }
     }
 
@@ -214,7 +214,7 @@ impl Waiters {
         match &mut self.only {
             Some(only) if only.is(direction, id) => {
                 spare.renew(&mut only.waker, waker)?;
-                (only.is_waiting, only.own) = (true, Own::No);
+                (only.is_waiting, only.kind) = (true, WakerKind::Foreign);
                 Ok(())
             }
             None if self.several.is_none() => {
@@ -280,11 +280,11 @@ impl Waiters {
     pub(super) fn take(&mut self, direction: Direction, may_keep: bool, wakers: &mut Vec<Waker>) {
         match &mut self.only {
             Some(only) if !only.is_waiting || only.direction != direction => {}
-            Some(only) if may_keep && only.own != Own::No => {
+            Some(only) if may_keep && only.kind != WakerKind::Foreign => {
                 only.is_waiting = false;
-                match only.own {
+                match only.kind {
                     #[cfg(feature = "tracing")]
-                    Own::Wrapped => wakers.push(only.waker.clone()),
+                    WakerKind::TracedTask => wakers.push(only.waker.clone()),
                     _ => only.waker.wake_by_ref(),
                 }
             }

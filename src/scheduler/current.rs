@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
 use super::{Id, Local, Header, Shared};
-use crate::reactor::{Driver, Own, Reactor};
+use crate::reactor::{Driver, WakerKind, Reactor};
 use crate::sync::wake_all;
 
 /// A worker, from the point of view of the thread that drives it.
@@ -101,18 +101,18 @@ impl Running {
 
     /// Whether `waker` is the task's own waker.
     #[inline]
-    fn own(self, waker: &Waker) -> Own {
+    fn waker_kind(self, waker: &Waker) -> WakerKind {
         let is = |(data, vtable): WakerParts| {
             ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
         };
         if is(self.waker) {
-            return Own::Yes;
+            return WakerKind::Task;
         }
         #[cfg(feature = "tracing")]
         if is(self.wrapper) {
-            return Own::Wrapped;
+            return WakerKind::TracedTask;
         }
-        Own::No
+        WakerKind::Foreign
     }
 }
 
@@ -233,13 +233,13 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 }
 
 /// Returns whether `waker`, if it waits for a source of `reactor`, is the running task's own, which
-/// stays in place after the event, and is woken under the lock. [`Own::No`] for any other waker,
+/// stays in place after the event, and is woken under the lock. [`WakerKind::Foreign`] for any other waker,
 /// and for that of a pinned task on a pool worker: another worker may deliver the event, and
 /// the wake would notify, which is a system call. `None` if the source has to be registered with
 /// the reactor of this thread first: this thread does not drive `reactor`, nor, for a stealable task,
 /// another one of its pool.
 #[inline]
-pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
+pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> {
     with_current(|current| {
         let Current { local, driver } = current?;
         let is_here = driver.drives(reactor);
@@ -252,23 +252,23 @@ pub(crate) fn own(reactor: &Reactor, waker: &Waker) -> Option<Own> {
             is_here
         };
         if may_keep {
-            Some(Running::get().own(waker))
+            Some(Running::get().waker_kind(waker))
         } else {
-            is_here.then_some(Own::No)
+            is_here.then_some(WakerKind::Foreign)
         }
     })
 }
 
 /// Whether `waker` is the running task's own: then it only queues the task, on any thread.
 #[inline]
-pub(crate) fn is_own(waker: &Waker) -> bool {
-    Running::get().own(waker) == Own::Yes
+pub(crate) fn is_task_waker(waker: &Waker) -> bool {
+    Running::get().waker_kind(waker) == WakerKind::Task
 }
 
 /// Whether calling and dropping `waker` runs no foreign code, on any thread: it is the running
 /// task's own, or that of the future of `block_on` that this thread polls.
 pub(crate) fn only_queues(waker: &Waker) -> bool {
-    is_own(waker)
+    is_task_waker(waker)
         || with_local(|local| {
             let mains = local.mains.borrow();
             mains.last().is_some_and(|main| main.is_woken_by(waker))

@@ -72,8 +72,8 @@ pub(crate) use busy::BusyPollConfig;
 pub(crate) use current::set_wrapper;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, current_worker, driver, drop_within, is_own, only_queues, own, running_id,
-    set_running, wake_each, with_local, with_running, with_worker_of, within,
+    current_local, current_worker, driver, drop_within, is_task_waker, only_queues, running_id,
+    set_running, wake_each, with_local, waker_kind, with_running, with_worker_of, within,
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, waits_for};

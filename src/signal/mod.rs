@@ -41,7 +41,7 @@ use unix as platform;
 use windows as platform;
 
 use crate::kernel;
-use crate::scheduler::{is_own, waits_for};
+use crate::scheduler::{is_task_waker, waits_for};
 use crate::sync::{NeedsClone, Spare, drop_all};
 use crate::sys::invalid;
 use crate::telemetry::Leaf;
@@ -345,13 +345,13 @@ impl Signals {
                 let waiter = Waiter {
                     mask,
                     waker: Some(spare.take()?),
-                    is_own: is_own(waker),
+                    is_task_waker: is_task_waker(waker),
                 };
                 self.key = Some(registry.insert(waiter));
             }
             Some(waiter) => {
                 spare.store(&mut waiter.waker, waker)?;
-                waiter.is_own = is_own(waker);
+                waiter.is_task_waker = is_task_waker(waker);
             }
         }
         self.note_wait();

@@ -51,13 +51,13 @@ static CAUGHT: [AtomicBool; COUNTS.len()] = [const { AtomicBool::new(false) }; C
 
 /// The state of one process.
 #[derive(Default)]
-struct Own {
+struct State {
     /// Set once, under the lock of the registry. Handlers read it, and take no lock.
     thread: OnceLock<platform::Thread>,
     registry: Mutex<Registry>,
 }
 
-static OWN: PerProcess<Own> = PerProcess::new(Own::default);
+static STATE: PerProcess<State> = PerProcess::new(State::default);
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -78,11 +78,11 @@ pub(super) struct Waiter {
     /// `None` once one of them has come, until it is polled again.
     pub(super) waker: Option<Waker>,
     /// Whether that is a task's own waker, which only queues that task.
-    pub(super) is_own: bool,
+    pub(super) is_task_waker: bool,
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Registry> {
-    (OWN.get().registry.lock()).unwrap_or_else(PoisonError::into_inner)
+    (STATE.get().registry.lock()).unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
@@ -91,7 +91,7 @@ impl Registry {
     /// The fence pairs with the one in [`came`]: a handler that does not see the thread yet has
     /// counted, and the caller, which reads the counters after this, sees that.
     pub(super) fn start(&mut self) -> io::Result<()> {
-        let own = OWN.get();
+        let own = STATE.get();
         if own.thread.get().is_none() {
             let thread = platform::start()?;
             // Cannot fail: this is under the lock, so no other thread sets it.
@@ -110,7 +110,7 @@ impl Registry {
             unsafe { low_level::register(number as i32, move || came(number))? };
             CAUGHT[number].store(true, Ordering::SeqCst);
             // So that the thread unblocks it.
-            if let Some(thread) = OWN.get().thread.get() {
+            if let Some(thread) = STATE.get().thread.get() {
                 platform::notify(thread);
             }
         }
@@ -145,7 +145,7 @@ impl Registry {
 fn came(number: usize) {
     COUNTS[number].fetch_add(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    if let Some(thread) = OWN.existing().and_then(|own| own.thread.get()) {
+    if let Some(thread) = STATE.existing().and_then(|own| own.thread.get()) {
         platform::notify(thread);
     }
 }
@@ -196,7 +196,7 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
     let mut registry = lock();
     let places = registry.waiters.places();
     let own: Vec<Waker> = (registry.waiters.values_mut())
-        .filter(|waiter| waiter.mask & changed != 0 && waiter.is_own)
+        .filter(|waiter| waiter.mask & changed != 0 && waiter.is_task_waker)
         .filter_map(|waiter| waiter.waker.take())
         .collect();
     drop(registry);
