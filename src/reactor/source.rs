@@ -366,7 +366,7 @@ impl Source {
     }
 
     /// [`register_waker`](Self::register_waker) for a source that is registered where this thread
-    /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `own` is
+    /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `waker_kind` is
     /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another reactor of the
     /// pool.
     #[inline]

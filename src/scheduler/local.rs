@@ -58,18 +58,18 @@ pub(crate) struct Local {
     pub(super) ready: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this turn:
     /// tasks from there on run after the kernel was polled.
-    pub(super) turn_end: Cell<Option<usize>>,
+    pub(super) yield_mark: Cell<Option<usize>>,
     /// The number of runs at which a pool worker that has ready tasks takes its share of the
     /// injected ones.
-    pub(super) injected_at: Cell<usize>,
+    pub(super) next_inject_run: Cell<usize>,
     /// Counts the stealable tasks that have yielded here.
     yields: Cell<usize>,
     /// Whether the next task is a new one, if there is one.
-    pub(super) takes_new: Cell<bool>,
+    pub(super) polls_new_next: Cell<bool>,
     /// Which of the two queues of a pool worker is tried first: alternates.
     prefers_pinned: Cell<bool>,
     /// Whether a task of a pool worker is running.
-    pub(super) runs_task: Cell<bool>,
+    pub(super) is_running_task: Cell<bool>,
     /// The number of consecutive runs of tasks that the previous task had woken.
     pub(super) lifo_polls: Cell<usize>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
@@ -87,12 +87,12 @@ pub(crate) struct Local {
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// Whether the running task has made a task ready for which no worker was woken: see "Waking"
     /// in `shared`.
-    pub(super) owes_wake: Cell<bool>,
+    pub(super) has_pending_wake: Cell<bool>,
     /// Chooses the next task instead of the order of the queues, where the thread's kernel does.
     chooser: OnceCell<Box<dyn Chooser>>,
     /// Whether the next task is the first of the only queue: false for pool workers and workers
     /// with a chooser. One flag for both, since it is read in each run of a task.
-    pub(super) takes_first: Cell<bool>,
+    pub(super) is_plain_fifo: Cell<bool>,
 }
 
 /// Chooses the order of a worker's tasks instead of its queues, in a simulated world.
@@ -113,7 +113,7 @@ pub(super) trait Chooser {
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
-            takes_first: Cell::new(index == shared.main_index()),
+            is_plain_fifo: Cell::new(index == shared.main_index()),
             chooser: OnceCell::new(),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).counters.clone(),
@@ -125,12 +125,12 @@ impl Local {
             shared,
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
-            turn_end: Cell::new(None),
-            injected_at: Cell::new(INJECT_INTERVAL),
+            yield_mark: Cell::new(None),
+            next_inject_run: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
-            takes_new: Cell::new(false),
+            polls_new_next: Cell::new(false),
             prefers_pinned: Cell::new(true),
-            runs_task: Cell::new(false),
+            is_running_task: Cell::new(false),
             lifo_polls: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             owned: RefCell::default(),
@@ -138,7 +138,7 @@ impl Local {
             ids: Ids::default(),
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
-            owes_wake: Cell::new(false),
+            has_pending_wake: Cell::new(false),
         }
     }
 
@@ -154,7 +154,7 @@ impl Local {
 
     /// Whether this is the worker of the task, stealable or not.
     #[inline]
-    pub(crate) fn has(&self, header: &Header) -> bool {
+    pub(crate) fn owns(&self, header: &Header) -> bool {
         Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
@@ -194,10 +194,10 @@ impl Local {
     fn schedule_stealable(&self, own: &Stealable, runnable: Runnable, yields: bool) {
         if yields {
             self.schedule_yielded(runnable);
-        } else if self.runs_task.get() {
+        } else if self.is_running_task.get() {
             // The data that the running task has just written for it is still in the nearest cache.
             if self.push_lifo(own, runnable) {
-                self.owes_wake.set(true);
+                self.has_pending_wake.set(true);
             }
         } else {
             self.push_stealable(runnable);
@@ -212,12 +212,12 @@ impl Local {
             return self.schedule(runnable, true);
         }
         runnable.metadata().set_waits_for(Leaf::WOKEN_WHILE_RUNNING);
-        if self.turn_end.get().is_none() {
-            self.turn_end.set(Some(self.stealable().queue.tail()));
+        if self.yield_mark.get().is_none() {
+            self.yield_mark.set(Some(self.stealable().queue.tail()));
         }
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
-        self.takes_new.set(yields % YIELDS_PER_OWN_RUN != 0);
+        self.polls_new_next.set(yields % YIELDS_PER_OWN_RUN != 0);
         self.push_stealable(runnable);
     }
 
@@ -232,7 +232,7 @@ impl Local {
     /// Postpones the next share of injected tasks, since some are taken now.
     pub(super) fn postpone_injected(&self) {
         let runs = self.stealable().runs.get();
-        self.injected_at.set(runs.wrapping_add(INJECT_INTERVAL));
+        self.next_inject_run.set(runs.wrapping_add(INJECT_INTERVAL));
     }
 
     /// Takes a pool worker's share of the inject queue. Returns the first task; the others are in
@@ -243,7 +243,7 @@ impl Local {
     }
 
     /// Takes an injected task that was never polled, if that is the first one.
-    pub(super) fn take_new(&self) -> Option<Runnable> {
+    pub(super) fn pop_new(&self) -> Option<Runnable> {
         self.take_from_injected(|local| {
             let is_new = |runnable: &Runnable| runnable.metadata().is_new();
             local.shared.inject_queue.pop_if(is_new)
@@ -338,14 +338,14 @@ impl Local {
     pub(super) fn let_choose(&self, chooser: Box<dyn Chooser>) {
         let had_none = self.chooser.set(chooser).is_ok();
         debug_assert!(had_none, "a worker has one order");
-        self.takes_first.set(false);
+        self.is_plain_fifo.set(false);
     }
 
     /// Takes the first stealable task of this turn. The one that runs next is the last.
     #[inline]
     fn pop_stealable(&self, own: &Stealable) -> Option<Runnable> {
         let queue = &own.queue;
-        let end = self.turn_end.get().unwrap_or_else(|| queue.tail());
+        let end = self.yield_mark.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_lifo())
     }
 
@@ -552,11 +552,11 @@ impl Local {
         }
     }
 
-    /// Called when a task has run, except by a worker that `takes_first`.
+    /// Called when a task has run, except by a worker that `is_plain_fifo`.
     #[inline]
     pub(super) fn end_run(&self) {
-        self.runs_task.set(false);
-        if self.owes_wake.take() && self.has_ready() {
+        self.is_running_task.set(false);
+        if self.has_pending_wake.take() && self.has_ready() {
             if self.shared.has_injected() {
                 self.shared.wake_one();
             } else {

@@ -323,7 +323,7 @@ fn schedule_elsewhere(local: &Local, runnable: Runnable) {
     // The first task that a pool worker's task spawns: see "Waking" in `shared`. (The main worker
     // wakes one for each. Foreign code that runs between two tasks, such as a waker, may block on
     // what it spawns.)
-    let is_left_here = is_injected && local.runs_task.get() && !local.owes_wake.replace(true);
+    let is_left_here = is_injected && local.is_running_task.get() && !local.has_pending_wake.replace(true);
     if is_injected && !is_left_here {
         local.shared.wake_one();
     }
@@ -389,7 +389,7 @@ mod tests {
 
     /// Drops the tasks that the worker and its runtime have left, and which keep its memory.
     fn drop_tasks(worker: &Worker) {
-        worker.local.turn_end.set(None);
+        worker.local.yield_mark.set(None);
         while let Some(runnable) = worker.local.pop() {
             drop(runnable);
         }
@@ -469,14 +469,14 @@ mod tests {
     /// A waker may block on what it spawns; a task most likely awaits it.
     #[test]
     fn an_idle_worker_is_woken_for_what_a_waker_spawns_and_not_for_the_first_of_a_task() {
-        for runs_task in [false, true] {
+        for is_running_task in [false, true] {
             let (worker, spawn) = pool_worker();
             let idle = &worker.shared().remote(1).parker;
             let entered = current::enter(&worker.local, &worker.driver);
             idle.park();
-            worker.local.runs_task.set(runs_task);
+            worker.local.is_running_task.set(is_running_task);
             spawn().schedule();
-            assert_eq!(idle.is_parked(), runs_task);
+            assert_eq!(idle.is_parked(), is_running_task);
             drop(entered);
             drop_tasks(&worker);
         }
@@ -496,7 +496,7 @@ mod tests {
             let task = worker.next_of_pool().unwrap();
             order.push(ids.contains(&id(&task)));
             worker.shared().inject_queue.push(spawn());
-            local.takes_new.set(true);
+            local.polls_new_next.set(true);
             drop(worker.next_of_pool());
         }
         assert_eq!(order, [true, false].repeat(4));

@@ -99,7 +99,7 @@ impl OwnedKey {
 /// returned `Pending`.
 pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
-        debug_assert!(local.has(header), "a task is polled by its own worker");
+        debug_assert!(local.owns(header), "a task is polled by its own worker");
         let task = TaskRef::new(header, waker.clone());
         let index = if header.is_stealable() {
             local.stealable().owned.insert(task)

@@ -300,7 +300,7 @@ impl Worker {
     #[inline]
     pub(super) fn end_pool_turn(&self) {
         let local = &*self.local;
-        local.turn_end.set(None);
+        local.yield_mark.set(None);
         if self.searching.take() {
             self.search();
         }

@@ -87,7 +87,7 @@ impl Worker {
         loop {
             late::drop_queued();
             local.take_inbox();
-            local.turn_end.set(None);
+            local.yield_mark.set(None);
             local.release_yielded();
             while let Some(runnable) = local.pop() {
                 drop(runnable);

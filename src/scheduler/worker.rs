@@ -554,7 +554,7 @@ impl Worker {
     /// Runs at most `tasks` ready tasks. Returns whether there was any.
     #[inline]
     fn run_ready(&self, tasks: usize) -> bool {
-        if !self.local.takes_first.get() {
+        if !self.local.is_plain_fifo.get() {
             return self.run_of_several(tasks);
         }
         let mut ran = 0;
@@ -597,12 +597,12 @@ impl Worker {
         let local = &*self.local;
         let stealable = local.stealable();
         let runs = stealable.runs.get();
-        let injected = if runs == local.injected_at.get() {
+        let injected = if runs == local.next_inject_run.get() {
             local.postpone_injected();
             local.take_injected()
-        } else if local.takes_new.get() {
-            local.takes_new.set(false);
-            local.take_new()
+        } else if local.polls_new_next.get() {
+            local.polls_new_next.set(false);
+            local.pop_new()
         } else {
             None
         };
@@ -613,7 +613,7 @@ impl Worker {
             next.metadata().assign(local.index);
         }
         stealable.runs.set(runs.wrapping_add(1));
-        local.runs_task.set(true);
+        local.is_running_task.set(true);
         Some(next)
     }
 
