@@ -190,7 +190,7 @@ impl WorkerSnapshot {
 /// poll.
 fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
     let record = with_running(|header| {
-        let is_it = local.has(header) && header.id.as_u64() == id;
+        let is_it = local.owns(header) && header.id.as_u64() == id;
         (is_it && header.polls.load(Ordering::Relaxed) == 1)
             .then(|| TaskRecord::of(Some(local.index), None, header, now))
     });

@@ -59,10 +59,10 @@ const TIMER: u64 = u64::MAX - 1;
 /// so that a deadline requested twice, with the clock read in between, maps to the same moment. The
 /// median lateness of 100,000 timers within 200 ms is 14 µs with this value; with 20 µs it is 9 µs,
 /// for a tenth more CPU time; without any grid 4 µs, for half as much again (Linux 6.18).
-pub(super) const GRID: Duration = Duration::from_micros(32);
+pub(super) const TIMER_RESOLUTION: Duration = Duration::from_micros(32);
 
 /// Timeouts from this length on use the call's own timeout, except for their last part.
-const LONG: Duration = Duration::from_millis(50);
+const COARSE_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub(in crate::poller) struct Epoll {
     epoll: OwnedFd,
@@ -92,12 +92,12 @@ impl std::fmt::Debug for Buffer {
 #[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
-    /// The first moment that it was armed at; the grid is the multiples of [`GRID`] from here.
+    /// The first moment that it was armed at; the grid is the multiples of [`TIMER_RESOLUTION`] from here.
     origin: Option<Instant>,
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
-    /// Whether it was armed [`LONG`] before that or earlier: for a foreign loop. Then a wait arms
-    /// it again, so that a clock that jumped meanwhile makes no wait late by more than `LONG`.
+    /// Whether it was armed [`COARSE_TIMEOUT`] before that or earlier: for a foreign loop. Then a wait arms
+    /// it again, so that a clock that jumped meanwhile makes no wait late by more than `COARSE_TIMEOUT`.
     from_afar: bool,
 }
 
@@ -138,15 +138,15 @@ impl Epoll {
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
-        let target = on_grid(*timer.origin.get_or_insert(now), deadline);
-        let is_far = timeout >= LONG;
+        let target = round_up(*timer.origin.get_or_insert(now), deadline);
+        let is_far = timeout >= COARSE_TIMEOUT;
         let is_armed = timer.armed == Some(target) && (is_far || !timer.from_afar);
         if is_armed && sys::has_kernel_clock() {
             return Ok(());
         }
         // All zero would disarm it.
         let left = timeout.saturating_add(target - deadline);
-        self.arm_timer(&mut timer, left.clamp(Duration::from_nanos(1), LONGEST))?;
+        self.arm_timer(&mut timer, left.clamp(Duration::from_nanos(1), MAX_TIMEOUT))?;
         (timer.armed, timer.from_afar) = (Some(target), is_far);
         Ok(())
     }
@@ -174,8 +174,8 @@ impl Epoll {
     #[inline(never)]
     fn wait_timed(&self, events: &mut Events, deadline: Instant, now: Instant) -> io::Result<bool> {
         let timeout = deadline.saturating_duration_since(now);
-        if timeout >= LONG {
-            return self.call(events, Some(nearly(timeout)), |_| false); // It ends before that.
+        if timeout >= COARSE_TIMEOUT {
+            return self.call(events, Some(shortened(timeout)), |_| false); // It ends before that.
         }
         match self.set_timer(deadline, now) {
             Ok(()) => self.call(events, None, |outcome| outcome.fired),
@@ -204,7 +204,7 @@ impl Epoll {
         if outcome.is_full && (is_over || !list.is_empty()) {
             // A notification that found no room in the buffer came before this wait returns. Its
             // edge is reported later, and then ends no wait.
-            self.notifier.end_round();
+            self.notifier.reset();
         }
         if is_over || outcome.notified || !list.is_empty() {
             Ok(is_over)
@@ -233,7 +233,7 @@ impl Epoll {
         if outcome.is_full {
             // As in `call`. The caller finds the reason for a notification by itself:
             // `Reactor::resume` reports it.
-            self.notifier.end_round();
+            self.notifier.reset();
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ struct CallOutcome {
 impl Selector for Epoll {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            granularity: GRID,
+            granularity: TIMER_RESOLUTION,
             ..Capabilities::ALL
         }
     }
@@ -376,14 +376,14 @@ fn ready(flags: EventFlags) -> Ready {
 
 /// The longest time that the timerfd is armed for: practically never, and well within the limits of
 /// the kernel's arithmetic.
-pub(super) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Returns the first moment of the grid that is not before `end`. (A clock that was set back may be
 /// before `origin`.)
-pub(super) fn on_grid(origin: Instant, end: Instant) -> Instant {
-    let past = |distance: Duration| distance.subsec_nanos() % GRID.subsec_nanos();
+pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
+    let past = |distance: Duration| distance.subsec_nanos() % TIMER_RESOLUTION.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {
-        Some(after) => (GRID.subsec_nanos() - past(after)) % GRID.subsec_nanos(),
+        Some(after) => (TIMER_RESOLUTION.subsec_nanos() - past(after)) % TIMER_RESOLUTION.subsec_nanos(),
         None => past(origin - end),
     };
     let missing = Duration::from_nanos(missing.into());
@@ -391,7 +391,7 @@ pub(super) fn on_grid(origin: Instant, end: Instant) -> Instant {
 }
 
 /// Returns a long timeout for `epoll_wait`, less its greatest possible overrun, and a little more.
-fn nearly(timeout: Duration) -> Duration {
+fn shortened(timeout: Duration) -> Duration {
     const MILLISECOND: Duration = Duration::from_millis(1);
     const LARGEST_SLACK: Duration = Duration::from_millis(100);
     whole_millis(timeout - (timeout / 200).min(LARGEST_SLACK) - MILLISECOND)
@@ -441,25 +441,25 @@ mod tests {
     fn a_long_timeout_is_neither_early_nor_overdrawn_by_the_call() {
         let poller = crate::poller::Poller::new(crate::Backend::Epoll).unwrap();
         let mut events = Events::new();
-        for timeout in [LONG, LONG * 2 + Duration::from_micros(1)] {
+        for timeout in [COARSE_TIMEOUT, COARSE_TIMEOUT * 2 + Duration::from_micros(1)] {
             let start = Instant::now();
             assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
             assert!(start.elapsed() >= timeout, "early for {timeout:?}");
         }
-        for timeout in [LONG, Duration::from_secs(1), Duration::MAX] {
-            let call = nearly(timeout);
+        for timeout in [COARSE_TIMEOUT, Duration::from_secs(1), Duration::MAX] {
+            let call = shortened(timeout);
             let overdrawn =
                 (call / 200).clamp(Duration::from_micros(50), Duration::from_millis(100));
             assert!(call + overdrawn < timeout, "{timeout:?} would be late");
         }
-        assert_eq!(nearly(Duration::MAX).as_millis(), i32::MAX as u128);
+        assert_eq!(shortened(Duration::MAX).as_millis(), i32::MAX as u128);
     }
 
     #[test]
     fn a_short_timeout_in_milliseconds_is_never_shorter() {
         assert_eq!(in_millis(Duration::from_nanos(1)).as_millis(), 1);
         assert_eq!(in_millis(Duration::from_millis(7)).as_millis(), 7);
-        assert_eq!(in_millis(LONG), LONG);
+        assert_eq!(in_millis(COARSE_TIMEOUT), COARSE_TIMEOUT);
     }
 
     /// A preload library shifts the process's clock, unknown to the kernel.
@@ -521,11 +521,11 @@ mod tests {
         for nanos in [0, 1, 31_999, 32_000, 32_001, 999_999_999] {
             let after = Duration::from_nanos(nanos);
             for end in [origin + after, origin - after, origin - second + after] {
-                let target = on_grid(origin, end);
-                assert!(target >= end && target - end < GRID);
+                let target = round_up(origin, end);
+                assert!(target >= end && target - end < TIMER_RESOLUTION);
                 let distance = target.max(origin) - target.min(origin);
-                assert_eq!(distance.as_nanos() % GRID.as_nanos(), 0);
-                assert_eq!(on_grid(origin, target), target);
+                assert_eq!(distance.as_nanos() % TIMER_RESOLUTION.as_nanos(), 0);
+                assert_eq!(round_up(origin, target), target);
             }
         }
     }
@@ -543,7 +543,7 @@ mod tests {
         epoll.set_timer(end, now).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert_eq!((left.tv_sec, left.tv_nsec), (0, 0), "armed a second time");
-        epoll.set_timer(end + GRID, now + GRID).unwrap();
+        epoll.set_timer(end + TIMER_RESOLUTION, now + TIMER_RESOLUTION).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert!((left.tv_sec, left.tv_nsec) > (0, 0), "not armed");
     }

@@ -86,8 +86,8 @@ use std::time::{Duration, Instant};
 use io_uring::opcode;
 use rustix::io::Errno;
 
-use super::epoll::{GRID, LONGEST, on_grid};
-use super::notifier::{Notifier, WakeDescriptor, Wire};
+use super::epoll::{TIMER_RESOLUTION, MAX_TIMEOUT, round_up};
+use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Events, Ready, Selector, Token, Until,
@@ -134,7 +134,7 @@ pub(in crate::poller) struct Uring {
     table: Mutex<Table>,
     /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
     exposed: OnceLock<WakeDescriptor>,
-    /// The first moment from which a timeout was requested; the grid is the multiples of [`GRID`]
+    /// The first moment from which a timeout was requested; the grid is the multiples of [`TIMER_RESOLUTION`]
     /// from here.
     origin: OnceLock<Instant>,
     submissions: u32,
@@ -247,7 +247,7 @@ impl Uring {
         if (table.waiting || is_exposed && !is_owner) && table.lines.changed.is_empty() {
             // Under the lock, so that the owner cannot have left that wait yet. If it is refused,
             // nothing has changed.
-            self.notifier.kick()?;
+            self.notifier.wake()?;
             self.wake_foreign_loop();
         }
         let line = table.lines.change(number, change);
@@ -404,18 +404,18 @@ impl Uring {
             }
             // A notification that found no room in `events` came before this wait returns. Its
             // completion comes later, and then ends no wait.
-            collected.notified |= self.notifier.end_round();
+            collected.notified |= self.notifier.reset();
         }
         Ok(())
     }
 
-    /// Returns the timeout to pass to the kernel: until the first moment of the [`GRID`] that is
+    /// Returns the timeout to pass to the kernel: until the first moment of the [`TIMER_RESOLUTION`] that is
     /// not before `deadline`.
     fn timeout(&self, deadline: Instant, now: Instant) -> Duration {
-        let target = on_grid(*self.origin.get_or_init(|| now), deadline);
+        let target = round_up(*self.origin.get_or_init(|| now), deadline);
         let left = deadline.saturating_duration_since(now);
         left.saturating_add(target - deadline)
-            .clamp(Duration::from_nanos(1), LONGEST)
+            .clamp(Duration::from_nanos(1), MAX_TIMEOUT)
     }
 }
 
@@ -423,7 +423,7 @@ impl Selector for Uring {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             level: false,
-            granularity: GRID,
+            granularity: TIMER_RESOLUTION,
             ..Capabilities::ALL
         }
     }
@@ -456,7 +456,7 @@ impl Selector for Uring {
             let _ = self.exposed.set(made);
             if table.waiting {
                 // The waiter returns from its wait, and sees it.
-                self.notifier.kick()?;
+                self.notifier.wake()?;
             } else {
                 self.own(&mut table)?;
                 self.settle(&mut table);
@@ -474,7 +474,7 @@ impl Selector for Uring {
                 (self.timeout(deadline, now), Some(deadline), is_armed)
             }
             Until::Now => (Duration::from_nanos(1), None, false),
-            Until::Never => (LONGEST, None, table.timeout == 0),
+            Until::Never => (MAX_TIMEOUT, None, table.timeout == 0),
         };
         if !is_armed {
             // An order that is still in the queue gets the new time too.

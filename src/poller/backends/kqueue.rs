@@ -9,10 +9,10 @@
 //! (`kqueue_register` in FreeBSD's sys/kern/kern_event.c). Adding a filter reports a descriptor
 //! that is ready already.
 //!
-//! **No stale event, no lost one.** With each report of a filter the kernel returns the *stamp* of
-//! the change that added the filter. The stamp is not the token, which need not fit into a pointer.
+//! **No stale event, no lost one.** With each report of a filter the kernel returns the *generation* of
+//! the change that added the filter. The generation is not the token, which need not fit into a pointer.
 //! Changes are made under the table's lock, and reports are read under it, after the wait. If a
-//! report's stamp is not its line's, the line has been changed since, and the filters added then
+//! report's generation is not its line's, the line has been changed since, and the filters added then
 //! report again.
 //!
 //! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the line
@@ -44,7 +44,7 @@ use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
 
 use super::lines::{Line, Lines};
-use super::notifier::{Notifier, WakeDescriptor, Wire};
+use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
@@ -69,10 +69,10 @@ use sys::{
 };
 
 /// The identifier of our user event and of our timer; each is the only one of its filter.
-const OURS: usize = 0;
+const SELF_IDENT: usize = 0;
 
-/// The stamp of our own descriptor, used if there is no user event. No change has it.
-const OUR_STAMP: usize = 0;
+/// The generation of our own descriptor, used if there is no user event. No change has it.
+const SELF_UDATA: usize = 0;
 
 /// The filters of a descriptor, in the order in which they are added.
 const FILTERS: [(Interest, Filter); 2] = [
@@ -108,7 +108,7 @@ unsafe impl Send for Buffer {}
 #[derive(Default)]
 struct Table {
     lines: Lines<FilterState>,
-    last_stamp: usize,
+    last_generation: usize,
     /// Descriptors with interest in writing that are known to be broken.
     broken: Vec<RawFd>,
 }
@@ -116,7 +116,7 @@ struct Table {
 /// The state of a descriptor's filters.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct FilterState {
-    stamp: usize,
+    generation: usize,
     /// The filters that the kernel has.
     filters: Interest,
     /// Whether its mode is one-shot, and it was reported.
@@ -132,30 +132,30 @@ enum Wake {
     Descriptor(WakeDescriptor),
 }
 
-impl Wire for Wake {
+impl WakeSource for Wake {
     fn write(&self) -> io::Result<()> {
         match (self, sys::USER) {
             (Wake::User(queue), Some((filter, trigger))) => {
                 // No flags: FreeBSD would take `EV_CLEAR` here for "clear it".
-                let mut change = sys::kevent_of(OURS, filter, 0, OUR_STAMP);
+                let mut change = sys::kevent_of(SELF_IDENT, filter, 0, SELF_UDATA);
                 change.fflags = trigger;
                 let result = retry_on_intr(|| queue.kevent(&[change], &mut [], None));
                 result.map_err(|error| failed("kevent", error))?;
                 Ok(())
             }
             (Wake::User(_), None) => unreachable!("it was made of a user event"),
-            (Wake::Descriptor(imp), _) => imp.write(),
+            (Wake::Descriptor(fd), _) => fd.write(),
         }
     }
 
     fn drain(&self) {
-        if let Wake::Descriptor(imp) = self {
-            imp.drain();
+        if let Wake::Descriptor(fd) = self {
+            fd.drain();
         }
     }
 
-    fn fills_up(&self) -> bool {
-        matches!(self, Wake::Descriptor(imp) if imp.fills_up())
+    fn is_bounded(&self) -> bool {
+        matches!(self, Wake::Descriptor(fd) if fd.is_bounded())
     }
 }
 
@@ -164,7 +164,7 @@ impl Wake {
         // The reason for a refusal does not matter: the error of the other way is the one to
         // return.
         if let Some((filter, _)) = sys::USER {
-            let change = sys::kevent_of(OURS, filter, EV_ADD | EV_CLEAR | EV_RECEIPT, OUR_STAMP);
+            let change = sys::kevent_of(SELF_IDENT, filter, EV_ADD | EV_CLEAR | EV_RECEIPT, SELF_UDATA);
             if change_one(queue, change).is_ok() {
                 return Ok(Wake::User(queue.clone()));
             }
@@ -173,12 +173,12 @@ impl Wake {
     }
 
     fn of_descriptor(queue: &Queue) -> io::Result<Wake> {
-        let imp = WakeDescriptor::new()?;
-        let number = imp.descriptor().as_raw_fd() as usize;
+        let fd = WakeDescriptor::new()?;
+        let number = fd.descriptor().as_raw_fd() as usize;
         let flags = EV_ADD | EV_CLEAR | EV_RECEIPT;
-        let change = sys::kevent_of(number, EVFILT_READ, flags, OUR_STAMP);
+        let change = sys::kevent_of(number, EVFILT_READ, flags, SELF_UDATA);
         change_one(queue, change).map_err(|error| failed("kevent", error))?;
-        Ok(Wake::Descriptor(imp))
+        Ok(Wake::Descriptor(fd))
     }
 }
 
@@ -220,7 +220,7 @@ impl Kqueue {
         let number = descriptor.as_raw_fd();
         let Line { request, own, .. } = &mut table.lines.all[number as usize];
         let flags = EV_ADD | flags(request.mode);
-        let mut changes = [change(number, EVFILT_READ, EV_DELETE, OUR_STAMP); 4];
+        let mut changes = [change(number, EVFILT_READ, EV_DELETE, SELF_UDATA); 4];
         let mut count = 0;
         let mut push = |change| {
             changes[count] = change;
@@ -228,16 +228,16 @@ impl Kqueue {
         };
         for (direction, filter) in FILTERS {
             if own.filters.contains(direction) {
-                push(change(number, filter, EV_DELETE, OUR_STAMP));
+                push(change(number, filter, EV_DELETE, SELF_UDATA));
             }
         }
         for (direction, filter) in FILTERS {
             if request.interest.contains(direction) {
-                push(change(number, filter, flags, own.stamp));
+                push(change(number, filter, flags, own.generation));
             }
         }
         if needs_end(descriptor, request.interest) {
-            push(change(number, EVFILT_READ, EV_ADD | EV_CLEAR, own.stamp));
+            push(change(number, EVFILT_READ, EV_ADD | EV_CLEAR, own.generation));
         }
         if count == 0 {
             return Ok(());
@@ -266,7 +266,7 @@ impl Kqueue {
             }
         }
         if let Some(error) = refused {
-            let change = |filter| change(number, filter, EV_DELETE, OUR_STAMP);
+            let change = |filter| change(number, filter, EV_DELETE, SELF_UDATA);
             for (direction, filter) in FILTERS {
                 if own.filters.contains(direction) {
                     let _ = change_one(&self.queue, change(filter));
@@ -292,14 +292,14 @@ impl Kqueue {
             }
         }
         // Under the table's lock, so that the woken thread finds it.
-        self.notifier.kick()
+        self.notifier.wake()
     }
 }
 
 impl Table {
-    fn next_stamp(&mut self) -> usize {
-        self.last_stamp = self.last_stamp.wrapping_add(1).max(OUR_STAMP + 1);
-        self.last_stamp
+    fn next_generation(&mut self) -> usize {
+        self.last_generation = self.last_generation.wrapping_add(1).max(SELF_UDATA + 1);
+        self.last_generation
     }
 
     /// Turns the kernel's report of a filter into an event.
@@ -314,7 +314,7 @@ impl Table {
             return;
         };
         let (Request { token, mode, .. }, own) = (line.request, &mut line.own);
-        if !line.registered || own.stamp != sys::stamp(report) {
+        if !line.registered || own.generation != sys::generation(report) {
             return;
         }
         if report.filter == EVFILT_READ && needs_end_of(line.request.interest) {
@@ -333,7 +333,7 @@ impl Table {
             if own.spent && !is_second {
                 // Or each arrival would end a wait. If it fails, the descriptor was closed.
                 let number = report.ident as RawFd;
-                let _ = change_one(queue, change(number, report.filter, EV_DELETE, OUR_STAMP));
+                let _ = change_one(queue, change(number, report.filter, EV_DELETE, SELF_UDATA));
                 own.filters -= match report.filter {
                     EVFILT_READ => Interest::READABLE,
                     _ => Interest::WRITABLE,
@@ -389,7 +389,7 @@ impl Selector for Kqueue {
         let number = descriptor.as_raw_fd();
         let table = &mut *self.table.lock();
         table.lines.check(number, change)?;
-        let stamp = table.next_stamp();
+        let generation = table.next_generation();
         let line = table.lines.change(number, change);
         let filters = match change {
             // Deregistering, or closing the descriptor, has removed its predecessor's.
@@ -397,7 +397,7 @@ impl Selector for Kqueue {
             Change::Modify(_) | Change::Deregister => line.own.filters,
         };
         line.own = FilterState {
-            stamp,
+            generation,
             filters,
             ..FilterState::default()
         };
@@ -421,7 +421,7 @@ impl Selector for Kqueue {
         let limit = events.limit();
         let buffer = &mut self.buffer.lock().0;
         if buffer.len() < limit {
-            let unused = sys::kevent_of(OURS, EVFILT_TIMER, 0, OUR_STAMP);
+            let unused = sys::kevent_of(SELF_IDENT, EVFILT_TIMER, 0, SELF_UDATA);
             buffer.resize(limit, unused);
         }
         let count = (self.queue)
@@ -439,7 +439,7 @@ impl Selector for Kqueue {
             for report in &buffer[..count] {
                 match report.filter {
                     EVFILT_TIMER => *self.armed.lock() = None,
-                    EVFILT_READ | EVFILT_WRITE if sys::stamp(report) != OUR_STAMP => {
+                    EVFILT_READ | EVFILT_WRITE if sys::generation(report) != SELF_UDATA => {
                         table.collect(&self.queue, report, &mut last, events);
                     }
                     // Our user event, or our own descriptor.
@@ -447,13 +447,13 @@ impl Selector for Kqueue {
                 }
             }
             if !table.broken.is_empty() && table.collect_broken(events) {
-                self.notifier.kick()?;
+                self.notifier.wake()?;
             }
         }
         if count > 0 && (over || !events.is_empty()) {
             // A notification that found no room in the buffer came before this wait returns. Its
             // event is reported later, and then ends no wait.
-            self.notifier.end_round();
+            self.notifier.reset();
         }
         if over || notified || !events.is_empty() {
             Ok(over)
@@ -474,7 +474,7 @@ impl Selector for Kqueue {
 
     fn arm(&self, until: Until) -> io::Result<()> {
         let mut armed = self.armed.lock();
-        let timer = |flags| sys::kevent_of(OURS, EVFILT_TIMER, flags | EV_RECEIPT, OUR_STAMP);
+        let timer = |flags| sys::kevent_of(SELF_IDENT, EVFILT_TIMER, flags | EV_RECEIPT, SELF_UDATA);
         let delete = timer(EV_DELETE);
         let (result, deadline) = match until {
             Until::Deadline { deadline, .. }
@@ -489,7 +489,7 @@ impl Selector for Kqueue {
                 // its sys/kern/kern_event.c).
                 (change_all(&self.queue, [delete, add]), Some(deadline))
             }
-            Until::Now => return self.notifier.kick(),
+            Until::Now => return self.notifier.wake(),
             Until::Never if armed.is_none() => return Ok(()),
             Until::Never => (change_one(&self.queue, delete), None),
         };
@@ -502,8 +502,8 @@ impl Selector for Kqueue {
     }
 }
 
-fn change(number: RawFd, filter: Filter, flags: Flags, stamp: usize) -> Kevent {
-    sys::kevent_of(number as usize, filter, flags | EV_RECEIPT, stamp)
+fn change(number: RawFd, filter: Filter, flags: Flags, generation: usize) -> Kevent {
+    sys::kevent_of(number as usize, filter, flags | EV_RECEIPT, generation)
 }
 
 fn flags(mode: Mode) -> Flags {
@@ -684,7 +684,7 @@ mod tests {
         let both = request(1, READABLE | Interest::WRITABLE, Mode::Level);
         let error = kqueue.change(inner, Change::Register(both)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-        let delete = change(inner.as_raw_fd(), EVFILT_READ, EV_DELETE, OUR_STAMP);
+        let delete = change(inner.as_raw_fd(), EVFILT_READ, EV_DELETE, SELF_UDATA);
         assert_eq!(change_one(&kqueue.queue, delete), Err(Errno::NOENT));
     }
 
@@ -897,9 +897,9 @@ mod tests {
             Change::Register(request(1, READABLE, Mode::Edge)),
         ))
         .unwrap();
-        let stamp = kqueue.table.lock().lines.all[number as usize].own.stamp;
+        let generation = kqueue.table.lock().lines.all[number as usize].own.generation;
         let collect = || {
-            let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, stamp);
+            let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, generation);
             let mut events = Events::new();
             (kqueue.table.lock()).collect(&kqueue.queue, &report, &mut None, &mut events);
             events.len()
@@ -920,8 +920,8 @@ mod tests {
         .unwrap();
         assert_eq!(collect(), 0, "the number's next owner");
         kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
-        kqueue.table.lock().last_stamp = usize::MAX;
-        assert_ne!(kqueue.table.lock().next_stamp(), OUR_STAMP);
+        kqueue.table.lock().last_generation = usize::MAX;
+        assert_ne!(kqueue.table.lock().next_generation(), SELF_UDATA);
     }
 
     #[test]

@@ -31,11 +31,11 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// by [`consume`](Notifier::consume), *before* it ends the round, so that it can never take out the
 /// byte of a later one. If the descriptor is watched for edges, it uses
 /// [`acknowledge`](Notifier::acknowledge). Ending the round (`AcqRel`) makes visible what the
-/// callers did before. A byte without `PENDING` is left over, or a [`kick`](Notifier::kick): the
+/// callers did before. A byte without `PENDING` is left over, or a [`wake`](Notifier::wake): the
 /// waiter looks around, and its wait goes on.
 pub(super) struct Notifier<W = WakeDescriptor> {
     state: AtomicU32,
-    wire: W,
+    wake_source: W,
 }
 
 const PENDING: u32 = 1;
@@ -44,7 +44,7 @@ const WRITTEN: u32 = 2;
 const ROUND: u32 = 4;
 
 /// The descriptor that bytes are written to.
-pub(super) trait Wire {
+pub(super) trait WakeSource {
     /// Makes it readable. Does nothing if it is full, since then it is readable.
     fn write(&self) -> io::Result<()>;
 
@@ -57,7 +57,7 @@ pub(super) trait Wire {
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "not everywhere is it watched for edges")
     )]
-    fn fills_up(&self) -> bool;
+    fn is_bounded(&self) -> bool;
 }
 
 impl Notifier {
@@ -66,15 +66,15 @@ impl Notifier {
     }
 
     pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-        self.wire.descriptor()
+        self.wake_source.descriptor()
     }
 }
 
-impl<W: Wire> Notifier<W> {
-    pub(super) fn with(wire: W) -> Notifier<W> {
+impl<W: WakeSource> Notifier<W> {
+    pub(super) fn with(wake_source: W) -> Notifier<W> {
         Notifier {
             state: AtomicU32::new(0),
-            wire,
+            wake_source,
         }
     }
 
@@ -86,7 +86,7 @@ impl<W: Wire> Notifier<W> {
             }
             let began = before & PENDING == 0;
             let mine = before | PENDING;
-            let result = self.wire.write();
+            let result = self.wake_source.write();
             let after = match result {
                 Ok(()) => mine | WRITTEN,
                 Err(_) if began => end_of(mine),
@@ -105,15 +105,15 @@ impl<W: Wire> Notifier<W> {
     }
 
     /// Makes the descriptor readable without a notification: the waiter wakes up and looks around.
-    pub(super) fn kick(&self) -> io::Result<()> {
-        self.wire.write()
+    pub(super) fn wake(&self) -> io::Result<()> {
+        self.wake_source.write()
     }
 
     /// Called when the descriptor was seen readable: empties it, and returns whether there was a
     /// notification.
     pub(super) fn consume(&self) -> bool {
-        self.wire.drain();
-        self.end_round()
+        self.wake_source.drain();
+        self.reset()
     }
 
     /// As [`consume`](Self::consume), for a descriptor that is watched for edges.
@@ -122,15 +122,15 @@ impl<W: Wire> Notifier<W> {
         allow(dead_code, reason = "not everywhere is it watched for edges")
     )]
     pub(super) fn acknowledge(&self) -> bool {
-        if self.wire.fills_up() {
-            self.wire.drain();
+        if self.wake_source.is_bounded() {
+            self.wake_source.drain();
         }
-        self.end_round()
+        self.reset()
     }
 
     /// Ends the round: returns whether there was a notification, with which a wait returns. The
     /// byte may still be there.
-    pub(super) fn end_round(&self) -> bool {
+    pub(super) fn reset(&self) -> bool {
         // A waiter that saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);
         while now & PENDING != 0 {
@@ -217,7 +217,7 @@ impl WakeDescriptor {
     }
 }
 
-impl Wire for WakeDescriptor {
+impl WakeSource for WakeDescriptor {
     fn write(&self) -> io::Result<()> {
         retry_on_intr(|| self.try_write()).map_err(|error| {
             let call = match self.writer {
@@ -237,7 +237,7 @@ impl Wire for WakeDescriptor {
         while retry_on_intr(read) == Ok(ROOM) {}
     }
 
-    fn fills_up(&self) -> bool {
+    fn is_bounded(&self) -> bool {
         self.writer.is_some()
     }
 }
@@ -266,14 +266,14 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicUsize, Ordering as O};
 
-    /// A wire with `failures` writes that fail first.
+    /// A wake_source with `failures` writes that fail first.
     struct Fake {
         bytes: Mutex<usize>,
         failures: Mutex<usize>,
         readable: loom::sync::Condvar,
     }
 
-    impl Wire for Fake {
+    impl WakeSource for Fake {
         fn write(&self) -> io::Result<()> {
             let mut failures = self.failures.lock();
             if *failures > 0 {
@@ -290,7 +290,7 @@ mod loom_tests {
             *self.bytes.lock() = 0;
         }
 
-        fn fills_up(&self) -> bool {
+        fn is_bounded(&self) -> bool {
             true
         }
     }
@@ -323,9 +323,9 @@ mod loom_tests {
         /// waits for ever.
         fn wait(&self) {
             loop {
-                let mut bytes = self.notifier.wire.bytes.lock();
+                let mut bytes = self.notifier.wake_source.bytes.lock();
                 while *bytes == 0 {
-                    bytes = self.notifier.wire.readable.wait(bytes).unwrap();
+                    bytes = self.notifier.wake_source.readable.wait(bytes).unwrap();
                 }
                 drop(bytes);
                 if self.notifier.consume() {
@@ -342,7 +342,7 @@ mod loom_tests {
         }
     }
 
-    fn check(failures: usize, bringers: usize, kick: bool) {
+    fn check(failures: usize, bringers: usize, wakes: bool) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
@@ -353,8 +353,8 @@ mod loom_tests {
                     loom::thread::spawn(move || world.bring())
                 })
                 .collect();
-            if kick {
-                world.notifier.kick().unwrap();
+            if wakes {
+                world.notifier.wake().unwrap();
             }
             world.work(bringers);
             for thread in threads {
@@ -374,7 +374,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn a_kick_takes_no_notification_away() {
+    fn a_wake_takes_no_notification_away() {
         check(0, 1, true);
     }
 

@@ -16,7 +16,7 @@
 //! * On Windows, a registration or change may take no effect in a wait that another thread is just
 //!   about to start: `polling` 3.11 checks whether a thread waits, and then either notifies the
 //!   kernel or leaves it to the next wait, and in between that wait can begin. So a thread that
-//!   changes something during a wait interrupts the wait: see [`Polling::kick`].
+//!   changes something during a wait interrupts the wait: see [`Polling::wake`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -56,9 +56,9 @@ struct Table {
     /// Keys freed while a thread waited, which must not be reused before its wait is over.
     retired: Vec<usize>,
     waiting: bool,
-    /// Whether the current wait was interrupted to look again. Cleared when a wait begins: a kick
+    /// Whether the current wait was interrupted to look again. Cleared when a wait begins: a wake
     /// of an earlier wait may then end this one without a reason, and it is repeated.
-    kicked: bool,
+    woken: bool,
 }
 
 /// Opens the backend.
@@ -83,23 +83,23 @@ impl Polling {
     /// Makes the current wait look again at changes. Called under the table's lock: a wait sets
     /// `waiting` under the lock before it begins, so a wait that is not seen here finds the change.
     /// Once is enough for a wait, which then ends and is repeated.
-    fn kick(&self, table: &mut Table) -> io::Result<()> {
-        if !(table.waiting && cfg!(windows)) || table.kicked {
+    fn wake(&self, table: &mut Table) -> io::Result<()> {
+        if !(table.waiting && cfg!(windows)) || table.woken {
             return Ok(());
         }
         self.poller.notify()?;
-        table.kicked = true;
+        table.woken = true;
         Ok(())
     }
 
     /// Called after a wait; returns whether it ended too early if it brought no events. (That wait
-    /// need not have been kicked itself: a kick that comes when a wait has just ended by itself
+    /// need not have been woken itself: a wake that comes when a wait has just ended by itself
     /// ends another one.)
     fn was_too_short(&self, until: &Until) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
         let too_early = match *until {
             // A check without sleeping has seen everything. And it must end, however often it is
-            // kicked.
+            // woken.
             Until::Now => false,
             Until::Deadline { deadline, .. } => Instant::now() < deadline,
             Until::Never => true,
@@ -160,7 +160,7 @@ impl Selector for Polling {
         if !matches!(change, Change::Deregister) {
             // First: the wait is over only after the change, since it then takes the lock; and if
             // this is refused, nothing has changed.
-            self.kick(&mut table)?;
+            self.wake(&mut table)?;
         }
         let old = table.keys.get(&raw).copied();
         let (request, key) = match (change, old) {
@@ -207,7 +207,7 @@ impl Selector for Polling {
         {
             let mut table = self.table.lock();
             table.waiting = true;
-            table.kicked = false;
+            table.woken = false;
         }
         let result = self.poller.wait(&mut buffer, cut(until));
         let mut table = self.table.lock();

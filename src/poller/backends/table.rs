@@ -33,7 +33,7 @@ use rustix::io::Errno;
 
 use super::lines::Lines;
 use super::long_timeout::{self, LongTimeout, Part};
-use super::notifier::{Notifier, WakeDescriptor, Wire};
+use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
 };
@@ -109,7 +109,7 @@ impl TablePoller {
     }
 }
 
-impl<W: Wire> TablePoller<W> {
+impl<W: WakeSource> TablePoller<W> {
     fn with(
         notifier: Notifier<W>,
         notified: RawFd,
@@ -144,7 +144,7 @@ impl<W: Wire> TablePoller<W> {
         if table.waiting && table.lines.changed.is_empty() {
             // Under the lock, so that the waiter cannot have left that wait yet, nor see the change
             // before it is made. If it is refused, nothing has changed.
-            self.notifier.kick()?;
+            self.notifier.wake()?;
         }
         // It is in the poll set, or, if it has changed already, may be there yet.
         let is_polled = (table.lines.all.get(number as usize))
@@ -333,7 +333,7 @@ mod loom_tests {
 
     struct Fake(Arc<Kernel>);
 
-    impl Wire for Fake {
+    impl WakeSource for Fake {
         fn write(&self) -> io::Result<()> {
             self.0.set(NOTIFIED, true);
             Ok(())
@@ -343,7 +343,7 @@ mod loom_tests {
             self.0.set(NOTIFIED, false);
         }
 
-        fn fills_up(&self) -> bool {
+        fn is_bounded(&self) -> bool {
             true
         }
     }

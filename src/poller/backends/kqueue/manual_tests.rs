@@ -141,7 +141,7 @@ fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
     assert_eq!({ event.ident }, ours.as_raw_fd() as usize);
     assert_eq!(event.filter, EVFILT_READ);
     assert_eq!((amount(&event), event.fflags), (3, 0));
-    assert_eq!(sys::stamp(&event), 7);
+    assert_eq!(sys::generation(&event), 7);
     assert!(!is_end(&event));
 }
 
@@ -262,7 +262,7 @@ fn what_was_not_added_can_be_neither_changed_nor_deleted() {
     let other = apply(&queue, &[of(&ours, EVFILT_WRITE, EV_DELETE)]);
     assert_eq!(other, Err(Errno::NOENT), "the other filter");
     apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
-    let timer = sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7);
+    let timer = sys::kevent_of(SELF_IDENT, EVFILT_TIMER, EV_DELETE, 7);
     assert_eq!(apply(&queue, &[timer]), Err(Errno::NOENT));
 }
 
@@ -329,7 +329,7 @@ fn adding_an_event_again_changes_it_and_makes_no_second_one() {
     let number = ours.as_raw_fd() as usize;
     let again = sys::kevent_of(number, EVFILT_READ, EV_ADD, 8);
     apply(&queue, &[again]).unwrap();
-    assert_eq!(sys::stamp(&one(&queue)), 8);
+    assert_eq!(sys::generation(&one(&queue)), 8);
     apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
     none(&queue, "it was one event");
 }
@@ -609,7 +609,7 @@ fn a_change_from_another_thread_applies_to_the_wait_under_way() {
 }
 
 fn timer(flags: Flags, left: Duration) -> Kevent {
-    let mut timer = sys::kevent_of(OURS, EVFILT_TIMER, flags, 7);
+    let mut timer = sys::kevent_of(SELF_IDENT, EVFILT_TIMER, flags, 7);
     sys::set_timer(&mut timer, left);
     timer
 }
@@ -622,10 +622,10 @@ fn evfilt_timer_with_ev_oneshot_fires_once_and_not_early() {
     apply(&queue, &[timer(EV_ADD | EV_ONESHOT, time)]).unwrap();
     let event = one(&queue);
     assert!(start.elapsed() >= time, "{:?}", start.elapsed());
-    assert_eq!((event.ident, event.filter), (OURS, EVFILT_TIMER));
+    assert_eq!((event.ident, event.filter), (SELF_IDENT, EVFILT_TIMER));
     assert_eq!(amount(&event), 1);
     assert_eq!(take(&queue, &[], ROOM, time * 3).len(), 0, "one-shot");
-    let delete = sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7);
+    let delete = sys::kevent_of(SELF_IDENT, EVFILT_TIMER, EV_DELETE, 7);
     assert_eq!(apply(&queue, &[delete]), Err(Errno::NOENT));
 }
 
@@ -640,7 +640,7 @@ fn evfilt_timer_fires_again_and_again_and_data_counts() {
     }
     let elapsed = start.elapsed();
     assert!(elapsed >= Duration::from_millis(8), "{count}: {elapsed:?}");
-    apply(&queue, &[sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7)]).unwrap();
+    apply(&queue, &[sys::kevent_of(SELF_IDENT, EVFILT_TIMER, EV_DELETE, 7)]).unwrap();
     none(&queue, "it was deleted");
 }
 
@@ -650,7 +650,7 @@ fn a_timer_that_is_deleted_and_added_in_one_call_starts_again() {
     let queue = queue();
     apply(&queue, &[timer(EV_ADD | EV_ONESHOT, LIMIT * 60)]).unwrap();
     none(&queue, "it is not over");
-    let delete = sys::kevent_of(OURS, EVFILT_TIMER, EV_DELETE, 7);
+    let delete = sys::kevent_of(SELF_IDENT, EVFILT_TIMER, EV_DELETE, 7);
     let add = timer(EV_ADD | EV_ONESHOT, Duration::from_millis(1));
     apply(&queue, &[delete, add]).unwrap();
     one(&queue);
@@ -790,7 +790,7 @@ fn a_change_without_ev_add_may_change_nothing() {
         none(&queue, "the condition is not evaluated");
         theirs.write_all(b"b").unwrap();
     }
-    assert_eq!(sys::stamp(&one(&queue)), if need_add { 7 } else { 8 });
+    assert_eq!(sys::generation(&one(&queue)), if need_add { 7 } else { 8 });
     let Some(flavour) = known() else {
         return;
     };

@@ -110,18 +110,18 @@ fn last_error() -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
 }
 
-pub(super) fn kevent_of(ident: usize, filter: Filter, flags: Flags, stamp: usize) -> Kevent {
+pub(super) fn kevent_of(ident: usize, filter: Filter, flags: Flags, generation: usize) -> Kevent {
     // SAFETY: integers and a pointer, all of which may be zero.
     let mut kevent: Kevent = unsafe { MaybeUninit::zeroed().assume_init() };
     kevent.ident = ident;
     kevent.filter = filter;
     kevent.flags = flags;
     // A pointer, or an integer on NetBSD.
-    kevent.udata = stamp as _;
+    kevent.udata = generation as _;
     kevent
 }
 
-pub(super) fn stamp(kevent: &Kevent) -> usize {
+pub(super) fn generation(kevent: &Kevent) -> usize {
     kevent.udata as usize
 }
 
