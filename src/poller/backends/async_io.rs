@@ -87,12 +87,12 @@ struct Table {
 struct Source {
     io: Async<Watched>,
     /// By direction.
-    lines: [Line; 2],
+    directions: [DirectionState; 2],
     request: Request,
 }
 
 /// One direction of a source.
-struct Line {
+struct DirectionState {
     signal: Arc<Signal>,
     waker: Waker,
     /// Whether async-io has the waker, or had it and has called it, and the inbox still holds the
@@ -192,8 +192,8 @@ impl Wake for Signal {
     }
 }
 
-impl Line {
-    fn new(inbox: &Arc<Inbox>, descriptor: RawDescriptor, interest: Interest) -> Line {
+impl DirectionState {
+    fn new(inbox: &Arc<Inbox>, descriptor: RawDescriptor, interest: Interest) -> DirectionState {
         let signal = Arc::new(Signal {
             inbox: inbox.clone(),
             descriptor,
@@ -204,7 +204,7 @@ impl Line {
             doubtful: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         });
-        Line {
+        DirectionState {
             waker: signal.clone().into(),
             signal,
             armed: false,
@@ -254,15 +254,15 @@ impl Line {
 
 impl Source {
     fn has(&self, signal: &Arc<Signal>) -> bool {
-        (self.lines.iter()).any(|line| Arc::ptr_eq(&line.signal, signal))
+        (self.directions.iter()).any(|direction| Arc::ptr_eq(&direction.signal, signal))
     }
 
     /// Arms the directions asked for. If that fails, the source is unusable: async-io holds a waker
     /// that the kernel does not know of.
     fn arm(&mut self) -> io::Result<()> {
-        for line in &mut self.lines {
-            if self.request.interest.contains(line.signal.interest) {
-                line.arm(&self.io)?;
+        for direction in &mut self.directions {
+            if self.request.interest.contains(direction.signal.interest) {
+                direction.arm(&self.io)?;
             }
         }
         Ok(())
@@ -271,8 +271,8 @@ impl Source {
     /// Marks its signals as dead: it leaves the table.
     fn mark_dead(&self, inbox: &Inbox) {
         let mut state = inbox.0.lock();
-        for line in &self.lines {
-            state.mark_dead(&line.signal);
+        for direction in &self.directions {
+            state.mark_dead(&direction.signal);
         }
     }
 
@@ -280,12 +280,12 @@ impl Source {
     /// lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
-        for (line, (interest, reported)) in self.lines.iter_mut().zip(DIRECTIONS) {
-            if line.signal.raised.swap(false, Ordering::Relaxed) {
-                // A line that a poll of the kernel reported stays armed, and async-io signals it
+        for (direction, (interest, reported)) in self.directions.iter_mut().zip(DIRECTIONS) {
+            if direction.signal.raised.swap(false, Ordering::Relaxed) {
+                // A direction that a poll of the kernel reported stays armed, and async-io signals it
                 // too.
-                line.armed = line.signal.owed.load(Ordering::Relaxed);
-                if self.request.interest.contains(interest) && !line.is_stale(&self.io) {
+                direction.armed = direction.signal.owed.load(Ordering::Relaxed);
+                if self.request.interest.contains(interest) && !direction.is_stale(&self.io) {
                     ready |= reported;
                 }
             }
@@ -458,14 +458,14 @@ impl AsyncIo {
         };
         let mut state = self.inbox.0.lock();
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
-            for (line, is_ready) in source.lines.iter().zip([reads, writes]) {
+            for (direction, is_ready) in source.directions.iter().zip([reads, writes]) {
                 if is_ready {
                     // If it is raised already, async-io has reported all it had to report of it.
-                    if !line.signal.raised.load(Ordering::Relaxed) {
-                        line.signal.owed.store(line.armed, Ordering::Relaxed);
+                    if !direction.signal.raised.load(Ordering::Relaxed) {
+                        direction.signal.owed.store(direction.armed, Ordering::Relaxed);
                     }
-                    line.signal.doubtful.store(false, Ordering::Relaxed);
-                    state.raise(&line.signal);
+                    direction.signal.doubtful.store(false, Ordering::Relaxed);
+                    state.raise(&direction.signal);
                 }
             }
         }
@@ -503,7 +503,7 @@ impl Selector for AsyncIo {
             (Change::Register(request), Entry::Vacant(place)) => {
                 let mut source = Source {
                     io: Watched::watch(descriptor)?,
-                    lines: DIRECTIONS.map(|(interest, _)| Line::new(&self.inbox, number, interest)),
+                    directions: DIRECTIONS.map(|(interest, _)| DirectionState::new(&self.inbox, number, interest)),
                     request,
                 };
                 source.arm()?;
@@ -513,7 +513,7 @@ impl Selector for AsyncIo {
             (Change::Modify(request), Entry::Occupied(mut place)) => {
                 let source = place.get_mut();
                 source.request = request;
-                source.lines.iter_mut().for_each(Line::retract);
+                source.directions.iter_mut().for_each(DirectionState::retract);
                 let result = source.arm();
                 if result.is_err() {
                     place.remove().mark_dead(&self.inbox);

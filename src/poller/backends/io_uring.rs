@@ -167,7 +167,7 @@ impl Uring {
     /// Makes the calling thread own the ring, and the ring write to the eventfd that a foreign loop
     /// polls, if there is one. No thread may be waiting.
     #[inline]
-    fn own(&self, table: &mut Table) -> io::Result<()> {
+    fn acquire(&self, table: &mut Table) -> io::Result<()> {
         if !table.is_own() {
             self.take_over(table)?;
         }
@@ -237,27 +237,27 @@ impl Uring {
         }
     }
 
-    /// Changes a descriptor's line, and makes sure that the kernel learns of it.
+    /// Changes a descriptor's entry, and makes sure that the kernel learns of it.
     fn change_line(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
-        table.lines.check(number, change)?;
+        table.fds.check(number, change)?;
         // While the owner waits it cannot be here.
         let is_owner = table.is_own();
         let is_exposed = self.exposed.get().is_some();
-        if (table.waiting || is_exposed && !is_owner) && table.lines.changed.is_empty() {
+        if (table.waiting || is_exposed && !is_owner) && table.fds.changed.is_empty() {
             // Under the lock, so that the owner cannot have left that wait yet. If it is refused,
             // nothing has changed.
             self.notifier.wake()?;
             self.wake_foreign_loop();
         }
-        let line = table.lines.change(number, change);
-        let own = &mut line.own;
-        if own.armed != 0 {
-            (own.stale, own.armed) = (own.armed, 0);
+        let entry = table.fds.change(number, change);
+        let data = &mut entry.data;
+        if data.armed != 0 {
+            (data.stale, data.armed) = (data.armed, 0);
         }
-        (own.wanted, own.lasting) = (line.registered, false);
-        let is_to_remove = !line.registered && own.stale != 0;
-        table.lines.mark_changed(number);
+        (data.wanted, data.lasting) = (entry.registered, false);
+        let is_to_remove = !entry.registered && data.stale != 0;
+        table.fds.mark_changed(number);
         if is_to_remove {
             if is_owner {
                 // If that fails, the removal stays an order, which the next wait carries out.
@@ -284,7 +284,7 @@ impl Uring {
     #[inline]
     pub(in crate::poller) fn has_orders(&self) -> bool {
         let table = self.table.lock();
-        table.removes || !table.lines.changed.is_empty()
+        table.removes || !table.fds.changed.is_empty()
     }
 
     /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
@@ -325,7 +325,7 @@ impl Uring {
         table.resting = false;
         loop {
             let is_exposed = self.exposed.get().is_some();
-            self.own(&mut table)?;
+            self.acquire(&mut table)?;
             let (mut collected, mut passed) = (Collected::default(), false);
             if !table.ring().completion().is_empty() {
                 collected = table.collect(events, &self.notifier);
@@ -458,7 +458,7 @@ impl Selector for Uring {
                 // The waiter returns from its wait, and sees it.
                 self.notifier.wake()?;
             } else {
-                self.own(&mut table)?;
+                self.acquire(&mut table)?;
                 self.settle(&mut table);
             }
         }
@@ -467,7 +467,7 @@ impl Selector for Uring {
 
     fn arm(&self, until: Until) -> io::Result<()> {
         let mut table = self.table.lock();
-        self.own(&mut table)?;
+        self.acquire(&mut table)?;
         let (left, end, is_armed) = match until {
             Until::Deadline { deadline, now } => {
                 let is_armed = table.timeout_end == Some(deadline) && sys::has_kernel_clock();

@@ -12,11 +12,11 @@
 //! **No stale event, no lost one.** With each report of a filter the kernel returns the *generation* of
 //! the change that added the filter. The generation is not the token, which need not fit into a pointer.
 //! Changes are made under the table's lock, and reports are read under it, after the wait. If a
-//! report's generation is not its line's, the line has been changed since, and the filters added then
+//! report's generation is not its entry's, the entry has been changed since, and the filters added then
 //! report again.
 //!
-//! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the line
-//! is spent. A filter of a spent line that is reported in a later wait is dropped and deleted, so
+//! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the entry
+//! is spent. A filter of a spent entry that is reported in a later wait is dropped and deleted, so
 //! each change costs at most two such reports. (`EV_ONESHOT` would be a flag of each filter, and
 //! not of the source. And on NetBSD deleting such a filter hangs for ever if another thread's
 //! `kevent` is returning it at that moment: seen on 7.99.34.)
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
 
-use super::lines::{Line, Lines};
+use super::fd_table::{FdEntry, FdTable};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
 use crate::poller::{
@@ -107,7 +107,7 @@ unsafe impl Send for Buffer {}
 
 #[derive(Default)]
 struct Table {
-    lines: Lines<FilterState>,
+    fds: FdTable<FilterState>,
     last_generation: usize,
     /// Descriptors with interest in writing that are known to be broken.
     broken: Vec<RawFd>,
@@ -214,11 +214,11 @@ impl Kqueue {
         }
     }
 
-    /// Replaces the filters of a line by those of its interest, both or none. If that fails, the
-    /// line has none.
+    /// Replaces the filters of an entry by those of its interest, both or none. If that fails, the
+    /// entry has none.
     fn set_filters(&self, table: &mut Table, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
-        let Line { request, own, .. } = &mut table.lines.all[number as usize];
+        let FdEntry { request, data, .. } = &mut table.fds.all[number as usize];
         let flags = EV_ADD | flags(request.mode);
         let mut changes = [change(number, EVFILT_READ, EV_DELETE, SELF_UDATA); 4];
         let mut count = 0;
@@ -227,17 +227,17 @@ impl Kqueue {
             count += 1;
         };
         for (direction, filter) in FILTERS {
-            if own.filters.contains(direction) {
+            if data.filters.contains(direction) {
                 push(change(number, filter, EV_DELETE, SELF_UDATA));
             }
         }
         for (direction, filter) in FILTERS {
             if request.interest.contains(direction) {
-                push(change(number, filter, flags, own.generation));
+                push(change(number, filter, flags, data.generation));
             }
         }
         if needs_end(descriptor, request.interest) {
-            push(change(number, EVFILT_READ, EV_ADD | EV_CLEAR, own.generation));
+            push(change(number, EVFILT_READ, EV_ADD | EV_CLEAR, data.generation));
         }
         if count == 0 {
             return Ok(());
@@ -247,7 +247,7 @@ impl Kqueue {
         // The receipts leave no room for events.
         let count = retry_on_intr(|| self.queue.kevent(changes, receipts, Some(Duration::ZERO)))
             .map_err(|error| failed("kevent", error))?;
-        own.filters = Interest::NONE;
+        data.filters = Interest::NONE;
         let (mut refused, mut is_broken) = (None, false);
         for (change, receipt) in changes.iter().zip(&receipts[..count]) {
             if change.flags & EV_ADD == 0 {
@@ -256,8 +256,8 @@ impl Kqueue {
             }
             let is_write = change.filter == EVFILT_WRITE;
             match sys::error(receipt) {
-                0 if is_write => own.filters |= Interest::WRITABLE,
-                0 => own.filters |= Interest::READABLE,
+                0 if is_write => data.filters |= Interest::WRITABLE,
+                0 => data.filters |= Interest::READABLE,
                 error if is_write && is_reader_gone(descriptor, error) => is_broken = true,
                 // The extra filter of `needs_end`: OpenBSD's named pipes refuse it on a write end
                 // (`fifo_kqfilter` in sys/miscfs/fifofs/fifo_vnops.c), and do without.
@@ -268,11 +268,11 @@ impl Kqueue {
         if let Some(error) = refused {
             let change = |filter| change(number, filter, EV_DELETE, SELF_UDATA);
             for (direction, filter) in FILTERS {
-                if own.filters.contains(direction) {
+                if data.filters.contains(direction) {
                     let _ = change_one(&self.queue, change(filter));
                 }
             }
-            own.filters = Interest::NONE;
+            data.filters = Interest::NONE;
             return Err(refusal(error));
         }
         if is_broken {
@@ -283,9 +283,9 @@ impl Kqueue {
 
     /// Reports a descriptor as writable although the kernel does not watch it for writing.
     fn mark_broken(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
-        let own = &mut table.lines.all[number as usize].own;
-        if !own.broken {
-            own.broken = true;
+        let data = &mut table.fds.all[number as usize].data;
+        if !data.broken {
+            data.broken = true;
             // A change has reset it, and the list may have the number from before.
             if !table.broken.contains(&number) {
                 table.broken.push(number);
@@ -310,17 +310,17 @@ impl Table {
         last: &mut Option<usize>,
         events: &mut Events,
     ) {
-        let Some(line) = self.lines.all.get_mut(report.ident) else {
+        let Some(entry) = self.fds.all.get_mut(report.ident) else {
             return;
         };
-        let (Request { token, mode, .. }, own) = (line.request, &mut line.own);
-        if !line.registered || own.generation != sys::generation(report) {
+        let (Request { token, mode, .. }, data) = (entry.request, &mut entry.data);
+        if !entry.registered || data.generation != sys::generation(report) {
             return;
         }
-        if report.filter == EVFILT_READ && needs_end_of(line.request.interest) {
+        if report.filter == EVFILT_READ && needs_end_of(entry.request.interest) {
             // Only asked for its end, which is reported by `collect_broken`.
             if report.flags & EV_EOF != 0 {
-                own.broken = true;
+                data.broken = true;
                 if !self.broken.contains(&(report.ident as RawFd)) {
                     self.broken.push(report.ident as RawFd);
                 }
@@ -330,19 +330,19 @@ impl Table {
         // A report of the other filter in the same wait belongs to the same event.
         let is_second = *last == Some(report.ident);
         if mode == Mode::OneShot {
-            if own.spent && !is_second {
+            if data.spent && !is_second {
                 // Or each arrival would end a wait. If it fails, the descriptor was closed.
                 let number = report.ident as RawFd;
                 let _ = change_one(queue, change(number, report.filter, EV_DELETE, SELF_UDATA));
-                own.filters -= match report.filter {
+                data.filters -= match report.filter {
                     EVFILT_READ => Interest::READABLE,
                     _ => Interest::WRITABLE,
                 };
                 return;
             }
-            own.spent = true;
+            data.spent = true;
         }
-        let ready = ready(report, own.filters);
+        let ready = ready(report, data.filters);
         match events.list.last_mut() {
             Some(event) if is_second => *event = Event::new(token, event.ready() | ready),
             _ => events.push(Event::new(token, ready)),
@@ -353,12 +353,12 @@ impl Table {
     /// Reports the descriptors known to be broken. Returns whether there is more to report: because
     /// there was no room, or because one is reported as long as there is interest in it.
     fn collect_broken(&mut self, events: &mut Events) -> bool {
-        let Table { lines, broken, .. } = self;
+        let Table { fds, broken, .. } = self;
         broken.retain(|number| {
-            let Some(Line { request, own, .. }) = lines.all.get_mut(*number as usize) else {
+            let Some(FdEntry { request, data, .. }) = fds.all.get_mut(*number as usize) else {
                 return false;
             };
-            if own.broken && !own.spent {
+            if data.broken && !data.spent {
                 let ready = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
                 let is_full = events.len() == events.limit();
                 let mut reported = events.list.iter_mut();
@@ -367,10 +367,10 @@ impl Table {
                     None if is_full => return true,
                     None => events.push(Event::new(request.token, ready)),
                 }
-                own.spent = request.mode == Mode::OneShot;
+                data.spent = request.mode == Mode::OneShot;
             }
-            own.broken &= request.mode == Mode::Level;
-            own.broken
+            data.broken &= request.mode == Mode::Level;
+            data.broken
         });
         !broken.is_empty()
     }
@@ -388,15 +388,15 @@ impl Selector for Kqueue {
     fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
         let table = &mut *self.table.lock();
-        table.lines.check(number, change)?;
+        table.fds.check(number, change)?;
         let generation = table.next_generation();
-        let line = table.lines.change(number, change);
+        let entry = table.fds.change(number, change);
         let filters = match change {
             // Deregistering, or closing the descriptor, has removed its predecessor's.
             Change::Register(_) => Interest::NONE,
-            Change::Modify(_) | Change::Deregister => line.own.filters,
+            Change::Modify(_) | Change::Deregister => entry.data.filters,
         };
-        line.own = FilterState {
+        entry.data = FilterState {
             generation,
             filters,
             ..FilterState::default()
@@ -408,9 +408,9 @@ impl Selector for Kqueue {
             Change::Deregister => true,
         };
         if is_left {
-            // All of it: a line that was marked as broken would be reported.
-            table.lines.change(number, Change::Deregister).own = FilterState::default();
-            table.lines.trim();
+            // All of it: an entry that was marked as broken would be reported.
+            table.fds.change(number, Change::Deregister).data = FilterState::default();
+            table.fds.trim();
         }
         result
     }
@@ -897,7 +897,7 @@ mod tests {
             Change::Register(request(1, READABLE, Mode::Edge)),
         ))
         .unwrap();
-        let generation = kqueue.table.lock().lines.all[number as usize].own.generation;
+        let generation = kqueue.table.lock().fds.all[number as usize].data.generation;
         let collect = || {
             let report = sys::kevent_of(number as usize, EVFILT_READ, EV_CLEAR, generation);
             let mut events = Events::new();

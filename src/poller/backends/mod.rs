@@ -1,7 +1,7 @@
 //! The backends, side by side: one file for each kernel interface (three for the ring), with one
 //! struct that implements [`Selector`](super::Selector), its functions in the order of the trait.
 //!
-//! `poll` and `select` share the [interest table](table). Its [`lines`] are also those of kqueue
+//! `poll` and `select` share the [interest table](table). Its [`fd_table`] is also that of kqueue
 //! and the ring, and the [`flags`] of `poll` are also those of epoll and the ring. The [`notifier`]
 //! ends a wait from another thread. `missing` has the placeholders for backends that are not built.
 
@@ -41,7 +41,7 @@ pub(super) mod io_uring;
 )]
 pub(super) mod kqueue;
 #[cfg(unix)]
-mod lines;
+mod fd_table;
 #[cfg(unix)]
 mod long_timeout;
 #[cfg(unix)]

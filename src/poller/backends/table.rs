@@ -15,7 +15,7 @@
 //! `waiting`, under the table's lock. A change that comes before that is copied; one that comes
 //! after it sees `waiting` and writes to the notifier, which is in the poll set, so the waiter
 //! returns from the kernel. **Why no stale event is reported:** after the wait, again under the
-//! lock, the kernel's report of a descriptor counts only if its line in the table has not changed
+//! lock, the kernel's report of a descriptor counts only if its entry in the table has not changed
 //! since it was copied. If it has, the next round asks again, and nothing is lost, since the kernel
 //! reports levels.
 //!
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::lines::Lines;
+use super::fd_table::FdTable;
 use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::{
@@ -84,7 +84,7 @@ struct Waiter {
 
 #[derive(Default)]
 struct InterestTable {
-    lines: Lines<()>,
+    fds: FdTable<()>,
     /// Whether a thread is between copying changes and reading the result.
     waiting: bool,
     /// The number of waits that have ended; wraps.
@@ -132,7 +132,7 @@ impl<W: WakeSource> TablePoller<W> {
         }
     }
 
-    /// Changes a descriptor's line, and wakes a waiting thread, so that it copies the change.
+    /// Changes a descriptor's entry, and wakes a waiting thread, so that it copies the change.
     /// Returns whether the waiter may poll the descriptor as it was before.
     fn change_line(
         &self,
@@ -140,17 +140,17 @@ impl<W: WakeSource> TablePoller<W> {
         change: Change,
     ) -> io::Result<(MutexGuard<'_, InterestTable>, bool)> {
         let mut table = self.table.lock();
-        table.lines.check(number, change)?;
-        if table.waiting && table.lines.changed.is_empty() {
+        table.fds.check(number, change)?;
+        if table.waiting && table.fds.changed.is_empty() {
             // Under the lock, so that the waiter cannot have left that wait yet, nor see the change
             // before it is made. If it is refused, nothing has changed.
             self.notifier.wake()?;
         }
         // It is in the poll set, or, if it has changed already, may be there yet.
-        let is_polled = (table.lines.all.get(number as usize))
-            .is_some_and(|line| line.changed || !line.request.interest.is_empty());
-        table.lines.change(number, change);
-        table.lines.mark_changed(number);
+        let is_polled = (table.fds.all.get(number as usize))
+            .is_some_and(|entry| entry.changed || !entry.request.interest.is_empty());
+        table.fds.change(number, change);
+        table.fds.mark_changed(number);
         Ok((table, is_polled))
     }
 
@@ -235,21 +235,21 @@ impl<W: WakeSource> TablePoller<W> {
 impl InterestTable {
     /// Copies the changes to the poll set.
     fn sync(&mut self, poll_set: &mut dyn PollSet) {
-        for number in self.lines.changed.drain(..) {
-            let line = &mut self.lines.all[number as usize];
-            line.changed = false;
-            poll_set.set(number, line.request.interest);
+        for number in self.fds.changed.drain(..) {
+            let entry = &mut self.fds.all[number as usize];
+            entry.changed = false;
+            poll_set.set(number, entry.request.interest);
         }
-        self.lines.trim();
+        self.fds.trim();
     }
 
     /// Turns the kernel's reports into events. If there is no room for all of them, begins with
     /// the descriptor at which the last wait ended, so that each has its turn.
     fn collect(&mut self, reports: &mut Vec<Report>, cursor: &mut RawFd, events: &mut Events) {
         if reports.len() > events.limit() {
-            // By descriptor number, which takes a step for each line, as the call has done. (A sort
+            // By descriptor number, which takes a step for each entry, as the call has done. (A sort
             // takes several KiB of code.)
-            let mut places = vec![None; self.lines.all.len()];
+            let mut places = vec![None; self.fds.all.len()];
             for report in reports.drain(..) {
                 if let Some(place) = places.get_mut(report.number as usize) {
                     *place = Some(report);
@@ -264,21 +264,21 @@ impl InterestTable {
                 *cursor = number;
                 break;
             }
-            let Some(line) = self.lines.all.get_mut(number as usize) else {
+            let Some(entry) = self.fds.all.get_mut(number as usize) else {
                 continue; // Deregistered.
             };
-            if line.changed {
+            if entry.changed {
                 continue;
             }
-            events.push(Event::new(line.request.token, report.ready));
+            events.push(Event::new(entry.request.token, report.ready));
             if report.is_closed {
                 // Reported once, in every mode, since no change could end the condition; and
                 // deregistered, so that the number's next owner may register.
-                line.registered = false;
+                entry.registered = false;
             }
-            if line.request.mode == Mode::OneShot || report.is_closed {
-                line.request.interest = Interest::NONE;
-                self.lines.mark_changed(number);
+            if entry.request.mode == Mode::OneShot || report.is_closed {
+                entry.request.interest = Interest::NONE;
+                self.fds.mark_changed(number);
             }
         }
     }

@@ -10,7 +10,7 @@ use rustix::io_uring::IoringEnterFlags;
 
 use super::NUMBER;
 use super::ring::{Call, NO_IOWAIT, NOTIFIER, ORDER, TIMEOUT, poll, ready, remove, user_data};
-use crate::poller::backends::lines::{Line, Lines};
+use crate::poller::backends::fd_table::{FdEntry, FdTable};
 use crate::poller::backends::notifier::{Notifier, WakeDescriptor};
 use crate::poller::error::failed;
 use crate::poller::{Event, Events, Interest, Mode, Ready, Request};
@@ -30,7 +30,7 @@ pub(super) struct Table {
     pub(super) resting: bool,
     /// Whether the ring writes to `Uring::exposed`.
     pub(super) signals: bool,
-    pub(super) lines: Lines<Polled>,
+    pub(super) fds: FdTable<Polled>,
     /// Whether a removal may be in the queue, or among the kernel's deferred work. Until it is
     /// carried out, the kernel keeps a file open that its user may have closed.
     pub(super) removes: bool,
@@ -134,7 +134,7 @@ impl Table {
     #[inline]
     pub(super) fn is_prepared(&self, is_exposed: bool) -> bool {
         self.is_own()
-            && self.lines.changed.is_empty()
+            && self.fds.changed.is_empty()
             && self.notified_by != 0
             && (self.signals || !is_exposed)
     }
@@ -165,11 +165,11 @@ impl Table {
     pub(super) fn forget_armings(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
         (self.signals, self.removes) = (false, false);
-        for index in 0..self.lines.all.len() {
-            let own = &mut self.lines.all[index].own;
-            (own.armed, own.stale) = (0, 0);
-            if own.wanted {
-                self.lines.mark_changed(index as RawFd);
+        for index in 0..self.fds.all.len() {
+            let data = &mut self.fds.all[index].data;
+            (data.armed, data.stale) = (0, 0);
+            if data.wanted {
+                self.fds.mark_changed(index as RawFd);
             }
         }
     }
@@ -212,46 +212,46 @@ impl Table {
             }
             self.notified_by = arming;
         }
-        while let Some(&number) = self.lines.changed.last() {
+        while let Some(&number) = self.fds.changed.last() {
             let index = number as usize;
-            let Line { request, own, .. } = self.lines.all[index];
-            if own.stale != 0 {
-                if !self.push(&remove(user_data(own.stale, number as u32)))? {
+            let FdEntry { request, data, .. } = self.fds.all[index];
+            if data.stale != 0 {
+                if !self.push(&remove(user_data(data.stale, number as u32)))? {
                     return Ok(());
                 }
                 self.removes = true;
-                self.lines.all[index].own.stale = 0;
+                self.fds.all[index].data.stale = 0;
             }
-            if own.wanted && own.armed == 0 {
+            if data.wanted && data.armed == 0 {
                 let arming = self.next_arming();
                 let is_multishot =
-                    request.mode == Mode::Edge || request.interest.is_empty() || own.lasting;
+                    request.mode == Mode::Edge || request.interest.is_empty() || data.lasting;
                 let data = user_data(arming, number as u32);
                 if !self.push(&poll(number, request.interest, is_multishot, data))? {
                     return Ok(());
                 }
-                self.lines.all[index].own.armed = arming;
+                self.fds.all[index].data.armed = arming;
             }
-            self.lines.all[index].changed = false;
-            self.lines.changed.pop();
+            self.fds.all[index].changed = false;
+            self.fds.changed.pop();
         }
         if !self.removes {
-            self.lines.trim(); // Not before: `finish_work` goes by their number.
+            self.fds.trim(); // Not before: `finish_work` goes by their number.
         }
         Ok(())
     }
 
-    /// Removes the poll of a deregistered line. The kernel has let go of the file when this
+    /// Removes the poll of a deregistered entry. The kernel has let go of the file when this
     /// returns, unless it refuses calls: then the removal stays in `changed` or in the queue, and
     /// the next wait hands it over. The removal names the arming, so it does not remove the poll of
     /// the number's next owner.
     pub(super) fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
-        let stale = self.lines.all[number as usize].own.stale;
+        let stale = self.fds.all[number as usize].data.stale;
         if !self.push(&remove(user_data(stale, number as u32)))? {
             return Ok(());
         }
         self.removes = true;
-        self.lines.all[number as usize].own.stale = 0;
+        self.fds.all[number as usize].data.stale = 0;
         self.finish_work()
     }
 
@@ -260,7 +260,7 @@ impl Table {
     /// collects the completions, and hands over any remaining orders.
     pub(super) fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
-        for _ in 0..self.lines.all.len() {
+        for _ in 0..self.fds.all.len() {
             let is_done = {
                 let queue = self.ring().submission();
                 queue.is_empty() && !queue.taskrun()
@@ -281,15 +281,15 @@ impl Table {
     pub(super) fn end_removals(&mut self) {
         if self.removes {
             self.removes = false;
-            self.lines.trim();
+            self.fds.trim();
         }
     }
 
     /// Whether the kernel may keep a file open that has been deregistered. (Its number may be
     /// another source's by now.)
     pub(super) fn keeps_any(&self) -> bool {
-        let is_stale = |number: &RawFd| self.lines.all[*number as usize].own.stale != 0;
-        self.removes || self.lines.changed.iter().any(is_stale)
+        let is_stale = |number: &RawFd| self.fds.all[*number as usize].data.stale != 0;
+        self.removes || self.fds.changed.iter().any(is_stale)
     }
 
     /// Hands over all orders, unless the kernel refuses them.
@@ -377,7 +377,7 @@ impl Table {
     pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Collected {
         let Table {
             ring,
-            lines,
+            fds,
             notified_by,
             timeout,
             timeout_end,
@@ -400,15 +400,15 @@ impl Table {
             let (arming, of) = ((data >> 32) as u32, data as u32);
             let is_last = !cqueue::more(entry.flags());
             if of < ORDER {
-                let Some(line) = lines.all.get_mut(of as usize) else {
+                let Some(polled) = fds.all.get_mut(of as usize) else {
                     continue; // Of an arming that was removed.
                 };
-                let (event, has_changed) = line.complete(arming, entry.result(), is_last);
+                let (event, has_changed) = polled.complete(arming, entry.result(), is_last);
                 if let Some(ready) = event {
-                    events.push(Event::new(line.request.token, ready));
+                    events.push(Event::new(polled.request.token, ready));
                 }
                 if has_changed {
-                    lines.mark_changed(of as RawFd);
+                    fds.mark_changed(of as RawFd);
                 }
             } else if of == NOTIFIER {
                 if is_last && arming == *notified_by {
@@ -423,23 +423,23 @@ impl Table {
     }
 }
 
-impl Line<Polled> {
+impl FdEntry<Polled> {
     /// Handles a completion of an arming with `result`; `is_last` is whether it is the arming's
     /// last. Returns the readiness to report, and whether an order is left.
     #[inline]
     fn complete(&mut self, arming: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
-        let (Request { interest, mode, .. }, own) = (self.request, &mut self.own);
-        if arming == own.stale {
+        let (Request { interest, mode, .. }, data) = (self.request, &mut self.data);
+        if arming == data.stale {
             if is_last {
-                own.stale = 0;
+                data.stale = 0;
             }
             return (None, false);
         }
-        if arming != own.armed {
+        if arming != data.armed {
             return (None, false);
         }
         if is_last {
-            own.armed = 0;
+            data.armed = 0;
         }
         let ready = match u32::try_from(result) {
             Ok(mask) => ready(mask, interest),
@@ -449,22 +449,22 @@ impl Line<Polled> {
                 if result == -libc::EBADF {
                     // It was closed without being deregistered. Reported once, and forgotten, so
                     // that the number's next owner may register.
-                    (self.registered, own.wanted) = (false, false);
+                    (self.registered, data.wanted) = (false, false);
                 }
                 Some(Ready::READABLE | Ready::WRITABLE | Ready::ERROR)
             }
         };
         if ready.is_none() {
             // The end of reading, without interest in reading. A multishot poll reports it once.
-            own.lasting |= is_last;
+            data.lasting |= is_last;
             return (None, is_last);
         }
         if mode == Mode::OneShot || interest.is_empty() {
-            own.wanted = false;
-            (own.stale, own.armed) = (own.armed, 0);
-            return (ready, own.stale != 0);
+            data.wanted = false;
+            (data.stale, data.armed) = (data.armed, 0);
+            return (ready, data.stale != 0);
         }
         // The end of a multishot poll that we did not request.
-        (ready, is_last && own.wanted)
+        (ready, is_last && data.wanted)
     }
 }

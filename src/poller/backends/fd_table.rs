@@ -11,18 +11,18 @@ use crate::poller::error::{not_registered, registered_already};
 use crate::poller::{Change, Interest, Mode, Request, Token};
 use crate::slab::shrink;
 
-/// The lines of a table. `T` is what the backend keeps in each, besides the request.
+/// The entries of a table. `T` is what the backend keeps in each, besides the request.
 #[derive(Default)]
-pub(super) struct Lines<T> {
+pub(super) struct FdTable<T> {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
-    pub(super) all: Vec<Line<T>>,
-    /// Numbers of the lines that have `changed` set, each once.
+    pub(super) all: Vec<FdEntry<T>>,
+    /// Numbers of the entries that have `changed` set, each once.
     pub(super) changed: Vec<RawFd>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Line<T> {
-    /// That of the last registration. [`NOTHING`] after it was deregistered, but not if the poller
+pub(super) struct FdEntry<T> {
+    /// That of the last registration. [`UNREGISTERED`] after it was deregistered, but not if the poller
     /// itself has given it up, as for a closed descriptor.
     pub(super) request: Request,
     pub(super) registered: bool,
@@ -31,21 +31,21 @@ pub(super) struct Line<T> {
         dead_code,
         reason = "poll and select keep nothing, and some systems have only these"
     )]
-    pub(super) own: T,
+    pub(super) data: T,
 }
 
-/// The request of a line that is not registered.
-const NOTHING: Request = Request {
+/// The request of an entry that is not registered.
+const UNREGISTERED: Request = Request {
     token: Token(0),
     interest: Interest::NONE,
     mode: Mode::OneShot,
 };
 
-impl<T: Copy + Default + PartialEq> Lines<T> {
+impl<T: Copy + Default + PartialEq> FdTable<T> {
     /// Returns the error of a change that the contract refuses.
     pub(super) fn check(&self, number: RawFd, change: Change) -> io::Result<()> {
-        let line = self.all.get(number as usize);
-        let is_registered = line.is_some_and(|line| line.registered);
+        let entry = self.all.get(number as usize);
+        let is_registered = entry.is_some_and(|entry| entry.registered);
         match change {
             Change::Register(_) if is_registered => Err(registered_already()),
             Change::Modify(_) | Change::Deregister if !is_registered => Err(not_registered()),
@@ -53,31 +53,31 @@ impl<T: Copy + Default + PartialEq> Lines<T> {
         }
     }
 
-    /// Makes a change, which was [checked](Self::check). Returns the line.
-    pub(super) fn change(&mut self, number: RawFd, change: Change) -> &mut Line<T> {
+    /// Makes a change, which was [checked](Self::check). Returns the entry.
+    pub(super) fn change(&mut self, number: RawFd, change: Change) -> &mut FdEntry<T> {
         let index = number as usize;
         if index >= self.all.len() {
-            let unused = Line {
-                request: NOTHING,
+            let unused = FdEntry {
+                request: UNREGISTERED,
                 registered: false,
                 changed: false,
-                own: T::default(),
+                data: T::default(),
             };
             self.all.resize(index + 1, unused);
         }
-        let line = &mut self.all[index];
-        (line.request, line.registered) = match change {
+        let entry = &mut self.all[index];
+        (entry.request, entry.registered) = match change {
             Change::Register(request) | Change::Modify(request) => (request, true),
-            Change::Deregister => (NOTHING, false),
+            Change::Deregister => (UNREGISTERED, false),
         };
-        line
+        entry
     }
 
-    /// Removes the unused lines at the end, with the memory that they have needed. Their
+    /// Removes the unused entries at the end, with the memory that they have needed. Their
     /// descriptors are the ones that the kernel hands out last.
     pub(super) fn trim(&mut self) {
         let is_unused =
-            |line: &Line<T>| !line.registered && !line.changed && line.own == T::default();
+            |entry: &FdEntry<T>| !entry.registered && !entry.changed && entry.data == T::default();
         while self.all.last().is_some_and(is_unused) {
             self.all.pop();
         }
@@ -86,9 +86,9 @@ impl<T: Copy + Default + PartialEq> Lines<T> {
     }
 
     pub(super) fn mark_changed(&mut self, number: RawFd) {
-        let line = &mut self.all[number as usize];
-        if !line.changed {
-            line.changed = true;
+        let entry = &mut self.all[number as usize];
+        if !entry.changed {
+            entry.changed = true;
             self.changed.push(number);
         }
     }
