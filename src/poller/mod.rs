@@ -534,17 +534,17 @@ impl Poller {
         (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
     }
 
-    /// See [`Selector::rest`].
-    pub(crate) fn rest(&self) {
+    /// See [`Selector::on_idle`].
+    pub(crate) fn on_idle(&self) {
         if !self.is_parents() {
-            self.selector.rest();
+            self.selector.on_idle();
         }
     }
 
     /// Whether there is anything that only a wait carries out: queued requests of io_uring.
     #[inline]
-    pub(crate) fn has_orders(&self) -> bool {
-        !self.is_parents() && self.selector.has_orders()
+    pub(crate) fn has_submissions(&self) -> bool {
+        !self.is_parents() && self.selector.has_submissions()
     }
 
     /// Whether this poller was made by a process from which this one was forked.

@@ -67,7 +67,7 @@ pub(crate) trait Selector: Send + Sync {
 
     /// The poller's runtime is not driven from now on, until the next wait. Deregistering from
     /// another thread must not have to wait for that.
-    fn rest(&self) {}
+    fn on_idle(&self) {}
 }
 
 /// The selector of any backend. `Poller::wait_without_deadline`, the wait of nearly every turn,
@@ -102,8 +102,8 @@ impl AnySelector {
     /// Whether there are orders that only a wait carries out: only a ring has them. Called in each
     /// turn without sources.
     #[inline]
-    pub(super) fn has_orders(&self) -> bool {
-        matches!(self, AnySelector::IoUring(ring) if ring.has_orders())
+    pub(super) fn has_submissions(&self) -> bool {
+        matches!(self, AnySelector::IoUring(ring) if ring.has_submissions())
     }
 }
 

@@ -186,7 +186,7 @@ impl Reactor {
     /// Whether the poller may have something to report.
     #[inline]
     pub(crate) fn has_sources(&self) -> bool {
-        self.source_count.load(Ordering::Relaxed) > 0 || self.poller.has_orders()
+        self.source_count.load(Ordering::Relaxed) > 0 || self.poller.has_submissions()
     }
 
     /// Waits once, and collects the wakers of sources that are ready. Returns as

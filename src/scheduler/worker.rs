@@ -733,7 +733,7 @@ impl Drop for Driving<'_> {
             worker.remote().set_drive(Drive::None);
         }
         if !worker.local.is_pool_worker() {
-            worker.reactor.poller().rest();
+            worker.reactor.poller().on_idle();
         }
     }
 }

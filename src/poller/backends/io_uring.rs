@@ -9,9 +9,9 @@
 //!
 //! **Access to the ring.** With `DEFER_TASKRUN` the kernel lets only one thread enter the ring, the
 //! *owner*: the thread that waits. So every request of a caller goes to the [`Table`], behind a
-//! lock, as an *order* that the owner carries out before it next enters the kernel
-//! ([`sync`](Table::sync)). **Why no order is lost:** the owner carries out orders, and sets
-//! `waiting`, under the lock. An order that comes before that is carried out; one that comes after
+//! lock, as a *submission* that the owner carries out before it next enters the kernel
+//! ([`sync`](Table::sync)). **Why no submission is lost:** the owner carries out submissions, and sets
+//! `waiting`, under the lock. A submission that comes before that is carried out; one that comes after
 //! it sees `waiting` and writes to the notifier, which the ring polls, so the owner returns from
 //! its wait. The ring is created disabled, and enabled by the first thread that waits. If another
 //! thread waits later, it makes its own ring, arms everything there again, and drops the old ring.
@@ -26,14 +26,14 @@
 //! of processor time in a shared ring, and takes 13 µs with epoll (Linux 6.18). A ring that polls
 //! an epoll set would need one system call more for each wait than epoll alone.
 //!
-//! **Why no stale event is reported.** Each arming has a unique number, which the kernel returns
-//! with each completion of that arming. Any change abandons the number, and later completions with
-//! it are discarded. Nothing is lost, since arming reports a source that is ready.
+//! **Why no stale event is reported.** Each request of a poll has a number, its generation, which the kernel returns
+//! with each of its completions. Any change abandons the number, and later completions with
+//! it are discarded. Nothing is lost, since a new poll reports a source that is ready.
 //!
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
 //! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
-//! armed. On another thread it is an order: carried out immediately if the owner sleeps, otherwise
-//! when it next enters the kernel. If the poller's runtime is not driven ([`rest`](Uring::rest)),
+//! armed. On another thread it is a submission: carried out immediately if the owner sleeps, otherwise
+//! when it next enters the kernel. If the poller's runtime is not driven ([`on_idle`](Uring::on_idle)),
 //! that may be never, so the ring is dropped, and the next wait makes another. Neither sleeps.
 //!
 //! Traps. Each has a test, mostly in `ring_tests`. Figures: Linux 6.18.
@@ -57,12 +57,12 @@
 //! * **A hang-up of the reading side is reported without being asked for** (`IO_POLL_UNMASK` in
 //!   io_uring/poll.c), and completes a one-shot poll for writability again and again: such a source
 //!   gets a multishot poll, which reports the hang-up once
-//!   ([`Polled::lasting`](table::Polled::lasting)).
+//!   ([`Polled::is_multishot`](table::Polled::is_multishot)).
 //! * **A full completion queue ends a multishot poll**; so does the kernel when it is short of
 //!   memory. After each end that was not requested, the source is armed again.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
-//!   the kernel is entered again. Submissions that it has not taken stay in the queue, and orders
-//!   that find no room there stay orders. A wait that is refused again and again pauses, and fails
+//!   the kernel is entered again. Submissions that it has not taken stay in the queue, and submissions
+//!   that find no room there stay submissions. A wait that is refused again and again pauses, and fails
 //!   after about a second ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
@@ -100,14 +100,14 @@ mod ring;
 mod ring_tests;
 mod table;
 
-use ring::{TIMEOUT, new_ring, quietly, user_data};
+use ring::{TIMEOUT, new_ring, skip_success, user_data};
 use table::{Collected, MAX_ROUNDS, Table, pause};
 
-/// Size of the submission queue; more orders are handed over in several calls. 16 KiB.
+/// Size of the submission queue; more submissions are handed over in several calls. 16 KiB.
 const SUBMISSIONS: u32 = 256;
 
 /// Number of completions that the kernel can report before they are collected: 16 KiB. More than
-/// [`SUBMISSIONS`] orders produce; the kernel keeps completions that do not fit.
+/// [`SUBMISSIONS`] submissions produce; the kernel keeps completions that do not fit.
 const COMPLETIONS: u32 = 1024;
 
 /// Whether this build asks the kernel for a ring.
@@ -133,7 +133,7 @@ pub(in crate::poller) struct Uring {
     notifier: Notifier,
     table: Mutex<Table>,
     /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
-    exposed: OnceLock<WakeDescriptor>,
+    eventfd: OnceLock<WakeDescriptor>,
     /// The first moment from which a timeout was requested; the grid is the multiples of [`TIMER_RESOLUTION`]
     /// from here.
     origin: OnceLock<Instant>,
@@ -157,7 +157,7 @@ impl Uring {
                 ..Table::default()
             }),
             notifier,
-            exposed: OnceLock::new(),
+            eventfd: OnceLock::new(),
             origin: OnceLock::new(),
             submissions,
             completions,
@@ -171,8 +171,8 @@ impl Uring {
         if !table.is_own() {
             self.take_over(table)?;
         }
-        match self.exposed.get() {
-            Some(exposed) if !table.signals => table.signal(exposed),
+        match self.eventfd.get() {
+            Some(eventfd) if !table.signals => table.signal(eventfd),
             _ => Ok(()),
         }
     }
@@ -185,7 +185,7 @@ impl Uring {
             let ring = match make() {
                 Err(error) if table.ring.is_some() && sys::is_out_of_descriptors(&error) => {
                     // The descriptor of the old ring will do, unless another thread takes it first.
-                    table.abandon();
+                    table.drop_ring();
                     make()?
                 }
                 made => made?,
@@ -198,27 +198,27 @@ impl Uring {
             return Err(failed("io_uring_register", error));
         }
         table.owner = thread();
-        table.forget_armings();
+        table.forget_polls();
         Ok(())
     }
 
     /// Makes the foreign loop's eventfd readable if a wait would return immediately; otherwise
     /// makes it unreadable until the kernel writes to it.
-    fn settle(&self, table: &mut Table) {
-        let Some(exposed) = self.exposed.get() else {
+    fn update_eventfd(&self, table: &mut Table) {
+        let Some(eventfd) = self.eventfd.get() else {
             return;
         };
         // The next wait meets an error again.
         let _ = table.flush();
         // Emptied first: later completions are written to it again, or seen here.
-        exposed.drain();
-        let has_orders = !table.is_prepared(true);
-        if has_orders || table.has_work() || !table.ring().completion().is_empty() {
+        eventfd.drain();
+        let has_submissions = !table.is_prepared(true);
+        if has_submissions || table.has_work() || !table.ring().completion().is_empty() {
             self.wake_foreign_loop();
         }
     }
 
-    /// Hands over all orders before a foreign loop sleeps. If the kernel refuses some, the foreign
+    /// Hands over all submissions before a foreign loop sleeps. If the kernel refuses some, the foreign
     /// loop is woken, and the next wait hands them over.
     fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
         table.flush()?;
@@ -232,8 +232,8 @@ impl Uring {
     /// write to the notifier. But a write to an eventfd that results from a write to another one is
     /// delayed through RCU by milliseconds (`eventfd_signal_allowed` in io_uring/eventfd.c).
     fn wake_foreign_loop(&self) {
-        if let Some(exposed) = self.exposed.get() {
-            let _ = exposed.write();
+        if let Some(eventfd) = self.eventfd.get() {
+            let _ = eventfd.write();
         }
     }
 
@@ -243,8 +243,8 @@ impl Uring {
         table.fds.check(number, change)?;
         // While the owner waits it cannot be here.
         let is_owner = table.is_own();
-        let is_exposed = self.exposed.get().is_some();
-        if (table.waiting || is_exposed && !is_owner) && table.fds.changed.is_empty() {
+        let has_eventfd = self.eventfd.get().is_some();
+        if (table.waiting || has_eventfd && !is_owner) && table.fds.changed.is_empty() {
             // Under the lock, so that the owner cannot have left that wait yet. If it is refused,
             // nothing has changed.
             self.notifier.wake()?;
@@ -255,18 +255,18 @@ impl Uring {
         if data.armed != 0 {
             (data.stale, data.armed) = (data.armed, 0);
         }
-        (data.wanted, data.lasting) = (entry.registered, false);
+        (data.wanted, data.is_multishot) = (entry.registered, false);
         let is_to_remove = !entry.registered && data.stale != 0;
         table.fds.mark_changed(number);
         if is_to_remove {
             if is_owner {
-                // If that fails, the removal stays an order, which the next wait carries out.
+                // If that fails, the removal stays a submission, which the next wait carries out.
                 let _ = table.remove_now(number);
-            } else if table.resting && !is_exposed {
-                table.abandon();
+            } else if table.is_idle && !has_eventfd {
+                table.drop_ring();
             }
         }
-        if is_owner && is_exposed {
+        if is_owner && has_eventfd {
             // A foreign loop may sleep next.
             self.flush_exposed(&mut table)
         } else {
@@ -280,9 +280,9 @@ impl Uring {
         self
     }
 
-    /// Whether there are orders that only a wait carries out.
+    /// Whether there are submissions that only a wait carries out.
     #[inline]
-    pub(in crate::poller) fn has_orders(&self) -> bool {
+    pub(in crate::poller) fn has_submissions(&self) -> bool {
         let table = self.table.lock();
         table.removes || !table.fds.changed.is_empty()
     }
@@ -312,7 +312,7 @@ impl Uring {
     /// checks for events. Returns whether the kernel reported that the time has passed.
     ///
     /// If the caller `comes_again` in every case, a completion without an event ends the wait too.
-    /// Nearly always there are no orders then, and one call reports everything.
+    /// Nearly always there are no submissions then, and one call reports everything.
     #[inline]
     fn wait_once(
         &self,
@@ -322,24 +322,24 @@ impl Uring {
         comes_again: bool,
     ) -> io::Result<bool> {
         let mut table = self.table.lock();
-        table.resting = false;
+        table.is_idle = false;
         loop {
-            let is_exposed = self.exposed.get().is_some();
+            let has_eventfd = self.eventfd.get().is_some();
             self.acquire(&mut table)?;
             let (mut collected, mut passed) = (Collected::default(), false);
             if !table.ring().completion().is_empty() {
                 collected = table.collect(events, &self.notifier);
             }
-            if !table.is_prepared(is_exposed) {
+            if !table.is_prepared(has_eventfd) {
                 match table.sync() {
                     Err(error) if events.is_empty() && !collected.notified => return Err(error),
                     // The next wait meets it again.
                     _ => {}
                 }
             }
-            // Remaining orders must not wait for an event.
-            let has_orders = !table.is_prepared(is_exposed);
-            if may_sleep && events.is_empty() && !collected.notified && !has_orders {
+            // Remaining submissions must not wait for an event.
+            let has_submissions = !table.is_prepared(has_eventfd);
+            if may_sleep && events.is_empty() && !collected.notified && !has_submissions {
                 table.waiting = true;
                 let call = table.call(1);
                 drop(table);
@@ -350,18 +350,18 @@ impl Uring {
                 collected = table.collect(events, &self.notifier);
             }
             self.collect_more(&mut table, &mut collected, events)?;
-            if is_exposed {
-                self.settle(&mut table);
+            if has_eventfd {
+                self.update_eventfd(&mut table);
             }
             let is_over = passed || collected.notified || !events.is_empty();
-            if is_over || !may_sleep && !has_orders {
+            if is_over || !may_sleep && !has_submissions {
                 return Ok(passed || !may_sleep);
             }
             if table.refusals.are_many() {
                 return Err(pause(table));
             }
-            // It was an order, or an event of something that has changed meanwhile. Or a signal
-            // came after orders were taken, which the kernel does not report then. Or orders are
+            // It was a submission, or an event of something that has changed meanwhile. Or a signal
+            // came after submissions were taken, which the kernel does not report then. Or submissions are
             // left.
             if timeout.is_some() || comes_again {
                 return Err(Errno::INTR.into());
@@ -369,7 +369,7 @@ impl Uring {
         }
     }
 
-    /// Hands over the remaining orders, has the kernel do its deferred work, and collects the
+    /// Hands over the remaining submissions, has the kernel do its deferred work, and collects the
     /// results.
     fn collect_more(
         &self,
@@ -397,7 +397,7 @@ impl Uring {
             }
         }
         if collected.is_full {
-            // Orders must not wait until fewer sources are ready. The next wait meets an error
+            // Submissions must not wait until fewer sources are ready. The next wait meets an error
             // again.
             if !table.ring().submission().is_empty() {
                 let _ = table.enter_now();
@@ -450,19 +450,19 @@ impl Selector for Uring {
     }
 
     fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        if self.exposed.get().is_none() {
+        if self.eventfd.get().is_none() {
             let made = WakeDescriptor::eventfd()?;
             let mut table = self.table.lock();
-            let _ = self.exposed.set(made);
+            let _ = self.eventfd.set(made);
             if table.waiting {
                 // The waiter returns from its wait, and sees it.
                 self.notifier.wake()?;
             } else {
                 self.acquire(&mut table)?;
-                self.settle(&mut table);
+                self.update_eventfd(&mut table);
             }
         }
-        Ok(self.exposed.get().expect("it is there").descriptor())
+        Ok(self.eventfd.get().expect("it is there").descriptor())
     }
 
     fn arm(&self, until: Until) -> io::Result<()> {
@@ -477,42 +477,42 @@ impl Selector for Uring {
             Until::Never => (MAX_TIMEOUT, None, table.timeout == 0),
         };
         if !is_armed {
-            // An order that is still in the queue gets the new time too.
+            // A submission that is still in the queue gets the new time too.
             (*table.left, table.timeout_end) = (left.into(), None);
-            let (arming, order) = match table.timeout {
+            let (generation, submission) = match table.timeout {
                 0 => {
-                    let arming = table.next_arming();
-                    let order = opcode::Timeout::new(&*table.left).build();
-                    (arming, order.user_data(user_data(arming, TIMEOUT)))
+                    let generation = table.next_generation();
+                    let submission = opcode::Timeout::new(&*table.left).build();
+                    (generation, submission.user_data(user_data(generation, TIMEOUT)))
                 }
                 // An abandoned timeout is moved far into the future: a removed one would be
                 // reported, and would wake the foreign loop.
-                arming => {
-                    let data = user_data(arming, TIMEOUT);
-                    let order = opcode::TimeoutUpdate::new(data, &*table.left);
-                    (arming, quietly(order.build()))
+                generation => {
+                    let data = user_data(generation, TIMEOUT);
+                    let submission = opcode::TimeoutUpdate::new(data, &*table.left);
+                    (generation, skip_success(submission.build()))
                 }
             };
-            if !table.push(&order)? {
+            if !table.push(&submission)? {
                 // The foreign loop is woken, and requests it again.
                 self.wake_foreign_loop();
                 return Ok(());
             }
-            table.timeout = arming;
+            table.timeout = generation;
         }
         table.timeout_end = end;
         self.flush_exposed(&mut table)
     }
 
-    fn rest(&self) {
+    fn on_idle(&self) {
         let mut table = self.table.lock();
-        table.resting = true;
+        table.is_idle = true;
         if table.keeps_any() && table.is_own() {
             // The next wait meets an error again.
             let flushed = self.flush_exposed(&mut table);
             let _ = flushed.and_then(|()| table.finish_work());
-            if table.keeps_any() && self.exposed.get().is_none() {
-                table.abandon();
+            if table.keeps_any() && self.eventfd.get().is_none() {
+                table.drop_ring();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Rings that can only poll, the orders that they take, and what they report.
+//! Rings that can only poll, the submissions that they take, and what they report.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,14 +19,14 @@ use crate::poller::error::explained;
 use crate::poller::{BorrowedDescriptor, Interest, Ready};
 use crate::sys;
 
-// The user data of a completion: the number of the arming in the upper half, and in the lower the
+// The user data of a completion: the generation in the upper half, and in the lower the
 // descriptor's number or one of these values, which are greater than any descriptor.
 pub(super) const NOTIFIER: u32 = u32::MAX;
 pub(super) const TIMEOUT: u32 = u32::MAX - 1;
-pub(super) const ORDER: u32 = u32::MAX - 2;
+pub(super) const SUBMISSION: u32 = u32::MAX - 2;
 
-pub(super) fn user_data(arming: u32, of: u32) -> u64 {
-    u64::from(arming) << 32 | u64::from(of)
+pub(super) fn user_data(generation: u32, of: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(of)
 }
 
 /// `IORING_ENTER_NO_IOWAIT`, which rustix does not define: idle time is not accounted as I/O wait.
@@ -67,7 +67,7 @@ pub(super) fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring
     restricted.map_err(|error| refused("io_uring_register", error))?;
     let trial = Call {
         ring: ring.as_raw_fd(),
-        orders: 0,
+        submissions: 0,
         completions: 0,
         flags: IoringEnterFlags::empty(),
     };
@@ -103,14 +103,14 @@ fn meaning(error: &io::Error) -> Option<String> {
 /// A call of `io_uring_enter`.
 pub(super) struct Call {
     pub(super) ring: RawFd,
-    pub(super) orders: u32,
+    pub(super) submissions: u32,
     pub(super) completions: u32,
     pub(super) flags: IoringEnterFlags,
 }
 
 impl Call {
-    /// Makes the call. Returns the number of orders taken. A timeout that has elapsed is an error,
-    /// unless orders were taken.
+    /// Makes the call. Returns the number of submissions taken. A timeout that has elapsed is an error,
+    /// unless submissions were taken.
     #[inline]
     pub(super) fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
         #[cfg(test)]
@@ -124,14 +124,14 @@ impl Call {
         });
         // SAFETY: the descriptor is the ring's, which is not dropped while this thread, its owner,
         // is in a call. The kernel reads the argument and the timeout, which live here, and the
-        // orders in the ring's queue, in memory that belongs to the ring: see `Table::push`.
+        // submissions in the ring's queue, in memory that belongs to the ring: see `Table::push`.
         unsafe {
             let ring = BorrowedDescriptor::borrow_raw(self.ring);
             match &argument {
-                None => io_uring_enter(ring, self.orders, self.completions, self.flags),
+                None => io_uring_enter(ring, self.submissions, self.completions, self.flags),
                 Some(argument) => {
                     let flags = self.flags | IoringEnterFlags::EXT_ARG;
-                    io_uring_enter_arg(ring, self.orders, self.completions, flags, Some(argument))
+                    io_uring_enter_arg(ring, self.submissions, self.completions, flags, Some(argument))
                 }
             }
         }
@@ -162,7 +162,7 @@ pub(super) fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     (ready != Ready::default()).then_some(ready)
 }
 
-/// Returns the order that polls a descriptor. The kernel always adds hang-up and error, and the
+/// Returns the submission that polls a descriptor. The kernel always adds hang-up and error, and the
 /// hang-up of the reading side.
 pub(super) fn poll(
     number: RawFd,
@@ -174,17 +174,17 @@ pub(super) fn poll(
     if interest.contains(Interest::PRIORITY) {
         flags |= PollFlags::RDBAND;
     }
-    let order = opcode::PollAdd::new(types::Fd(number), flags.bits().into());
-    order.multi(is_multishot).build().user_data(data)
+    let submission = opcode::PollAdd::new(types::Fd(number), flags.bits().into());
+    submission.multi(is_multishot).build().user_data(data)
 }
 
-/// Returns the order that removes the poll armed with `data`.
+/// Returns the submission that removes the poll armed with `data`.
 pub(super) fn remove(data: u64) -> squeue::Entry {
-    quietly(opcode::AsyncCancel::new(data).build())
+    skip_success(opcode::AsyncCancel::new(data).build())
 }
 
-/// Marks an order so that only its failure is reported, which is then ignored.
-pub(super) fn quietly(order: squeue::Entry) -> squeue::Entry {
-    let order = order.flags(squeue::Flags::SKIP_SUCCESS);
-    order.user_data(user_data(0, ORDER))
+/// Marks a submission so that only its failure is reported, which is then ignored.
+pub(super) fn skip_success(submission: squeue::Entry) -> squeue::Entry {
+    let submission = submission.flags(squeue::Flags::SKIP_SUCCESS);
+    submission.user_data(user_data(0, SUBMISSION))
 }

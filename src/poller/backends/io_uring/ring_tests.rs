@@ -222,7 +222,7 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
     for (token, (ours, _)) in (0..).zip(&pairs) {
         (uring.change(ours.as_fd(), Change::Register(edges(token)))).unwrap();
     }
-    // The orders are handed over.
+    // The submissions are handed over.
     uring.wait(&mut Events::new(), &Until::Now).unwrap();
     for (_, theirs) in &pairs {
         (&*theirs).write_all(b"x").unwrap();
@@ -239,7 +239,7 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
         }
         (uring.change(ours.as_fd(), Change::Register(edges(64)))).unwrap();
     });
-    // It may return without events, because it was woken to take the order.
+    // It may return without events, because it was woken to take the submission.
     while told.is_empty() && start.elapsed() < LIMIT {
         told = match register.take() {
             Some(register) => told_quickly(&uring, register),
@@ -247,7 +247,7 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
         };
     }
     assert_eq!(told, [Token(64)]);
-    assert!(start.elapsed() < LIMIT, "the order waited");
+    assert!(start.elapsed() < LIMIT, "the submission waited");
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_poll_that_completes_for_nothing_is_armed_again_once() {
         assert_eq!(poller.wait(&mut Events::new(), Some(timeout)).unwrap(), 0);
     }
     // The notifier, the one-shot poll, and the multishot poll.
-    assert_eq!(uring.table.lock().arming, 3);
+    assert_eq!(uring.table.lock().generation, 3);
 }
 
 #[test]
@@ -415,14 +415,14 @@ fn the_ring_polls_and_does_nothing_else() {
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let mut bytes = [0u8; 8];
     let number = types::Fd(ours.as_raw_fd());
-    let orders = [
+    let submissions = [
         opcode::Nop::new().build(),
         opcode::Read::new(number, bytes.as_mut_ptr(), 8).build(),
         opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build(),
     ];
-    for order in orders {
+    for submission in submissions {
         // SAFETY: the buffer outlives the ring.
-        unsafe { ring.submission().push(&order) }.unwrap();
+        unsafe { ring.submission().push(&submission) }.unwrap();
         ring.submit_and_wait(1).unwrap();
         let result = ring.completion().next().unwrap().result();
         assert_eq!(result, -libc::EACCES);
@@ -457,7 +457,7 @@ fn a_ring_that_is_busy_is_entered_again() {
             let Some(poller) = poller_of(8, 16) else {
                 return;
             };
-            // More orders than the queue holds, and more completions.
+            // More submissions than the queue holds, and more completions.
             let pairs = crowd(&poller, 40, mode);
             let mut missing: std::collections::HashSet<u64> = (0..40).collect();
             while !missing.is_empty() {
@@ -497,7 +497,7 @@ fn a_ring_that_is_busy_is_entered_again() {
     }
 }
 
-/// The queue is full of orders that the kernel has not taken, so there is no room for the rest.
+/// The queue is full of submissions that the kernel has not taken, so there is no room for the rest.
 #[test]
 fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
     for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
@@ -628,7 +628,7 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
     }
     let mut events = Events::new();
     uring.wait(&mut events, &Until::Now).unwrap();
-    uring.rest();
+    uring.on_idle();
     thread::scope(|scope| {
         scope.spawn(|| uring.change(other.as_fd(), Change::Deregister).unwrap());
     });
@@ -660,7 +660,7 @@ fn an_order_is_handed_over_although_more_is_ready_than_there_is_room_for() {
         poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
         events.iter().any(|event| event.token() == Token(1_000))
     });
-    assert!(is_told, "the order waits");
+    assert!(is_told, "the submission waits");
     poller.deregister(&ours).unwrap();
 }
 
@@ -676,7 +676,7 @@ fn what_another_thread_closes_is_closed_at_rest_although_hundreds_are_ready() {
     thread::scope(|scope| {
         scope.spawn(|| poller.deregister(&ours).unwrap());
     });
-    ring(&poller).rest();
+    ring(&poller).on_idle();
     drop(ours);
     assert_sees_the_end(&theirs);
     let told: usize = std::iter::repeat_with(|| poll_now(&poller).len())
@@ -694,7 +694,7 @@ fn what_was_closed_while_the_kernel_refused_calls_is_closed_at_rest() {
     assert!(poll_now(&poller).is_empty());
     refuse(&[Errno::AGAIN; 16]);
     poller.deregister(&ours).unwrap();
-    ring(&poller).rest();
+    ring(&poller).on_idle();
     drop(ours);
     assert_sees_the_end(&theirs);
     REFUSALS.with_borrow_mut(Vec::clear);

@@ -1,4 +1,4 @@
-//! The polls of a ring, its orders, and its calls of the kernel.
+//! The polls of a ring, its submissions, and its calls of the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::io_uring::IoringEnterFlags;
 
 use super::NUMBER;
-use super::ring::{Call, NO_IOWAIT, NOTIFIER, ORDER, TIMEOUT, poll, ready, remove, user_data};
+use super::ring::{Call, NO_IOWAIT, NOTIFIER, SUBMISSION, TIMEOUT, poll, ready, remove, user_data};
 use crate::poller::backends::fd_table::{FdEntry, FdTable};
 use crate::poller::backends::notifier::{Notifier, WakeDescriptor};
 use crate::poller::error::failed;
@@ -27,23 +27,23 @@ pub(super) struct Table {
     /// Whether the owner sleeps in the kernel, or is about to.
     pub(super) waiting: bool,
     /// Whether the runtime is not driven for now.
-    pub(super) resting: bool,
-    /// Whether the ring writes to `Uring::exposed`.
+    pub(super) is_idle: bool,
+    /// Whether the ring writes to `Uring::eventfd`.
     pub(super) signals: bool,
     pub(super) fds: FdTable<Polled>,
     /// Whether a removal may be in the queue, or among the kernel's deferred work. Until it is
     /// carried out, the kernel keeps a file open that its user may have closed.
     pub(super) removes: bool,
-    /// Counts armings.
-    pub(super) arming: u32,
-    /// The notifier's descriptor, followed by its arming; 0: none.
+    /// Counts the requests of polls and timeouts.
+    pub(super) generation: u32,
+    /// The notifier's descriptor, followed by its generation; 0: none.
     pub(super) notifier: RawFd,
     pub(super) notified_by: u32,
-    /// The arming of the timeout that a foreign loop sees; 0: none.
+    /// The generation of the timeout that a foreign loop sees; 0: none.
     pub(super) timeout: u32,
     /// When the timeout ends, by the process's clock.
     pub(super) timeout_end: Option<Instant>,
-    /// The time that timeout orders point to. It outlives them, since they may stay in the queue.
+    /// The time that timeout submissions point to. It outlives them, since they may stay in the queue.
     pub(super) left: Box<types::Timespec>,
     pub(super) refusals: Refusals,
 }
@@ -60,15 +60,15 @@ pub(super) struct Refusals {
 /// The kernel's poll of a descriptor.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(super) struct Polled {
-    /// The arming by which the kernel polls it; 0: none.
+    /// The generation of the poll that the kernel has; 0: none.
     pub(super) armed: u32,
-    /// An arming, still or once polled by the kernel, with an interest that has been withdrawn. Not
+    /// A generation that the kernel polls, or has polled, with an interest that has been withdrawn. Not
     /// set together with `armed`.
     pub(super) stale: u32,
     /// Whether it should be polled. Cleared by deregistering, and by a report that disarms it.
     pub(super) wanted: bool,
     /// Whether it needs a multishot poll although it is one-shot.
-    pub(super) lasting: bool,
+    pub(super) is_multishot: bool,
 }
 
 /// Information from completions, apart from the events of sources.
@@ -95,7 +95,7 @@ pub(super) const MAX_PAUSES: u32 = 1000;
 /// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
 /// after [`MAX_PAUSES`], the refusal.
 ///
-/// Meanwhile the lock is not held, and `waiting` is not set: other threads' orders are carried out
+/// Meanwhile the lock is not held, and `waiting` is not set: other threads' submissions are carried out
 /// by the next wait, at the latest after the pause.
 #[cold]
 pub(super) fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
@@ -130,13 +130,13 @@ impl Refusals {
 }
 
 impl Table {
-    /// Whether the calling thread owns the ring, and there are no orders to put into it.
+    /// Whether the calling thread owns the ring, and there are no submissions to put into it.
     #[inline]
-    pub(super) fn is_prepared(&self, is_exposed: bool) -> bool {
+    pub(super) fn is_prepared(&self, has_eventfd: bool) -> bool {
         self.is_own()
             && self.fds.changed.is_empty()
             && self.notified_by != 0
-            && (self.signals || !is_exposed)
+            && (self.signals || !has_eventfd)
     }
 
     /// Whether there is a ring, and the calling thread owns it.
@@ -153,16 +153,16 @@ impl Table {
 
     /// Makes the ring write to the eventfd that a foreign loop polls.
     #[cold]
-    pub(super) fn signal(&mut self, exposed: &WakeDescriptor) -> io::Result<()> {
-        let number = exposed.descriptor().as_raw_fd();
+    pub(super) fn signal(&mut self, eventfd: &WakeDescriptor) -> io::Result<()> {
+        let number = eventfd.descriptor().as_raw_fd();
         let registered = self.ring().submitter().register_eventfd(number);
         registered.map_err(|error| failed("io_uring_register", error))?;
         self.signals = true;
         Ok(())
     }
 
-    /// Resets the armings for a new ring, in which nothing is armed.
-    pub(super) fn forget_armings(&mut self) {
+    /// Forgets the polls, for a new ring, in which nothing is armed.
+    pub(super) fn forget_polls(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
         (self.signals, self.removes) = (false, false);
         for index in 0..self.fds.all.len() {
@@ -177,27 +177,27 @@ impl Table {
     /// Drops the ring, no matter which thread owns it; the owner must not be waiting. The kernel
     /// lets go of all files that it polls. The next wait makes another ring.
     #[cold]
-    pub(super) fn abandon(&mut self) {
+    pub(super) fn drop_ring(&mut self) {
         (self.ring, self.owner) = (None, 0);
-        self.forget_armings();
+        self.forget_polls();
     }
 
-    /// Returns the number of the next arming.
-    pub(super) fn next_arming(&mut self) -> u32 {
-        self.arming = self.arming.wrapping_add(1).max(1);
-        self.arming
+    /// Returns the number of the next generation.
+    pub(super) fn next_generation(&mut self) -> u32 {
+        self.generation = self.generation.wrapping_add(1).max(1);
+        self.generation
     }
 
-    /// Puts an order into the queue. Returns whether there was room: while the kernel refuses
-    /// orders there may be none, and the caller keeps this one.
-    pub(super) fn push(&mut self, order: &squeue::Entry) -> io::Result<bool> {
+    /// Puts a submission into the queue. Returns whether there was room: while the kernel refuses
+    /// submissions there may be none, and the caller keeps this one.
+    pub(super) fn push(&mut self, submission: &squeue::Entry) -> io::Result<bool> {
         if self.ring().submission().is_full() {
             self.enter_now()?;
         }
-        // SAFETY: the order refers to no memory, or to `left`, which lives as long as the queue.
+        // SAFETY: the submission refers to no memory, or to `left`, which lives as long as the queue.
         // The code that registered the descriptor ensures that the kernel may poll it: "Why
         // `register` is unsafe" in the module above.
-        let pushed = unsafe { self.ring().submission().push(order) };
+        let pushed = unsafe { self.ring().submission().push(submission) };
         Ok(pushed.is_ok())
     }
 
@@ -205,12 +205,12 @@ impl Table {
     /// the next wait, which finds the table not [prepared](Self::is_prepared), continues with it.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.notified_by == 0 {
-            let arming = self.next_arming();
-            let data = user_data(arming, NOTIFIER);
+            let generation = self.next_generation();
+            let data = user_data(generation, NOTIFIER);
             if !self.push(&poll(self.notifier, Interest::READABLE, true, data))? {
                 return Ok(());
             }
-            self.notified_by = arming;
+            self.notified_by = generation;
         }
         while let Some(&number) = self.fds.changed.last() {
             let index = number as usize;
@@ -223,14 +223,14 @@ impl Table {
                 self.fds.all[index].data.stale = 0;
             }
             if data.wanted && data.armed == 0 {
-                let arming = self.next_arming();
+                let generation = self.next_generation();
                 let is_multishot =
-                    request.mode == Mode::Edge || request.interest.is_empty() || data.lasting;
-                let data = user_data(arming, number as u32);
+                    request.mode == Mode::Edge || request.interest.is_empty() || data.is_multishot;
+                let data = user_data(generation, number as u32);
                 if !self.push(&poll(number, request.interest, is_multishot, data))? {
                     return Ok(());
                 }
-                self.fds.all[index].data.armed = arming;
+                self.fds.all[index].data.armed = generation;
             }
             self.fds.all[index].changed = false;
             self.fds.changed.pop();
@@ -243,7 +243,7 @@ impl Table {
 
     /// Removes the poll of a deregistered entry. The kernel has let go of the file when this
     /// returns, unless it refuses calls: then the removal stays in `changed` or in the queue, and
-    /// the next wait hands it over. The removal names the arming, so it does not remove the poll of
+    /// the next wait hands it over. The removal names the generation, so it does not remove the poll of
     /// the number's next owner.
     pub(super) fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
         let stale = self.fds.all[number as usize].data.stale;
@@ -255,9 +255,9 @@ impl Table {
         self.finish_work()
     }
 
-    /// Hands over all orders, and has the kernel do all deferred work: at most one piece for each
+    /// Hands over all submissions, and has the kernel do all deferred work: at most one piece for each
     /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next wait
-    /// collects the completions, and hands over any remaining orders.
+    /// collects the completions, and hands over any remaining submissions.
     pub(super) fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.fds.all.len() {
@@ -292,21 +292,21 @@ impl Table {
         self.removes || self.fds.changed.iter().any(is_stale)
     }
 
-    /// Hands over all orders, unless the kernel refuses them.
+    /// Hands over all submissions, unless the kernel refuses them.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
-        let has_orders = !self.ring().submission().is_empty();
-        if has_orders { self.enter_now() } else { Ok(()) }
+        let has_submissions = !self.ring().submission().is_empty();
+        if has_submissions { self.enter_now() } else { Ok(()) }
     }
 
-    /// Whether entering the kernel would achieve anything: there are orders, or deferred work.
+    /// Whether entering the kernel would achieve anything: there are submissions, or deferred work.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
         let queue = self.ring().submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Enters the kernel without sleeping. Orders that it does not take stay in the queue.
+    /// Enters the kernel without sleeping. Submissions that it does not take stay in the queue.
     pub(super) fn enter_now(&mut self) -> io::Result<()> {
         match self.call(0).enter(None) {
             Err(Errno::INTR) => Ok(()),
@@ -320,7 +320,7 @@ impl Table {
     fn end_call(&mut self, result: Result<u32, Errno>) -> io::Result<()> {
         match result {
             Ok(_) => self.refusals.end(),
-            // Completions must be collected first, or the kernel is short of memory for an order.
+            // Completions must be collected first, or the kernel is short of memory for a submission.
             Err(error @ (Errno::BUSY | Errno::AGAIN)) => self.refusals.add(error),
             // Completions stay in the queue.
             Err(error) => return Err(failed("io_uring_enter", error)),
@@ -339,7 +339,7 @@ impl Table {
             }
             Err(Errno::BADR) => {
                 // The kernel had no memory to keep a completion, so a poll may be lost.
-                self.abandon();
+                self.drop_ring();
                 Err(Errno::INTR.into())
             }
             result => self.end_call(result).map(|()| false),
@@ -357,7 +357,7 @@ impl Table {
         }
         Call {
             ring: ring.as_raw_fd(),
-            orders: ring.submission().len() as u32,
+            submissions: ring.submission().len() as u32,
             completions,
             flags,
         }
@@ -367,7 +367,7 @@ impl Table {
     /// calls.
     pub(super) fn remove_all(&mut self) -> io::Result<()> {
         let all = opcode::AsyncCancel2::new(types::CancelBuilder::any());
-        if !self.push(&all.build().user_data(user_data(0, ORDER)))? {
+        if !self.push(&all.build().user_data(user_data(0, SUBMISSION)))? {
             return Ok(());
         }
         self.finish_work()
@@ -397,13 +397,13 @@ impl Table {
             };
             refusals.end();
             let data = entry.user_data();
-            let (arming, of) = ((data >> 32) as u32, data as u32);
+            let (generation, of) = ((data >> 32) as u32, data as u32);
             let is_last = !cqueue::more(entry.flags());
-            if of < ORDER {
+            if of < SUBMISSION {
                 let Some(polled) = fds.all.get_mut(of as usize) else {
-                    continue; // Of an arming that was removed.
+                    continue; // Of a poll that was removed.
                 };
-                let (event, has_changed) = polled.complete(arming, entry.result(), is_last);
+                let (event, has_changed) = polled.complete(generation, entry.result(), is_last);
                 if let Some(ready) = event {
                     events.push(Event::new(polled.request.token, ready));
                 }
@@ -411,11 +411,11 @@ impl Table {
                     fds.mark_changed(of as RawFd);
                 }
             } else if of == NOTIFIER {
-                if is_last && arming == *notified_by {
+                if is_last && generation == *notified_by {
                     *notified_by = 0;
                 }
                 collected.notified |= notifier.acknowledge();
-            } else if of == TIMEOUT && arming == *timeout {
+            } else if of == TIMEOUT && generation == *timeout {
                 (*timeout, *timeout_end) = (0, None);
             }
         }
@@ -424,18 +424,18 @@ impl Table {
 }
 
 impl FdEntry<Polled> {
-    /// Handles a completion of an arming with `result`; `is_last` is whether it is the arming's
-    /// last. Returns the readiness to report, and whether an order is left.
+    /// Handles a completion of a poll with `result`; `is_last` is whether it is the poll's
+    /// last. Returns the readiness to report, and whether a submission is left.
     #[inline]
-    fn complete(&mut self, arming: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
+    fn complete(&mut self, generation: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
         let (Request { interest, mode, .. }, data) = (self.request, &mut self.data);
-        if arming == data.stale {
+        if generation == data.stale {
             if is_last {
                 data.stale = 0;
             }
             return (None, false);
         }
-        if arming != data.armed {
+        if generation != data.armed {
             return (None, false);
         }
         if is_last {
@@ -456,7 +456,7 @@ impl FdEntry<Polled> {
         };
         if ready.is_none() {
             // The end of reading, without interest in reading. A multishot poll reports it once.
-            data.lasting |= is_last;
+            data.is_multishot |= is_last;
             return (None, is_last);
         }
         if mode == Mode::OneShot || interest.is_empty() {

@@ -23,7 +23,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(in crate::poller) fn has_orders(&self) -> bool {
+    pub(in crate::poller) fn has_submissions(&self) -> bool {
         match *self {}
     }
 
