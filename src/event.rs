@@ -45,10 +45,10 @@ use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
 
-use crate::scheduler::{budget, is_task_waker, waits_for, wake_each};
+use crate::scheduler::{budget, is_task_waker, record_wait, wake_each};
 use crate::slab::Slab;
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
-use crate::telemetry::Leaf;
+use crate::telemetry::WaitReason;
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if there is
 /// no waiter.
@@ -474,9 +474,9 @@ impl Wait<'_> {
         let result = self.poll_with_budget(cx);
         if result.is_pending() {
             let address = ptr::from_ref(self.state).addr();
-            waits_for(match self.kind {
-                Kind::Event => Leaf::Event(address),
-                Kind::Latch => Leaf::Latch(address),
+            record_wait(match self.kind {
+                Kind::Event => WaitReason::Event(address),
+                Kind::Latch => WaitReason::Latch(address),
             });
         }
         result

@@ -56,11 +56,11 @@ use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::kernel::BlockingCall;
-use crate::scheduler::{only_queues, waits_for};
+use crate::scheduler::{only_queues, record_wait};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Awaiter, Handoff, Job, Mutex, MutexGuard, contain};
 use crate::sys::{PerProcess, Process, start_thread, unsupported};
-use crate::telemetry::Leaf;
+use crate::telemetry::WaitReason;
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
 /// microseconds (measured: 16). A program that makes calls less often than this does not notice;
@@ -428,7 +428,7 @@ impl<T> Call<T> {
     pub(crate) fn poll_output(&self, cx: &Context<'_>) -> Poll<io::Result<T>> {
         let polled = self.poll(cx);
         if polled.is_pending() {
-            waits_for(Leaf::Blocking);
+            record_wait(WaitReason::Blocking);
         }
         let lost = "a blocking call was in progress when its process forked: it is the parent's";
         polled.map(|output| output.ok_or_else(|| unsupported(lost)))

@@ -19,7 +19,7 @@ use crate::reactor::{self, Direction, SourceWait};
 use crate::scheduler::Shared;
 use crate::sys::AsRawDescriptor;
 use crate::task::{Id, Name};
-use crate::telemetry::{Leaf, MAIN_FUTURE};
+use crate::telemetry::{WaitReason, MAIN_FUTURE};
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///
@@ -455,11 +455,11 @@ impl TaskRecord {
         let worker = task.worker.map(|index| &workers[index]);
         let running = worker.and_then(|worker| worker.state.task()?.id);
         let runs = self.runs || (running.is_some() && running == task.id);
-        task.state = match self.leaf {
+        task.state = match self.reason {
             _ if runs => TaskState::Running,
-            Leaf::NOTHING if task.polls == 0 => TaskState::New,
-            Leaf::NOTHING => TaskState::Ready,
-            Leaf::WOKEN_WHILE_RUNNING => {
+            WaitReason::NOTHING if task.polls == 0 => TaskState::New,
+            WaitReason::NOTHING => TaskState::Ready,
+            WaitReason::WOKEN_WHILE_RUNNING => {
                 clues.woken_by_itself(&task);
                 TaskState::Ready
             }
@@ -480,7 +480,7 @@ impl TaskRecord {
                 found.flatten()
             }));
             waits.extend(self.timers.into_iter().map(|due| Wait::Timer { due }));
-            match Wait::of_leaf(self.leaf) {
+            match Wait::of_reason(self.reason) {
                 Some(wait) => waits.push(wait),
                 None if waits.iter().all(Wait::is_unread) => waits.push(Wait::Elsewhere),
                 None => {}
@@ -566,11 +566,11 @@ impl TaskState {
 }
 
 impl Wait {
-    /// Decodes what `Leaf::encode` has written. Returns `None` if no leaf future has written its
+    /// Decodes what `WaitReason::encode` has written. Returns `None` if no leaf future has written its
     /// wait.
-    fn of_leaf(word: u64) -> Option<Wait> {
-        let which = word & ((1 << Leaf::KIND) - 1);
-        Some(match word >> Leaf::KIND {
+    fn of_reason(word: u64) -> Option<Wait> {
+        let which = word & ((1 << WaitReason::KIND) - 1);
+        Some(match word >> WaitReason::KIND {
             2 => Wait::Event(which as usize),
             3 => Wait::Latch(which as usize),
             4 => Wait::Task(Id::from_u64(which)?),
@@ -914,26 +914,26 @@ mod tests {
     #[test]
     fn a_leaf_is_what_it_was_when_it_is_read() {
         let address = usize::MAX >> 8;
-        let leaves = [
-            (Leaf::Event(address), Wait::Event(address)),
-            (Leaf::Latch(8), Wait::Latch(8)),
+        let reasons = [
+            (WaitReason::Event(address), Wait::Event(address)),
+            (WaitReason::Latch(8), Wait::Latch(8)),
             (
-                Leaf::Task(1 << 50),
+                WaitReason::Task(1 << 50),
                 Wait::Task(Id::from_u64(1 << 50).unwrap()),
             ),
-            (Leaf::TaskSet(16), Wait::TaskSet(16)),
+            (WaitReason::TaskSet(16), Wait::TaskSet(16)),
             #[cfg(feature = "blocking")]
-            (Leaf::Blocking, Wait::Blocking),
+            (WaitReason::Blocking, Wait::Blocking),
             #[cfg(feature = "net")]
-            (Leaf::Lookup, Wait::Lookup),
+            (WaitReason::Lookup, Wait::Lookup),
             #[cfg(feature = "signal")]
-            (Leaf::Signal(1 << 2 | 1 << 15), Wait::Signal(vec![2, 15])),
+            (WaitReason::Signal(1 << 2 | 1 << 15), Wait::Signal(vec![2, 15])),
         ];
-        for (leaf, wait) in leaves {
-            assert_eq!(Wait::of_leaf(leaf.encode()), Some(wait));
+        for (reason, wait) in reasons {
+            assert_eq!(Wait::of_reason(reason.encode()), Some(wait));
         }
-        for word in [Leaf::NOTHING, Leaf::UNKNOWN, Leaf::WOKEN_WHILE_RUNNING] {
-            assert_eq!(Wait::of_leaf(word), None);
+        for word in [WaitReason::NOTHING, WaitReason::UNKNOWN, WaitReason::WOKEN_WHILE_RUNNING] {
+            assert_eq!(Wait::of_reason(word), None);
         }
     }
 }

@@ -43,8 +43,8 @@ pub(super) struct TaskRecord {
     waker: usize,
     /// Its state, and what it waits for, are found out later.
     pub(super) task: TaskDump,
-    /// The word that its leaf futures have written: see `telemetry::leaf`.
-    pub(super) leaf: u64,
+    /// The word that its leaf futures have written: see `telemetry::wait_reason`.
+    pub(super) reason: u64,
     /// Whether it was seen running.
     pub(super) runs: bool,
     pub(super) sources: Vec<SourceWait>,
@@ -52,11 +52,11 @@ pub(super) struct TaskRecord {
 }
 
 impl TaskRecord {
-    fn new(task: TaskDump, waker: usize, leaf: u64, runs: bool) -> TaskRecord {
+    fn new(task: TaskDump, waker: usize, reason: u64, runs: bool) -> TaskRecord {
         TaskRecord {
             waker,
             task,
-            leaf,
+            reason,
             runs,
             sources: Vec::new(),
             timers: Vec::new(),
@@ -76,7 +76,7 @@ impl TaskRecord {
             last_polled: since_tick(header.polled.load(Ordering::Relaxed), now),
         };
         let waker = waker.map_or(0, |waker| waker.data().addr());
-        TaskRecord::new(task, waker, header.waits_for.load(Ordering::Relaxed), false)
+        TaskRecord::new(task, waker, header.wait_reason.load(Ordering::Relaxed), false)
     }
 
     fn of_main(worker: usize, main: &MainFuture, now: Instant) -> TaskRecord {
@@ -92,7 +92,7 @@ impl TaskRecord {
             last_polled: since_tick(main.polled.get(), now),
         };
         let (waker, runs) = (main.waker_address(), main.is_in_poll.get());
-        TaskRecord::new(task, waker, main.waits_for(), runs)
+        TaskRecord::new(task, waker, main.wait_reason(), runs)
     }
 }
 
@@ -310,7 +310,7 @@ impl SharedSnapshot {
         }
         let wakers = Wakers::new(sources, timers);
         self.waiting.extend(wakers.waiting());
-        // A running task waits for nothing, even if its last poll recorded a leaf.
+        // A running task waits for nothing, even if its last poll recorded a reason.
         let mut running = running_tasks(shared);
         for stealable in shared.stealables() {
             stealable.owned.for_each(|task| {

@@ -34,10 +34,10 @@ use crate::blocking::{Class, POOL};
 use crate::event::Latch;
 use crate::kernel;
 use crate::runtime::{Handle, Resolver};
-use crate::scheduler::waits_for;
+use crate::scheduler::record_wait;
 use crate::sync::{Mutex, OnDrop};
 use crate::sys::{self, PerProcess, Process, unsupported};
-use crate::telemetry::Leaf;
+use crate::telemetry::WaitReason;
 
 /// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
 /// dropped before a thread has begun, and no other waiter has joined, the lookup is never made.
@@ -116,7 +116,7 @@ impl Lookups {
             }
             let result = Pin::new(&mut answered).poll(cx);
             if result.is_pending() {
-                waits_for(Leaf::Lookup);
+                record_wait(WaitReason::Lookup);
             }
             result.map(Ok)
         })

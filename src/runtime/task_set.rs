@@ -23,11 +23,11 @@ use pin_project_lite::pin_project;
 
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
-use crate::scheduler::{self, budget, waits_for};
+use crate::scheduler::{self, budget, record_wait};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::{Handoff, Mutex, contain};
 use crate::task::{AbortHandle, Origin, Outcome, Task, noted, poll_to_its_end, set_finished};
-use crate::telemetry::{Label, Leaf};
+use crate::telemetry::{Label, WaitReason};
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
 /// **are cancelled when the set is dropped**.
@@ -516,7 +516,7 @@ impl<T> TaskSet<T> {
             });
             match ended {
                 Poll::Pending => {
-                    waits_for(Leaf::TaskSet(Arc::as_ptr(&self.outcomes).addr()));
+                    record_wait(WaitReason::TaskSet(Arc::as_ptr(&self.outcomes).addr()));
                     return Poll::Pending;
                 }
                 Poll::Ready(Err(NeedsBudget)) => {

@@ -22,7 +22,7 @@ use crate::clock::{now, tick};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::Ordering;
 use crate::telemetry::requests::Requests;
-use crate::telemetry::{Counters, Ids, Leaf, Mark, SAMPLE, Traced};
+use crate::telemetry::{Counters, Ids, WaitReason, Mark, SAMPLE, Traced};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
@@ -183,7 +183,7 @@ impl Local {
     #[inline(always)]
     fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
-            runnable.metadata().set_waits_for(Leaf::WOKEN_WHILE_RUNNING);
+            runnable.metadata().set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
             self.yielded.borrow_mut().push_back(runnable);
         } else {
             self.push(runnable)
@@ -211,7 +211,7 @@ impl Local {
         if self.chooser().is_some() {
             return self.schedule(runnable, true);
         }
-        runnable.metadata().set_waits_for(Leaf::WOKEN_WHILE_RUNNING);
+        runnable.metadata().set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         if self.yield_mark.get().is_none() {
             self.yield_mark.set(Some(self.stealable().queue.tail()));
         }

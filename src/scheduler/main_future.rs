@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 use super::{Local, Header, current, with_running};
 use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::telemetry::{Leaf, MAIN_FUTURE};
+use crate::telemetry::{WaitReason, MAIN_FUTURE};
 
 /// A future of `block_on` that a worker drives. Written on its thread.
 pub(crate) struct MainFuture {
@@ -21,7 +21,7 @@ pub(crate) struct MainFuture {
     pub(crate) began: u32,
     pub(crate) polled: Cell<u32>,
     pub(crate) polls: Cell<u32>,
-    pub(super) waits_for: Cell<u64>,
+    pub(super) wait_reason: Cell<u64>,
     pub(crate) is_in_poll: Cell<bool>,
 }
 
@@ -40,14 +40,14 @@ impl MainFuture {
             began: tick,
             polled: Cell::new(tick),
             polls: Cell::new(0),
-            waits_for: Cell::new(0),
+            wait_reason: Cell::new(0),
             is_in_poll: Cell::new(false),
         });
         local.mains.borrow_mut().push(future.clone());
         Main {
             local,
             future,
-            outer: leaf_of_main(),
+            outer: reason_of_main(),
         }
     }
 
@@ -57,22 +57,22 @@ impl MainFuture {
         self.polls.set(self.polls.get().wrapping_add(1));
         self.polled.set(tick);
         self.is_in_poll.set(true);
-        set_leaf_of_main(Leaf::UNKNOWN);
+        set_reason_of_main(WaitReason::UNKNOWN);
     }
 
     /// Ends a poll that has returned `Pending`.
     #[inline]
     pub(super) fn end_poll(&self) {
-        self.waits_for.set(leaf_of_main());
+        self.wait_reason.set(reason_of_main());
         self.is_in_poll.set(false);
     }
 
-    /// The word of the leaf that the future waits for.
-    pub(crate) fn waits_for(&self) -> u64 {
+    /// What the future waits for, as a word.
+    pub(crate) fn wait_reason(&self) -> u64 {
         if self.waker.is_woken() {
-            Leaf::NOTHING
+            WaitReason::NOTHING
         } else {
-            self.waits_for.get()
+            self.wait_reason.get()
         }
     }
 
@@ -88,28 +88,28 @@ impl MainFuture {
 }
 
 thread_local! {
-    /// The leaf that the last polled future of `block_on` on this thread waits for.
-    static LEAF_OF_MAIN: Cell<u64> = const { Cell::new(Leaf::NOTHING) };
+    /// What the last polled future of `block_on` on this thread waits for.
+    static REASON_OF_MAIN: Cell<u64> = const { Cell::new(WaitReason::NOTHING) };
 }
 
 #[inline]
-fn set_leaf_of_main(word: u64) {
-    (LEAF_OF_MAIN.try_with(|leaf| leaf.set(word))).expect("it has no destructor");
+fn set_reason_of_main(word: u64) {
+    (REASON_OF_MAIN.try_with(|reason| reason.set(word))).expect("it has no destructor");
 }
 
 #[inline]
-fn leaf_of_main() -> u64 {
-    LEAF_OF_MAIN
+fn reason_of_main() -> u64 {
+    REASON_OF_MAIN
         .try_with(Cell::get)
         .expect("it has no destructor")
 }
 
-/// Records a leaf that returns `Pending`, for the running task or the future of `block_on`.
+/// Records what a future that returns `Pending` waits for, in the running task or the future of `block_on`.
 #[inline]
-pub(crate) fn waits_for(leaf: Leaf) {
-    let word = leaf.encode();
-    if with_running(|header: &Header| header.set_waits_for(word)).is_none() {
-        set_leaf_of_main(word);
+pub(crate) fn record_wait(reason: WaitReason) {
+    let word = reason.encode();
+    if with_running(|header: &Header| header.set_wait_reason(word)).is_none() {
+        set_reason_of_main(word);
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn waits_for(leaf: Leaf) {
 pub(super) struct Main<'a> {
     local: &'a Local,
     pub(super) future: Rc<MainFuture>,
-    /// The leaf that the enclosing future waits for, if its current poll has recorded one.
+    /// What the enclosing future waits for, if its current poll has recorded one.
     outer: u64,
 }
 
@@ -129,7 +129,7 @@ impl Drop for Main<'_> {
         }
         let popped = self.local.mains.borrow_mut().pop();
         drop(popped);
-        set_leaf_of_main(self.outer);
+        set_reason_of_main(self.outer);
     }
 }
 

@@ -65,7 +65,7 @@ use async_task::ScheduleInfo;
 use crate::clock::{now, tick};
 use crate::kernel;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::telemetry::{Id, Label, Leaf, Name};
+use crate::telemetry::{Id, Label, WaitReason, Name};
 
 pub(crate) use busy::BusyPollConfig;
 #[cfg(feature = "tracing")]
@@ -76,7 +76,7 @@ pub(crate) use current::{
     set_running, wake_each, with_local, waker_kind, with_running, with_worker_of, within,
 };
 pub(crate) use local::Local;
-pub(crate) use main_future::{MainFuture, waits_for};
+pub(crate) use main_future::{MainFuture, record_wait};
 pub(crate) use owned::{OwnedKey, bind, task_ended};
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
@@ -104,8 +104,8 @@ pub(crate) struct Header {
     /// The place where it was spawned.
     pub(crate) site: &'static Location<'static>,
     name: Option<Box<Name>>,
-    /// The leaf that it waits for: see [`Leaf`]. Written like `state`.
-    pub(crate) waits_for: AtomicU64,
+    /// What it waits for: see [`WaitReason`]. Written like `state`.
+    pub(crate) wait_reason: AtomicU64,
     /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
     /// Written like `state`.
     pub(crate) polls: AtomicU32,
@@ -170,7 +170,7 @@ impl Header {
             id,
             site: label.site,
             name: label.name,
-            waits_for: AtomicU64::new(0),
+            wait_reason: AtomicU64::new(0),
             polls: AtomicU32::new(0),
             polled: AtomicU32::new(spawned),
             is_aborted: AtomicBool::new(false),
@@ -252,22 +252,22 @@ impl Header {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Begins a poll, on a worker that last read its clock at `tick`. A leaf that waits may then
+    /// Begins a poll, on a worker that last read its clock at `tick`. A leaf future that waits may then
     /// record itself. Returns whether it is the first poll.
     #[inline]
     fn begin_poll(&self, tick: u32) -> bool {
         let before = self.polls.load(Ordering::Relaxed);
         self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
         self.polled.store(tick, Ordering::Relaxed);
-        self.set_waits_for(Leaf::UNKNOWN);
+        self.set_wait_reason(WaitReason::UNKNOWN);
         before == 0
     }
 
-    /// Records the leaf that the task waits for: [`Leaf::NOTHING`] if it was woken, and
-    /// [`Leaf::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another thread.
+    /// Records what the task waits for: [`WaitReason::NOTHING`] if it was woken, and
+    /// [`WaitReason::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another thread.
     #[inline]
-    fn set_waits_for(&self, leaf: u64) {
-        self.waits_for.store(leaf, Ordering::Relaxed);
+    fn set_wait_reason(&self, reason: u64) {
+        self.wait_reason.store(reason, Ordering::Relaxed);
     }
 }
 
@@ -301,7 +301,7 @@ impl run_queue::Item for Runnable {
 /// The schedule function of every task, called for a wake on any thread, and for a new task.
 /// `async-task` does not call it again before the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    runnable.metadata().set_waits_for(Leaf::NOTHING);
+    runnable.metadata().set_wait_reason(WaitReason::NOTHING);
     if runnable.metadata().is_traced() {
         trace::scheduled(runnable.metadata());
     }

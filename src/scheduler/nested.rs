@@ -3,7 +3,7 @@
 //! The call drives its own runtime and no other, and the worker of the outer task does not go on
 //! before it returns: so the wait never ends. It is reported on standard error, with both places.
 //!
-//! **Why it does not panic.** A future may have recorded a task as the last leaf that it waits for,
+//! **Why it does not panic.** A future may have recorded a task as the last thing that it waits for,
 //! and wait for something else too, such as a channel that another thread sends to. This cannot be
 //! seen, so the deadlock is certain only where nobody can prove it. For the same reason it is
 //! reported only after [`PATIENCE`] without any progress, and if the nested runtime has neither
@@ -17,7 +17,7 @@ use super::worker::Worker;
 use super::{Local, Header};
 use crate::clock::now;
 use crate::sync::OnDrop;
-use crate::telemetry::{Leaf, MAIN_FUTURE};
+use crate::telemetry::{WaitReason, MAIN_FUTURE};
 
 /// How long a nested `block_on` waits for such a task before it is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,14 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Nested {
     /// The worker further up this thread's stack, which is blocked.
     outer: Rc<Local>,
-    /// The leaf for which the drive has waited for [`PATIENCE`] already.
+    /// What the drive has waited for, for [`PATIENCE`] already.
     checked: u64,
 }
 
 /// A sleep of at most [`PATIENCE`], for a task.
 pub(super) struct Patience {
     start: Instant,
-    leaf: u64,
+    reason: u64,
 }
 
 impl Patience {
@@ -53,7 +53,7 @@ impl Nested {
         let outer = outer.filter(|outer| !Rc::ptr_eq(outer, &worker.local))?;
         let nested = Nested {
             outer: outer.clone(),
-            checked: Leaf::NOTHING,
+            checked: WaitReason::NOTHING,
         };
         let mut before = worker.nested.replace(Some(nested));
         let was_plain = worker.is_plain.replace(false);
@@ -101,9 +101,9 @@ impl Worker {
     pub(super) fn patience(&self) -> Option<Patience> {
         let nested = self.nested.borrow();
         let checked = nested.as_ref()?.checked;
-        let leaf = self.local.mains.borrow().last()?.waits_for();
-        Leaf::task_of(leaf).filter(|_| leaf != checked)?;
-        Some(Patience { start: now(), leaf })
+        let reason = self.local.mains.borrow().last()?.wait_reason();
+        WaitReason::task_of(reason).filter(|_| reason != checked)?;
+        Some(Patience { start: now(), reason })
     }
 
     /// Ends such a sleep, after which the worker has collected nothing yet.
@@ -113,10 +113,10 @@ impl Worker {
             return;
         }
         let mut nested = self.nested.borrow_mut();
-        let (Some(nested), Some(task)) = (&mut *nested, Leaf::task_of(patience.leaf)) else {
+        let (Some(nested), Some(task)) = (&mut *nested, WaitReason::task_of(patience.reason)) else {
             return;
         };
-        nested.checked = patience.leaf;
+        nested.checked = patience.reason;
         let may_end = self.shared().live_tasks() > 0
             || self.driver.has_timers()
             || self.reactor.has_sources();

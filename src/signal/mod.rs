@@ -41,10 +41,10 @@ use unix as platform;
 use windows as platform;
 
 use crate::kernel;
-use crate::scheduler::{is_task_waker, waits_for};
+use crate::scheduler::{is_task_waker, record_wait};
 use crate::sync::{NeedsClone, Spare, drop_all};
 use crate::sys::invalid;
-use crate::telemetry::Leaf;
+use crate::telemetry::WaitReason;
 
 /// Waits for the next Ctrl-C (`SIGINT`) after this call.
 ///
@@ -309,7 +309,7 @@ impl Signals {
     /// Records for dumps that the task waits for these signals.
     fn note_wait(&self) {
         let told = self.numbers().filter(|number| *number < 60);
-        waits_for(Leaf::Signal(told.fold(0, |all, number| all | 1 << number)));
+        record_wait(WaitReason::Signal(told.fold(0, |all, number| all | 1 << number)));
     }
 
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {

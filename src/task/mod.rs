@@ -38,9 +38,9 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
-use crate::scheduler::{self, Header, Affinity, Runnable, Shared, TaskRef, budget, waits_for};
+use crate::scheduler::{self, Header, Affinity, Runnable, Shared, TaskRef, budget, record_wait};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::telemetry::{Label, Leaf};
+use crate::telemetry::{Label, WaitReason};
 use abort::Target;
 use body::Body;
 
@@ -462,7 +462,7 @@ impl<T> Task<T> {
             Inner::Blocking(call) => poll_call(call, cx),
         };
         if result.is_pending() {
-            waits_for(Leaf::Task(self.id.as_u64()));
+            record_wait(WaitReason::Task(self.id.as_u64()));
         }
         result
     }

@@ -5,7 +5,7 @@
 //!
 //! * [`counters`]: what a worker has done so far, written by its own thread only;
 //! * [`identity`]: a task's id, its name, and the place of its spawn;
-//! * [`leaf`]: what a task waits for, as a word in its metadata;
+//! * [`reason`]: what a task waits for, as a word in its metadata;
 //! * [`open`]: the number of open sockets of the process;
 //! * [`trace`]: single events, if the runtime is traced, which are kept in [`trace_log`] and
 //!   [`trace_ring`];
@@ -13,7 +13,7 @@
 
 mod counters;
 mod identity;
-mod leaf;
+mod wait_reason;
 mod open;
 pub(crate) mod requests;
 mod trace;
@@ -23,7 +23,7 @@ mod trace_ring;
 pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
-pub(crate) use leaf::Leaf;
+pub(crate) use wait_reason::WaitReason;
 pub(crate) use open::{Open, SocketType};
 pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;

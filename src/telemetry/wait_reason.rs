@@ -1,0 +1,50 @@
+//! What a task waits for, as the leaf future that it polled last has recorded it.
+//!
+//! Sockets and timers are known from the wakers that they keep. Leaves that keep their wakers
+//! elsewhere record themselves when they return `Pending`, with [`record_wait`]: in a word of the
+//! task's metadata, which is reset when a poll begins and when the task is woken. If a poll has
+//! several leaves, the last one counts. A dump reads the word: see `diagnostics::dump`.
+
+/// The kind of what it waits for, and its identity: its address, or a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum WaitReason {
+    Event(usize),
+    Latch(usize),
+    /// A task with this id.
+    Task(u64),
+    TaskSet(usize),
+    /// Work on a thread of the pool.
+    Blocking,
+    Lookup,
+    /// A set of signal numbers, each below 60.
+    Signal(u64),
+}
+
+impl WaitReason {
+    /// The position of the kind. Addresses and numbers have fewer bits on all machines.
+    pub(crate) const KIND: u32 = 60;
+
+    pub(crate) const NOTHING: u64 = 0;
+    pub(crate) const UNKNOWN: u64 = 1 << WaitReason::KIND;
+    pub(crate) const WOKEN_WHILE_RUNNING: u64 = 15 << WaitReason::KIND;
+
+    /// The number of the task, if the word is of a task.
+    pub(crate) fn task_of(word: u64) -> Option<u64> {
+        let is_task = word >> WaitReason::KIND == WaitReason::Task(0).encode() >> WaitReason::KIND;
+        is_task.then_some(word & ((1 << WaitReason::KIND) - 1))
+    }
+
+    /// Encodes the reason as a word, which a dump reads.
+    pub(crate) fn encode(self) -> u64 {
+        let (kind, which) = match self {
+            WaitReason::Event(address) => (2, address as u64),
+            WaitReason::Latch(address) => (3, address as u64),
+            WaitReason::Task(id) => (4, id),
+            WaitReason::TaskSet(address) => (5, address as u64),
+            WaitReason::Blocking => (6, 0),
+            WaitReason::Lookup => (7, 0),
+            WaitReason::Signal(numbers) => (8, numbers),
+        };
+        kind << WaitReason::KIND | which & ((1 << WaitReason::KIND) - 1)
+    }
+}
