@@ -130,7 +130,7 @@ fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own
         assert!(backtrace.addresses().len() > lines, "{text}");
         assert!(!text.contains("run_pool_worker"), "{text}");
         // The task's own functions end at polder's polling function.
-        for polls in ["task/body.rs", "scheduler/worker.rs"] {
+        for polls in ["task/future.rs", "scheduler/worker.rs"] {
             assert!(!text.contains(polls), "{text}");
         }
         let numbered = |(index, line): (usize, &str)| line.starts_with(&format!("{index:>4}: "));

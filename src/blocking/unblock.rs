@@ -6,7 +6,7 @@ use super::pool::{Call, Class, POOL, SharedCall};
 use crate::kernel;
 use crate::scheduler::{current_trace, new_id, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::task::{Abort, Inner, Origin, Outcome, Task, noted};
+use crate::task::{Abort, Inner, Origin, TaskResult, Task, record_panic};
 use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
@@ -70,7 +70,7 @@ where
         if let Some(trace) = trace {
             trace.push(Mark::CallEnds(id.as_u64()));
         }
-        Outcome::new(result.map_err(|panic| noted(site, panic)), origin)
+        TaskResult::new(result.map_err(|panic| record_panic(site, panic)), origin)
     };
     let (call, job) = Call::submitted(work);
     let is_taken = kernel::current().is_some_and(|kernel| kernel.block(call.shared().clone()));
@@ -83,7 +83,7 @@ where
         // A real panic, so that the panic hook reports it.
         let refuse = || panic!("{error}, at {site}");
         let refused = catch_unwind(AssertUnwindSafe(refuse));
-        Call::done(Outcome::new(refused, origin))
+        Call::done(TaskResult::new(refused, origin))
     });
     Task::new(Inner::Blocking(call), id)
 }

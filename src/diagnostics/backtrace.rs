@@ -135,7 +135,7 @@ fn polls_by_place(function: &Function) -> bool {
     let source = Path::new(file!()).ancestors().nth(2);
     let source = source.unwrap_or(Path::new(""));
     let is_at = |file: &Path| {
-        let polls = ["task/body.rs", "scheduler/worker.rs"];
+        let polls = ["task/future.rs", "scheduler/worker.rs"];
         (polls.iter()).any(|poll| file.ends_with(source.join(poll)))
     };
     (function.place.as_ref()).is_some_and(|(file, ..)| is_at(file))

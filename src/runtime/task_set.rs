@@ -26,7 +26,7 @@ use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{self, budget, record_wait};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::{Handoff, Mutex, contain};
-use crate::task::{AbortHandle, Origin, Outcome, Task, noted, poll_to_its_end, set_finished};
+use crate::task::{AbortHandle, Origin, TaskResult, Task, record_panic, poll_and_drop, set_finished};
 use crate::telemetry::{Label, WaitReason};
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
@@ -153,7 +153,7 @@ impl Members {
 struct NeedsBudget;
 
 /// The index of a task that has ended, and its outcome; `None` if it was cancelled.
-type Ended<T> = (usize, Option<Outcome<T>>);
+type Ended<T> = (usize, Option<TaskResult<T>>);
 
 /// State that the set and its tasks share.
 struct Outcomes<T> {
@@ -456,7 +456,7 @@ impl<T> TaskSet<T> {
     /// Removes a task that has ended from the set. Returns `None` if it was cancelled.
     fn join(&mut self, (index, outcome): Ended<T>) -> Option<thread::Result<T>> {
         self.members.remove(index);
-        outcome.and_then(Outcome::into_result)
+        outcome.and_then(TaskResult::into_result)
     }
 
     /// Polls for the next output, as [`join_next`](Self::join_next) does.
@@ -765,7 +765,7 @@ impl<F: Future, R: Report<F::Output>> Future for Reporting<F, R> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        let result = ready!(poll_to_its_end(this.future, cx));
+        let result = ready!(poll_and_drop(this.future, cx));
         report(this.report, Some(result));
         Poll::Ready(())
     }
@@ -794,9 +794,9 @@ struct Place<T> {
 impl<T> Report<T> for Place<T> {
     fn report(self, result: Option<thread::Result<T>>) {
         let outcome = result.map(|result| {
-            let result = result.map_err(|panic| noted(self.site, panic));
+            let result = result.map_err(|panic| record_panic(self.site, panic));
             let origin = scheduler::with_running(Origin::of);
-            Outcome::new(result, origin.expect("it is polled within its task"))
+            TaskResult::new(result, origin.expect("it is polled within its task"))
         });
         let unwanted = self.outcomes.update_and_wake(|state| {
             if state.closed {

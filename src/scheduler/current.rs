@@ -40,7 +40,7 @@ thread_local! {
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 
-    /// Set by the body of each task that is polled or dropped.
+    /// Set by each task future that is polled or dropped.
     static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
 
     /// The call of `unblock` that this thread makes, or the task whose output it drops, if it runs
@@ -117,7 +117,7 @@ impl Running {
 }
 
 /// Sets the running task, by its own waker and its metadata: until the runnable's `run` has
-/// returned, or the task's body is dropped.
+/// returned, or the task's future is dropped.
 #[inline]
 pub(crate) fn set_running(waker: &Waker, header: &Header) {
     let mut running = Running::of(header);
@@ -159,9 +159,9 @@ pub(crate) fn set_wrapper(waker: &Waker) {
 #[inline]
 pub(crate) fn with_running<R>(f: impl FnOnce(&Header) -> R) -> Option<R> {
     let header = Running::get().header;
-    // SAFETY: null, or the metadata of a task with a body that is being polled (`set_running`) or
-    // dropped (`drop_within`). The latter resets it before the body is gone, also within
-    // `Runnable::run`; and the metadata is in the same allocation as the body, and is dropped after
+    // SAFETY: null, or the metadata of a task whose `TaskFuture` is being polled (`set_running`) or
+    // dropped (`drop_within`). The latter resets it before that is gone, also within
+    // `Runnable::run`; and the metadata is in the same allocation as that, and is dropped after
     // it.
     let header = unsafe { header.as_ref() };
     header.map(f)

@@ -178,7 +178,7 @@ impl Header {
         }
     }
 
-    /// Makes the body drop the future at its next poll, which the caller triggers by a wake.
+    /// Makes the task drop its future at its next poll, which the caller triggers by a wake.
     pub(crate) fn set_aborted(&self) {
         // Relaxed: the wake that follows publishes it.
         self.is_aborted.store(true, Ordering::Relaxed);

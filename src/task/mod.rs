@@ -13,7 +13,7 @@
 //! ```
 
 // The task itself (its state, its waker, its allocation) is `async_task`'s. It wraps the user's
-// future in a `Body`, which enters the task in its worker's list, catches the future's panics, and
+// future in a `TaskFuture`, which enters the task in its worker's list, catches the future's panics, and
 // counts the end of the task.
 //
 // **Where a future is polled and dropped.** A task of `new_at` has a worker. Only the thread of
@@ -25,7 +25,7 @@
 // dropped on any of them.
 
 mod abort;
-mod body;
+mod future;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -42,14 +42,14 @@ use crate::scheduler::{self, Header, Affinity, Runnable, Shared, TaskRef, budget
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::telemetry::{Label, WaitReason};
 use abort::Target;
-use body::Body;
+use future::TaskFuture;
 
 #[cfg(feature = "blocking")]
 pub(crate) use abort::Abort;
 pub use abort::AbortHandle;
 #[cfg(feature = "sim")]
-pub(crate) use body::panic_message;
-pub(crate) use body::{Origin, Outcome, noted, poll_to_its_end};
+pub(crate) use future::panic_message;
+pub(crate) use future::{Origin, TaskResult, record_panic, poll_and_drop};
 
 pub use crate::telemetry::{Id, Name};
 
@@ -217,20 +217,20 @@ where
         site: header.site,
         size,
     });
-    let body = |header| Body::new(header, future, span);
+    let task_future = |header| TaskFuture::new(header, future, span);
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
     //   `scheduler::schedule` passes the runnable of a pinned task only to its worker, and the
     //   caller is on that worker's thread, or passes a future that may be sent there.
-    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; `Body` borrows
-    //   the metadata, which is in the same allocation and is dropped after the body.
+    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; `TaskFuture` borrows
+    //   the metadata, which is in the same allocation and is dropped after the future.
     // - The schedule function, and with it every waker, may be sent to other threads: it is a
     //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
         Builder::new()
             .metadata(header)
-            .spawn_unchecked(body, WithInfo(scheduler::schedule))
+            .spawn_unchecked(task_future, WithInfo(scheduler::schedule))
     };
     let id = task.metadata().id;
     let inner = Inner::Spawned {
@@ -323,11 +323,11 @@ pub struct Task<T> {
 pub(crate) enum Inner<T> {
     Spawned {
         /// Yields `None` if the runtime has dropped the task.
-        task: async_task::FallibleTask<Outcome<T>, Header>,
+        task: async_task::FallibleTask<TaskResult<T>, Header>,
         reference: TaskRef,
     },
     #[cfg(feature = "blocking")]
-    Blocking(Call<Outcome<T>>),
+    Blocking(Call<TaskResult<T>>),
 }
 
 impl<T> Task<T> {
@@ -399,7 +399,7 @@ impl<T> Task<T> {
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.cancel().await,
         };
-        outcome.and_then(Outcome::take)
+        outcome.and_then(TaskResult::take)
     }
 
     /// Returns whether the task is done, or was cancelled and its future dropped.
@@ -450,7 +450,7 @@ impl<T> Task<T> {
     }
 
     #[inline]
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<TaskResult<T>>> {
         // Only a task that is already done could keep others waiting.
         let is_first = !std::mem::replace(&mut self.was_polled, true);
         if is_first && self.is_finished() && consume(cx).is_pending() {
@@ -471,7 +471,7 @@ impl<T> Task<T> {
 /// A separate function, so that polling a spawned task is small enough to be inlined.
 #[cfg(feature = "blocking")]
 #[inline(never)]
-fn poll_call<T>(call: &mut Call<Outcome<T>>, cx: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+fn poll_call<T>(call: &mut Call<TaskResult<T>>, cx: &mut Context<'_>) -> Poll<Option<TaskResult<T>>> {
     call.poll(cx)
 }
 
@@ -516,7 +516,7 @@ impl<T> Future for Task<T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let output = ready!(self.poll_outcome(cx)).and_then(Outcome::take);
+        let output = ready!(self.poll_outcome(cx)).and_then(TaskResult::take);
         Poll::Ready(
             output.expect("polled after completion, aborted, or cancelled by runtime shutdown"),
         )
@@ -640,6 +640,6 @@ impl<T> Future for FallibleTask<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.0
             .poll_outcome(cx)
-            .map(|outcome| outcome.and_then(Outcome::take))
+            .map(|outcome| outcome.and_then(TaskResult::take))
     }
 }

@@ -1,8 +1,8 @@
-//! The future that a task runs: [`Body`], around the user's; and its result: [`Outcome`].
+//! The future that a task runs: [`TaskFuture`], around the user's; and its result: [`TaskResult`].
 //!
-//! A body enters the task in its worker's list if the first poll does not complete it, and reports
+//! A `TaskFuture` enters the task in its worker's list if the first poll does not complete it, and reports
 //! the end of the task when the future is dropped. A panic of the future becomes the task's
-//! outcome. A panic of the future's destructor is contained.
+//! result. A panic of the future's destructor is contained.
 
 use std::any::Any;
 use std::future::Future;
@@ -21,14 +21,14 @@ use crate::telemetry::Id;
 
 pin_project! {
     /// The user's future, and the scheduler's data about it.
-    pub(super) struct Body<'a, F> {
+    pub(super) struct TaskFuture<'a, F> {
         // Closed when the future is dropped.
         span: TaskSpan,
         #[pin]
         stage: Stage<'a, F>,
     }
 
-    impl<'a, F> PinnedDrop for Body<'a, F> {
+    impl<'a, F> PinnedDrop for TaskFuture<'a, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             let StageProjection::Alive { header, key, .. } = this.stage.as_mut().project() else {
@@ -60,20 +60,20 @@ pin_project! {
     }
 }
 
-impl<'a, F> Body<'a, F> {
+impl<'a, F> TaskFuture<'a, F> {
     #[inline]
-    pub(super) fn new(header: &'a Header, future: F, span: TaskSpan) -> Body<'a, F> {
+    pub(super) fn new(header: &'a Header, future: F, span: TaskSpan) -> TaskFuture<'a, F> {
         let stage = Stage::Alive {
             header,
             key: None,
             future,
         };
-        Body { span, stage }
+        TaskFuture { span, stage }
     }
 }
 
-impl<F: Future> Future for Body<'_, F> {
-    type Output = Outcome<F::Output>;
+impl<F: Future> Future for TaskFuture<'_, F> {
+    type Output = TaskResult<F::Output>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -82,8 +82,8 @@ impl<F: Future> Future for Body<'_, F> {
             unreachable!("only `drop` takes it");
         };
         if header.is_aborted() {
-            // The task drops this body, and with it the future, before its result can be taken.
-            return Poll::Ready(Outcome::cancelled(header));
+            // The task drops this, and with it the future, before its result can be taken.
+            return Poll::Ready(TaskResult::cancelled(header));
         }
         scheduler::set_running(cx.waker(), header);
         let poll = |cx: &mut Context<'_>| {
@@ -100,16 +100,16 @@ impl<F: Future> Future for Body<'_, F> {
                 return Poll::Pending;
             }
             Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(noted(header.site, panic)),
+            Err(panic) => Err(record_panic(header.site, panic)),
         };
-        Poll::Ready(Outcome::new(result, Origin::of(header)))
+        Poll::Ready(TaskResult::new(result, Origin::of(header)))
     }
 }
 
 /// Polls a user's future. When it is done, or has panicked, it is dropped, and a panic of its
 /// destructor is contained.
 #[inline]
-pub(crate) fn poll_to_its_end<F: Future>(
+pub(crate) fn poll_and_drop<F: Future>(
     mut future: Pin<&mut Option<F>>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<F::Output, Panic>> {
@@ -143,24 +143,24 @@ impl Origin {
 }
 
 /// The output of a task, or its panic, which is reported if it is not taken.
-pub(crate) struct Outcome<T> {
+pub(crate) struct TaskResult<T> {
     /// `None` if the task was cancelled, or the result was taken.
     result: Option<Result<T, Panic>>,
     origin: Origin,
 }
 
-impl<T> Outcome<T> {
+impl<T> TaskResult<T> {
     #[inline]
-    pub(crate) fn new(result: Result<T, Panic>, origin: Origin) -> Outcome<T> {
-        Outcome {
+    pub(crate) fn new(result: Result<T, Panic>, origin: Origin) -> TaskResult<T> {
+        TaskResult {
             result: Some(result),
             origin,
         }
     }
 
     /// The outcome of the task with this metadata, which was cancelled.
-    fn cancelled(header: &Header) -> Outcome<T> {
-        Outcome {
+    fn cancelled(header: &Header) -> TaskResult<T> {
+        TaskResult {
             result: None,
             origin: Origin::of(header),
         }
@@ -169,7 +169,7 @@ impl<T> Outcome<T> {
     /// Returns the output or the panic. `None` if the task was cancelled.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
         if let Some(Err(panic)) = &self.result {
-            taken(self.origin.site, &**panic);
+            observe_panic(self.origin.site, &**panic);
         }
         self.result.take()
     }
@@ -185,7 +185,7 @@ impl<T> Outcome<T> {
     }
 }
 
-impl<T> Drop for Outcome<T> {
+impl<T> Drop for TaskResult<T> {
     fn drop(&mut self) {
         match self.result.take() {
             Some(Ok(value)) if needs_drop::<T>() => {
@@ -215,13 +215,13 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 /// Resumes the panic of a task spawned at `site`, in the code that awaits the task.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
 fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
-    taken(site, &*panic);
+    observe_panic(site, &*panic);
     resume_unwind(panic)
 }
 
-/// Records that a task spawned at `site` has ended with a panic, which goes to its [`Outcome`].
+/// Records that a task spawned at `site` has ended with a panic, which goes to its [`TaskResult`].
 #[cfg_attr(feature = "kernel", cold, inline(never))]
-pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
+pub(crate) fn record_panic(site: &'static Location<'static>, panic: Panic) -> Panic {
     if let Some(kernel) = kernel::current() {
         kernel.task_panicked(site, panic_message(&*panic));
     }
@@ -231,7 +231,7 @@ pub(crate) fn noted(site: &'static Location<'static>, panic: Panic) -> Panic {
 /// Records that a panic is passed to the code that awaits the task, or reported. The
 /// thread's kernel learns of a panic that never gets here: its task's handle was forgotten.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
-fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
+fn observe_panic(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     if let Some(kernel) = kernel::current() {
         kernel.panic_is_taken(site, panic_message(panic));
     }
@@ -240,7 +240,7 @@ fn taken(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
 /// Reports a panic that is not taken. The panic hook has already printed its location and message.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
-    taken(site, panic);
+    observe_panic(site, panic);
     if kernel::current().is_some_and(|kernel| kernel.report_panic(site, message)) {
         return;
     }
