@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::hints::{Clues, Hint};
 use super::json::{Json, OrNull};
 use super::open_sockets::OpenSockets;
-use super::pairs::Pairs;
+use super::sorted_index::SortedIndex;
 use super::request::OwnWorker;
 use super::seconds::Seconds;
 use super::snapshot::{SharedSnapshot, TaskRecord};
@@ -310,7 +310,7 @@ impl Dump {
         let SharedSnapshot { workers, tasks, .. } = snapshot;
         // The oldest ids first: their order is close to the order of spawning.
         let ids = tasks.iter().map(|record| record.task.id);
-        let order = Pairs::places(ids.map(|id| id.map_or(0, Id::as_u64)));
+        let order = SortedIndex::places(ids.map(|id| id.map_or(0, Id::as_u64)));
         let mut records: Vec<_> = tasks.into_iter().map(Some).collect();
         let records = (order.iter()).filter_map(|(_, place)| records[*place as usize].take());
         let tasks: Vec<TaskDump> = records

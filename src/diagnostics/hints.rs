@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::dump::{Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState};
 use super::json::{Json, OrNull};
-use super::pairs::Pairs;
+use super::sorted_index::SortedIndex;
 use super::sockets::readable_bytes;
 use crate::blocking::{Load, POOL};
 use crate::reactor::{Source, SourceWait};
@@ -279,7 +279,7 @@ impl Clues {
 
     /// Sets since when the sources have not been read, by the sources of an earlier dump.
     fn date_unread(&mut self, earlier: &[Unread]) {
-        let places = Pairs::places(earlier.iter().map(|unread| unread.source as u64));
+        let places = SortedIndex::places(earlier.iter().map(|unread| unread.source as u64));
         for unread in &mut self.unread {
             let of_source = places.of(unread.source as u64).iter();
             let mut of_source = of_source.map(|(_, place)| &earlier[*place as usize]);

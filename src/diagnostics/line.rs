@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::dump::Group;
 use super::environment::open_runtimes;
 use super::json::Json;
-use super::pairs::Pairs;
+use super::sorted_index::SortedIndex;
 use super::top::Tell;
 use super::{Dump, Metrics, OpenSockets, TaskDump};
 use crate::scheduler::Shared;
@@ -143,7 +143,7 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
     let groups = dump.groups();
     // The largest first; equally large ones in the order of the dump.
     let smallness = |group: &Group<'_>| u64::MAX - group.tasks.len() as u64;
-    let order = Pairs::places(groups.iter().map(smallness));
+    let order = SortedIndex::places(groups.iter().map(smallness));
     let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
     let before = before.map(|before| &before.polls[..]);
     json.list_of("groups", order.by_ref().take(MAX_GROUPS), |group, out| {

@@ -43,7 +43,7 @@ mod json;
 mod line;
 mod metrics;
 mod open_sockets;
-mod pairs;
+mod sorted_index;
 mod request;
 mod seconds;
 mod snapshot;

@@ -22,7 +22,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
-use super::pairs::Pairs;
+use super::sorted_index::SortedIndex;
 use super::request::{Asker, OwnWorker};
 use crate::clock::{now, since_tick, tick};
 use crate::reactor::{Driver, SourceWait, TimerWait};
@@ -111,15 +111,15 @@ struct Wakers {
     sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
     /// The places of a waker's entries in the two lists.
-    sources_of: Pairs,
-    timers_of: Pairs,
+    sources_of: SortedIndex,
+    timers_of: SortedIndex,
 }
 
 impl Wakers {
     fn new(sources: Vec<SourceWait>, timers: Vec<TimerWait>) -> Wakers {
         Wakers {
-            sources_of: Pairs::places(sources.iter().map(|wait| wait.waker as u64)),
-            timers_of: Pairs::places(timers.iter().map(|wait| wait.waker as u64)),
+            sources_of: SortedIndex::places(sources.iter().map(|wait| wait.waker as u64)),
+            timers_of: SortedIndex::places(timers.iter().map(|wait| wait.waker as u64)),
             sources,
             timers,
         }
@@ -302,7 +302,7 @@ impl SharedSnapshot {
                 before.push((task.waker().data().addr() as u64, task.header().id.as_u64()));
             });
         }
-        let before = Pairs::new(before);
+        let before = SortedIndex::new(before);
         let (mut sources, mut timers) = (Vec::new(), Vec::new());
         for reactor in shared.pool_reactors() {
             sources.extend(reactor.source_waits());

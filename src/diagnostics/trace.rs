@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use super::dump::Count;
 use super::json::Json;
-use super::pairs::Pairs;
+use super::sorted_index::SortedIndex;
 use super::seconds::Seconds;
 use crate::clock::now;
 use crate::scheduler::Shared;
@@ -43,7 +43,7 @@ pub struct Trace {
     tracks: Vec<Track>,
     names: Vec<Name>,
     /// The place of a task's name in `names`, by id.
-    name_of: Pairs,
+    name_of: SortedIndex,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Trace {
             began: log.start_time,
             taken: now().saturating_duration_since(log.start),
             tracks,
-            name_of: Pairs::places(ids.into_iter()),
+            name_of: SortedIndex::places(ids.into_iter()),
             names,
         })
     }

@@ -23,7 +23,7 @@ pub(crate) mod parking;
 mod readiness;
 mod registration;
 mod registry;
-mod sorted;
+mod sorted_vec_map;
 mod source;
 mod table;
 mod timer;

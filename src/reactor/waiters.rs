@@ -3,7 +3,7 @@
 //! Each waiter has an identity, [`WaiterId`]: it is a handle to the socket, or one of our futures.
 //! A waiter that registers again replaces its waker instead of adding one; a waiter that leaves
 //! takes its waker along. Nearly always there is at most one waiter, which is stored inline.
-//! Several waiters are in ordered maps ([`Sorted`]), so that registering a waker and removing it
+//! Several waiters are in ordered maps ([`SortedVecMap`]), so that registering a waker and removing it
 //! take few steps; only an event visits all its waiters.
 //!
 //! **The order of wakes.** An event wakes all its waiters, and the first to try takes everything
@@ -34,7 +34,7 @@
 use std::task::Waker;
 
 use super::readiness::Direction;
-use super::sorted::Sorted;
+use super::sorted_vec_map::SortedVecMap;
 use crate::sync::{NeedsClone, Spare};
 
 /// Identity of a waiter, unique among the waiters of one source. (After 2^31 waiters of one source
@@ -116,9 +116,9 @@ impl Waiter {
 #[derive(Default)]
 struct Queue {
     /// Futures by their ids, followed by handles in the order of arrival.
-    waiters: Sorted<Waker>,
+    waiters: SortedVecMap<Waker>,
     /// The place of each handle in that order, by id.
-    arrivals: Sorted<u64>,
+    arrivals: SortedVecMap<u64>,
     arrived: u64,
 }
 

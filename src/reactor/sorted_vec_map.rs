@@ -8,23 +8,23 @@
 //! Why not a `BTreeMap`: each instance of it costs 10 KB of code, in every program.
 
 /// See the head of the module.
-pub(super) struct Sorted<V> {
+pub(super) struct SortedVecMap<V> {
     /// Ordered by key; keys are unique. `None` is a gap.
     entries: Vec<(u64, Option<V>)>,
     /// Number of entries that are not gaps.
     len: usize,
 }
 
-impl<V> Default for Sorted<V> {
-    fn default() -> Sorted<V> {
-        Sorted {
+impl<V> Default for SortedVecMap<V> {
+    fn default() -> SortedVecMap<V> {
+        SortedVecMap {
             entries: Vec::new(),
             len: 0,
         }
     }
 }
 
-impl<V> Sorted<V> {
+impl<V> SortedVecMap<V> {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -82,7 +82,7 @@ impl<V> Sorted<V> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::Sorted;
+    use super::SortedVecMap;
 
     /// Returns a pseudo-random number (xorshift).
     fn next(state: &mut u64) -> u64 {
@@ -100,7 +100,7 @@ mod tests {
     fn it_holds_what_an_ordered_map_holds() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for range in [2, 8, 64, 1_000] {
-            let mut sorted = Sorted::default();
+            let mut sorted = SortedVecMap::default();
             let mut model = BTreeMap::new();
             for step in 0..STEPS {
                 let key = next(&mut state) % range;
@@ -131,7 +131,7 @@ mod tests {
     fn those_who_come_and_go_in_order_move_nobody() {
         // Many wait, and for each one that leaves another arrives: the room needed is at most for
         // twice as many.
-        let mut sorted = Sorted::default();
+        let mut sorted = SortedVecMap::default();
         for key in 0..10 * WAITERS {
             sorted.insert(key, ());
             if key >= WAITERS {

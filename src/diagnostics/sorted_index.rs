@@ -5,17 +5,17 @@
 
 /// See the head of the module.
 #[derive(Clone, Debug)]
-pub(super) struct Pairs(Vec<(u64, u64)>);
+pub(super) struct SortedIndex(Vec<(u64, u64)>);
 
-impl Pairs {
-    pub(super) fn new(mut pairs: Vec<(u64, u64)>) -> Pairs {
+impl SortedIndex {
+    pub(super) fn new(mut pairs: Vec<(u64, u64)>) -> SortedIndex {
         pairs.sort_unstable();
-        Pairs(pairs)
+        SortedIndex(pairs)
     }
 
     /// Returns the places of these numbers, in their order.
-    pub(super) fn places(numbers: impl Iterator<Item = u64>) -> Pairs {
-        Pairs::new(numbers.zip(0..).collect())
+    pub(super) fn places(numbers: impl Iterator<Item = u64>) -> SortedIndex {
+        SortedIndex::new(numbers.zip(0..).collect())
     }
 
     pub(super) fn iter(&self) -> std::slice::Iter<'_, (u64, u64)> {
@@ -36,11 +36,11 @@ impl Pairs {
 
 #[cfg(test)]
 mod tests {
-    use super::Pairs;
+    use super::SortedIndex;
 
     #[test]
     fn pairs_are_found_by_their_first_number() {
-        let pairs = Pairs::new(vec![(7, 1), (3, 9), (7, 0), (5, 5), (3, 9)]);
+        let pairs = SortedIndex::new(vec![(7, 1), (3, 9), (7, 0), (5, 5), (3, 9)]);
         assert_eq!(pairs.of(7), [(7, 0), (7, 1)]);
         assert_eq!(pairs.of(3), [(3, 9), (3, 9)]);
         assert_eq!(pairs.get(7), Some(0));
@@ -49,7 +49,7 @@ mod tests {
             assert_eq!(pairs.of(absent), []);
             assert_eq!(pairs.get(absent), None);
         }
-        let places = Pairs::places([7, 3, 7].into_iter());
+        let places = SortedIndex::places([7, 3, 7].into_iter());
         assert!(places.iter().eq(&[(3, 1), (7, 0), (7, 2)]));
     }
 }
