@@ -324,7 +324,8 @@ mod sleeps_of_pools {
 
     /// Asserts that there are at most `tenths` tenths of a sleep for each event, of which `events`
     /// makes that number and more. In one of several intervals: on a loaded machine a worker that
-    /// the system takes off its processor looks stuck, and then the monitor inspects it for a while.
+    /// the system takes off its processor looks stuck, and then the monitor inspects it for a
+    /// while.
     fn assert_few(runtime: &Runtime, tenths: usize, mut events: impl FnMut() -> usize) {
         let mut all = Vec::new();
         let is_few = (0..20).any(|_| {

@@ -6,7 +6,7 @@ use super::pool::{Call, Class, POOL, SharedCall};
 use crate::kernel;
 use crate::scheduler::{current_trace, new_id, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::task::{Abort, Inner, Origin, TaskResult, Task, record_panic};
+use crate::task::{Abort, Inner, Origin, Task, TaskResult, record_panic};
 use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.

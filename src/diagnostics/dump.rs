@@ -8,18 +8,18 @@ use std::time::{Duration, Instant, SystemTime};
 use super::hints::{Clues, Hint};
 use super::json::{Json, OrNull};
 use super::open_sockets::OpenSockets;
-use super::sorted_index::SortedIndex;
 use super::request::OwnWorker;
 use super::seconds::Seconds;
 use super::snapshot::{SharedSnapshot, TaskRecord};
 use super::sockets::{describe, is_readable};
+use super::sorted_index::SortedIndex;
 use crate::clock::now;
 use crate::poller::Backend;
 use crate::reactor::{self, Direction, SourceWait};
 use crate::scheduler::Shared;
 use crate::sys::AsRawDescriptor;
 use crate::task::{Id, Name};
-use crate::telemetry::{WaitReason, MAIN_FUTURE};
+use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///
@@ -90,8 +90,8 @@ pub struct WorkerDump {
     pub index: usize,
     /// The worker's activity.
     pub state: WorkerState,
-    /// The number of tasks that it owns: those that are pinned to it, and the stealable ones that it was
-    /// the first to poll, wherever they were polled since.
+    /// The number of tasks that it owns: those that are pinned to it, and the stealable ones that
+    /// it was the first to poll, wherever they were polled since.
     pub tasks: usize,
     /// The number of sources that are registered with its poller. Pool workers share some, and the
     /// sources of one count for the first of its workers.
@@ -197,8 +197,8 @@ pub struct TaskDump {
     pub spawned_at: &'static Location<'static>,
     /// An upper limit of the time since it was spawned: see [`WorkerState`].
     pub age: Duration,
-    /// The worker to which it is pinned; of a stealable task, the one that has polled it last. `None`
-    /// if no worker has taken it yet.
+    /// The worker to which it is pinned; of a stealable task, the one that has polled it last.
+    /// `None` if no worker has taken it yet.
     pub worker: Option<usize>,
     /// The task's state.
     pub state: TaskState,
@@ -566,8 +566,8 @@ impl TaskState {
 }
 
 impl Wait {
-    /// Decodes what `WaitReason::encode` has written. Returns `None` if no leaf future has written its
-    /// wait.
+    /// Decodes what `WaitReason::encode` has written. Returns `None` if no leaf future has written
+    /// its wait.
     fn of_reason(word: u64) -> Option<Wait> {
         let which = word & ((1 << WaitReason::KIND) - 1);
         Some(match word >> WaitReason::KIND {
@@ -927,12 +927,19 @@ mod tests {
             #[cfg(feature = "net")]
             (WaitReason::Lookup, Wait::Lookup),
             #[cfg(feature = "signal")]
-            (WaitReason::Signal(1 << 2 | 1 << 15), Wait::Signal(vec![2, 15])),
+            (
+                WaitReason::Signal(1 << 2 | 1 << 15),
+                Wait::Signal(vec![2, 15]),
+            ),
         ];
         for (reason, wait) in reasons {
             assert_eq!(Wait::of_reason(reason.encode()), Some(wait));
         }
-        for word in [WaitReason::NOTHING, WaitReason::UNKNOWN, WaitReason::WOKEN_WHILE_RUNNING] {
+        for word in [
+            WaitReason::NOTHING,
+            WaitReason::UNKNOWN,
+            WaitReason::WOKEN_WHILE_RUNNING,
+        ] {
             assert_eq!(Wait::of_reason(word), None);
         }
     }

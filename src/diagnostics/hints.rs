@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use super::dump::{Brief, Count, Dump, Printable, TaskDump, TaskRef, TaskState, Wait, WorkerState};
 use super::json::{Json, OrNull};
-use super::sorted_index::SortedIndex;
 use super::sockets::readable_bytes;
+use super::sorted_index::SortedIndex;
 use crate::blocking::{Load, POOL};
 use crate::reactor::{Source, SourceWait};
 use crate::scheduler::Shared;

@@ -43,11 +43,11 @@ mod json;
 mod line;
 mod metrics;
 mod open_sockets;
-mod sorted_index;
 mod request;
 mod seconds;
 mod snapshot;
 mod sockets;
+mod sorted_index;
 #[cfg(all(unix, feature = "environment"))]
 mod top;
 mod trace;

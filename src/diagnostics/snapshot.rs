@@ -10,9 +10,9 @@
 //! **Which task a waker belongs to.** Sources and timers keep wakers. A task's waker is recognised
 //! by its address, which is compared and never dereferenced: no two tasks have the same address at
 //! a time, and no other allocation has it. A worker collects its tasks and the wakers of its
-//! reactor in one go, while none of the tasks can end. Stealable tasks may end meanwhile, and others
-//! may take their addresses: so their lists are read before and after the sources, and a task that
-//! is not in both lists is not matched.
+//! reactor in one go, while none of the tasks can end. Stealable tasks may end meanwhile, and
+//! others may take their addresses: so their lists are read before and after the sources, and a
+//! task that is not in both lists is not matched.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -22,11 +22,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
-use super::sorted_index::SortedIndex;
 use super::request::{Asker, OwnWorker};
+use super::sorted_index::SortedIndex;
 use crate::clock::{now, since_tick, tick};
 use crate::reactor::{Driver, SourceWait, TimerWait};
-use crate::scheduler::{Drive, Local, MainFuture, Header, Shared, with_running};
+use crate::scheduler::{Drive, Header, Local, MainFuture, Shared, with_running};
 use crate::sync::atomic::Ordering;
 use crate::task::Id;
 
@@ -63,7 +63,12 @@ impl TaskRecord {
         }
     }
 
-    fn of(worker: Option<usize>, waker: Option<&Waker>, header: &Header, now: Instant) -> TaskRecord {
+    fn of(
+        worker: Option<usize>,
+        waker: Option<&Waker>,
+        header: &Header,
+        now: Instant,
+    ) -> TaskRecord {
         let task = TaskDump {
             id: Some(header.id),
             name: header.name().cloned(),
@@ -76,7 +81,12 @@ impl TaskRecord {
             last_polled: since_tick(header.polled.load(Ordering::Relaxed), now),
         };
         let waker = waker.map_or(0, |waker| waker.data().addr());
-        TaskRecord::new(task, waker, header.wait_reason.load(Ordering::Relaxed), false)
+        TaskRecord::new(
+            task,
+            waker,
+            header.wait_reason.load(Ordering::Relaxed),
+            false,
+        )
     }
 
     fn of_main(worker: usize, main: &MainFuture, now: Instant) -> TaskRecord {

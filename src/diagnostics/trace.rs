@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use super::dump::Count;
 use super::json::Json;
-use super::sorted_index::SortedIndex;
 use super::seconds::Seconds;
+use super::sorted_index::SortedIndex;
 use crate::clock::now;
 use crate::scheduler::Shared;
 use crate::task::Name;

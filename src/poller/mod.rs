@@ -384,8 +384,8 @@ impl Poller {
     }
 
     /// [`wait`](Self::wait) for a caller that knows itself to be the only one that waits: the
-    /// thread that drives the reactor of this poller, or holds the lock of its shard. Reads `clock` only if
-    /// the wait was interrupted.
+    /// thread that drives the reactor of this poller, or holds the lock of its shard. Reads `clock`
+    /// only if the wait was interrupted.
     ///
     /// Returns a time that the clock has reached by now, if it is known without reading the clock:
     /// the deadline, if the kernel reported that it has passed, or the last reading of the clock,

@@ -54,7 +54,7 @@ pub(crate) use readiness::{Direction, Registered, Snapshot};
 pub(crate) use source::{Blocked, Io, Source, SourceKind, SourceWait, Trust};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
-pub(crate) use waiters::{WakerKind, WaiterId};
+pub(crate) use waiters::{WaiterId, WakerKind};
 
 /// The number of table places that a dump visits per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;

@@ -10,9 +10,9 @@
 //! waiter, the source moves to that worker's reactor. If there are other waiters, it is registered
 //! there *as well*: a waiter is always served by its own worker, whether or not the other workers
 //! are driven (a runtime may be left undriven between two turns, for ever). (For this, the workers
-//! of a pool count as one: see [`waker_kind`](crate::scheduler::waker_kind).) Wakers are stored in the source, so
-//! an event from any reactor wakes all waiters. Registering reports a source that is ready already,
-//! so no event is lost on the way.
+//! of a pool count as one: see [`waker_kind`](crate::scheduler::waker_kind).) Wakers are stored in
+//! the source, so an event from any reactor wakes all waiters. Registering reports a source that is
+//! ready already, so no event is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream is registered once, permanently, for both
 //! directions and urgent data, if the poller reports room to write only to a writer that has found
@@ -55,7 +55,7 @@ use std::task::Waker;
 
 use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
-use super::waiters::{WakerKind, WaiterId};
+use super::waiters::{WaiterId, WakerKind};
 use super::{Driver, Reactor, Token};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -367,8 +367,8 @@ impl Source {
 
     /// [`register_waker`](Self::register_waker) for a source that is registered where this thread
     /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `waker_kind` is
-    /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another reactor of the
-    /// pool.
+    /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another
+    /// reactor of the pool.
     #[inline]
     pub(crate) fn register_waker_here(
         &self,

@@ -3,8 +3,8 @@
 //! Each waiter has an identity, [`WaiterId`]: it is a handle to the socket, or one of our futures.
 //! A waiter that registers again replaces its waker instead of adding one; a waiter that leaves
 //! takes its waker along. Nearly always there is at most one waiter, which is stored inline.
-//! Several waiters are in ordered maps ([`SortedVecMap`]), so that registering a waker and removing it
-//! take few steps; only an event visits all its waiters.
+//! Several waiters are in ordered maps ([`SortedVecMap`]), so that registering a waker and removing
+//! it take few steps; only an event visits all its waiters.
 //!
 //! **The order of wakes.** An event wakes all its waiters, and the first to try takes everything
 //! there is. A future waits for one operation, and keeps its identity until that is done. So
@@ -21,8 +21,8 @@
 //! fails once if the waker was cloned meanwhile. (This pays for handles: a future's waker is
 //! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
 //! worker, or, for a stealable task, of any worker of its pool, because no foreign code runs:
-//! `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a pool
-//! worker has no kept waker: see `scheduler::waker_kind`.) Other threads take the waker out, like any
+//! `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a pool worker
+//! has no kept waker: see `scheduler::waker_kind`.) Other threads take the waker out, like any
 //! other; so does a reactor that closes, since a task's waker keeps its runtime's memory alive. All
 //! wakers are dropped outside the lock. (An idle source that outlives its last task keeps the
 //! memory of that task.)
@@ -193,9 +193,9 @@ impl Waiters {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Marks the waker that was just registered, if it is the only one. `kind` is not `Foreign` if it is the
-    /// own waker of a task of the worker on which this thread registered it. Such a waker is kept
-    /// when it is woken; a waker that was not marked is not kept.
+    /// Marks the waker that was just registered, if it is the only one. `kind` is not `Foreign` if
+    /// it is the own waker of a task of the worker on which this thread registered it. Such a waker
+    /// is kept when it is woken; a waker that was not marked is not kept.
     #[inline]
     pub(super) fn set_kind(&mut self, kind: WakerKind) {
         if let Some(only) = &mut self.only {

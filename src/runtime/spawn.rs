@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
-use crate::scheduler::{self, Local, Affinity, Shared};
+use crate::scheduler::{self, Affinity, Local, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;

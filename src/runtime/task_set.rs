@@ -26,7 +26,9 @@ use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
 use crate::scheduler::{self, budget, record_wait};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::{Handoff, Mutex, contain};
-use crate::task::{AbortHandle, Origin, TaskResult, Task, record_panic, poll_and_drop, set_finished};
+use crate::task::{
+    AbortHandle, Origin, Task, TaskResult, poll_and_drop, record_panic, set_finished,
+};
 use crate::telemetry::{Label, WaitReason};
 
 /// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks

@@ -18,8 +18,8 @@ use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 struct ByChoice {
     /// The number of consecutive times that the yielded tasks were kept back behind the others.
     left_behind: Cell<u32>,
-    /// Whether the queue of stealable tasks, of a pool worker's two queues, is the one with its first
-    /// task next in turn.
+    /// Whether the queue of stealable tasks, of a pool worker's two queues, is the one with its
+    /// first task next in turn.
     stealable_first: Cell<bool>,
 }
 

@@ -23,8 +23,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{RawWakerVTable, Waker};
 
-use super::{Id, Local, Header, Shared};
-use crate::reactor::{Driver, WakerKind, Reactor};
+use super::{Header, Id, Local, Shared};
+use crate::reactor::{Driver, Reactor, WakerKind};
 use crate::sync::wake_all;
 
 /// A worker, from the point of view of the thread that drives it.
@@ -233,11 +233,11 @@ pub(crate) fn driver() -> Option<Rc<Driver>> {
 }
 
 /// Returns whether `waker`, if it waits for a source of `reactor`, is the running task's own, which
-/// stays in place after the event, and is woken under the lock. [`WakerKind::Foreign`] for any other waker,
-/// and for that of a pinned task on a pool worker: another worker may deliver the event, and
-/// the wake would notify, which is a system call. `None` if the source has to be registered with
-/// the reactor of this thread first: this thread does not drive `reactor`, nor, for a stealable task,
-/// another one of its pool.
+/// stays in place after the event, and is woken under the lock. [`WakerKind::Foreign`] for any
+/// other waker, and for that of a pinned task on a pool worker: another worker may deliver the
+/// event, and the wake would notify, which is a system call. `None` if the source has to be
+/// registered with the reactor of this thread first: this thread does not drive `reactor`, nor, for
+/// a stealable task, another one of its pool.
 #[inline]
 pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> {
     with_current(|current| {

@@ -17,12 +17,12 @@ use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
-use super::{INDEX, STEALABLE, Header, UNASSIGNED, Runnable, TaskRef};
+use super::{Header, INDEX, Runnable, STEALABLE, TaskRef, UNASSIGNED};
 use crate::clock::{now, tick};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::Ordering;
 use crate::telemetry::requests::Requests;
-use crate::telemetry::{Counters, Ids, WaitReason, Mark, SAMPLE, Traced};
+use crate::telemetry::{Counters, Ids, Mark, SAMPLE, Traced, WaitReason};
 
 /// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
 /// runs before those that have been ready for longer; the limit prevents two tasks that wake each
@@ -33,9 +33,9 @@ pub(super) const MAX_LIFO_POLLS: usize = 7;
 /// injected ones.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
-/// After a stealable task that yields, a pool worker takes a new one, if there is one: the former has
-/// had its share, and the latter has had none. But however many tasks are spawned, after so many
-/// yields it is the turn of a task that the worker has already.
+/// After a stealable task that yields, a pool worker takes a new one, if there is one: the former
+/// has had its share, and the latter has had none. But however many tasks are spawned, after so
+/// many yields it is the turn of a task that the worker has already.
 pub(super) const YIELDS_PER_OWN_RUN: usize = 16;
 
 /// Capacity of the run queues, allocated with the worker, so that no wake in a small program
@@ -56,8 +56,8 @@ pub(crate) struct Local {
     pub(super) stealable: Option<Arc<Stealable>>,
     /// The run queue of pinned tasks here.
     pub(super) ready: RefCell<VecDeque<Runnable>>,
-    /// The position, in the queue of stealable tasks, of the first one that has yielded in this turn:
-    /// tasks from there on run after the kernel was polled.
+    /// The position, in the queue of stealable tasks, of the first one that has yielded in this
+    /// turn: tasks from there on run after the kernel was polled.
     pub(super) yield_mark: Cell<Option<usize>>,
     /// The number of runs at which a pool worker that has ready tasks takes its share of the
     /// injected ones.
@@ -74,8 +74,8 @@ pub(crate) struct Local {
     pub(super) lifo_polls: Cell<usize>,
     /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
-    /// the tasks that are pinned here, were polled and still have their futures, except a task in its
-    /// first poll: see `owned`.
+    /// the tasks that are pinned here, were polled and still have their futures, except a task in
+    /// its first poll: see `owned`.
     pub(crate) owned: RefCell<Slab<TaskRef>>,
     /// The number of operations that the running task may still complete; if negative, the number
     /// of its refusals. Renewed when a poll begins.
@@ -158,10 +158,10 @@ impl Local {
         Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
-    /// Queues a task of this worker's runtime here, if it is pinned here; or, on a pool worker, if it
-    /// is stealable and any pool worker has run it. `yields` is whether the task was woken while it
-    /// ran. Returns the runnable of any other task: one that is pinned elsewhere, or that no pool
-    /// worker has taken yet.
+    /// Queues a task of this worker's runtime here, if it is pinned here; or, on a pool worker, if
+    /// it is stealable and any pool worker has run it. `yields` is whether the task was woken while
+    /// it ran. Returns the runnable of any other task: one that is pinned elsewhere, or that no
+    /// pool worker has taken yet.
     #[inline(always)]
     pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
@@ -183,7 +183,9 @@ impl Local {
     #[inline(always)]
     fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
-            runnable.metadata().set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
+            runnable
+                .metadata()
+                .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
             self.yielded.borrow_mut().push_back(runnable);
         } else {
             self.push(runnable)
@@ -211,7 +213,9 @@ impl Local {
         if self.chooser().is_some() {
             return self.schedule(runnable, true);
         }
-        runnable.metadata().set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
+        runnable
+            .metadata()
+            .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         if self.yield_mark.get().is_none() {
             self.yield_mark.set(Some(self.stealable().queue.tail()));
         }
@@ -357,8 +361,8 @@ impl Local {
         before.map(|before| self.push_stealable(before)).is_some()
     }
 
-    /// Queues a stealable task of this worker. If there is no room, any worker may take it; this one
-    /// looks at the inject queue before it sleeps, so none has to be woken.
+    /// Queues a stealable task of this worker. If there is no room, any worker may take it; this
+    /// one looks at the inject queue before it sleeps, so none has to be woken.
     #[inline]
     pub(super) fn push_stealable(&self, runnable: Runnable) {
         if let Err(runnable) = self.stealable().queue.push(runnable) {

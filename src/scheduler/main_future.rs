@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::{Local, Header, current, with_running};
+use super::{Header, Local, current, with_running};
 use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::telemetry::{WaitReason, MAIN_FUTURE};
+use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 /// A future of `block_on` that a worker drives. Written on its thread.
 pub(crate) struct MainFuture {
@@ -104,7 +104,8 @@ fn reason_of_main() -> u64 {
         .expect("it has no destructor")
 }
 
-/// Records what a future that returns `Pending` waits for, in the running task or the future of `block_on`.
+/// Records what a future that returns `Pending` waits for, in the running task or the future of
+/// `block_on`.
 #[inline]
 pub(crate) fn record_wait(reason: WaitReason) {
     let word = reason.encode();

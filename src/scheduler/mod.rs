@@ -19,18 +19,18 @@
 //! * A wake never drops or runs a task: it only puts the task in a queue. So a source may wake a
 //!   task under its lock (see `reactor::waiters`).
 //!
-//! **Stealable tasks** are the `Send` tasks of a runtime with a pool. Such a task is in the queue of
-//! the pool worker that has woken it, or that has taken it from the inject queue, or from the queue
-//! of another worker that did not get round to it: see [`pool`]. It is assigned to the worker that
-//! runs it, just before the run, when only that worker has its runnable. So tasks that talk to each
-//! other come together, and the wakes between them are local from then on. All other tasks,
-//! including every task of a runtime with one worker, are pinned, and pay no cost for it.
-//! (A third relation is the list of [`owned`] tasks, that of the worker that polled it first.)
+//! **Stealable tasks** are the `Send` tasks of a runtime with a pool. Such a task is in the queue
+//! of the pool worker that has woken it, or that has taken it from the inject queue, or from the
+//! queue of another worker that did not get round to it: see [`pool`]. It is assigned to the worker
+//! that runs it, just before the run, when only that worker has its runnable. So tasks that talk to
+//! each other come together, and the wakes between them are local from then on. All other tasks,
+//! including every task of a runtime with one worker, are pinned, and pay no cost for it. (A third
+//! relation is the list of [`owned`] tasks, that of the worker that polled it first.)
 //!
 //! **Where to read on.** The way of a task through a pool: this file ([`schedule`]), [`shared`]
 //! (the inject queue), [`local`] (the queues of a worker), [`worker`] (the turn), [`idle`] (which
-//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`poller_lock`], [`monitor`],
-//! [`shard`]. How it ends: [`owned`], [`closing`], [`shutdown`].
+//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`poller_lock`],
+//! [`monitor`], [`shard`]. How it ends: [`owned`], [`closing`], [`shutdown`].
 
 pub(crate) mod budget;
 mod busy;
@@ -42,18 +42,18 @@ mod idle;
 mod late;
 mod local;
 mod main_future;
+mod monitor;
 mod mutex_queue;
 mod nested;
 mod owned;
+mod poller_lock;
 mod pool;
 mod run_queue;
-mod poller_lock;
 mod shard;
 mod shared;
 mod shutdown;
 mod task_ref;
 mod trace;
-mod monitor;
 mod worker;
 
 use std::io;
@@ -65,7 +65,7 @@ use async_task::ScheduleInfo;
 use crate::clock::{now, tick};
 use crate::kernel;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::telemetry::{Id, Label, WaitReason, Name};
+use crate::telemetry::{Id, Label, Name, WaitReason};
 
 pub(crate) use busy::BusyPollConfig;
 #[cfg(feature = "tracing")]
@@ -73,7 +73,7 @@ pub(crate) use current::set_wrapper;
 use current::{Current, with_current};
 pub(crate) use current::{
     current_local, current_worker, driver, drop_within, is_task_waker, only_queues, running_id,
-    set_running, wake_each, with_local, waker_kind, with_running, with_worker_of, within,
+    set_running, wake_each, waker_kind, with_local, with_running, with_worker_of, within,
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, record_wait};
@@ -112,9 +112,8 @@ pub(crate) struct Header {
     pub(crate) polled: AtomicU32,
 }
 
-/// The worker that runs a task. For a pinned task: its index. For a stealable task:
-/// [`STEALABLE`], and the index of the worker that has run it last, or [`UNASSIGNED`] before its first
-/// run.
+/// The worker that runs a task. For a pinned task: its index. For a stealable task: [`STEALABLE`],
+/// and the index of the worker that has run it last, or [`UNASSIGNED`] before its first run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affinity(u16);
 
@@ -252,8 +251,8 @@ impl Header {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Begins a poll, on a worker that last read its clock at `tick`. A leaf future that waits may then
-    /// record itself. Returns whether it is the first poll.
+    /// Begins a poll, on a worker that last read its clock at `tick`. A leaf future that waits may
+    /// then record itself. Returns whether it is the first poll.
     #[inline]
     fn begin_poll(&self, tick: u32) -> bool {
         let before = self.polls.load(Ordering::Relaxed);
@@ -264,7 +263,8 @@ impl Header {
     }
 
     /// Records what the task waits for: [`WaitReason::NOTHING`] if it was woken, and
-    /// [`WaitReason::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another thread.
+    /// [`WaitReason::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another
+    /// thread.
     #[inline]
     fn set_wait_reason(&self, reason: u64) {
         self.wait_reason.store(reason, Ordering::Relaxed);
@@ -323,7 +323,8 @@ fn schedule_elsewhere(local: &Local, runnable: Runnable) {
     // The first task that a pool worker's task spawns: see "Waking" in `shared`. (The main worker
     // wakes one for each. Foreign code that runs between two tasks, such as a waker, may block on
     // what it spawns.)
-    let is_left_here = is_injected && local.is_running_task.get() && !local.has_pending_wake.replace(true);
+    let is_left_here =
+        is_injected && local.is_running_task.get() && !local.has_pending_wake.replace(true);
     if is_injected && !is_left_here {
         local.shared.wake_one();
     }

@@ -3,22 +3,22 @@
 //! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
 //! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
 //! queue. So while one worker of a shard is awake and another one idle, an idle one, the *monitor*,
-//! sleeps until its next [inspection](common_moment) at most. Each time it looks for tasks in
-//! the queues of the others, like any worker that is about to sleep, takes the lock of
-//! the poller if that is free, and inspects the others: which are *stuck*, that is awake, and in the
-//! same poll since the inspection before. While all sleep there is no monitor; and while all are
-//! awake each polls between two turns, and inspects the others as often as the monitor does.
+//! sleeps until its next [inspection](common_moment) at most. Each time it looks for tasks in the
+//! queues of the others, like any worker that is about to sleep, takes the lock of the poller if
+//! that is free, and inspects the others: which are *stuck*, that is awake, and in the same poll
+//! since the inspection before. While all sleep there is no monitor; and while all are awake each
+//! polls between two turns, and inspects the others as often as the monitor does.
 //!
 //! A worker that has ended a turn in which others have worked is likely to see them work again
-//! soon. So the monitor stays the monitor until others have not worked for an interval: then workers
-//! that sleep for moments only need not wake each other for this.
+//! soon. So the monitor stays the monitor until others have not worked for an interval: then
+//! workers that sleep for moments only need not wake each other for this.
 //!
-//! **How often.** In most programs no task computes, and an inspection finds nothing. So the monitor
-//! inspects every [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that has found
-//! a worker stuck, until [`CALM`] in a row have found none ([`interval`](Monitor::interval)). The
-//! workers of a shard share this state, since they take turns as the monitor. An inspection at a long
-//! interval that finds another worker awake is followed by one more after a short interval: that
-//! one tells whether the worker is stuck.
+//! **How often.** In most programs no task computes, and an inspection finds nothing. So the
+//! monitor inspects every [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that
+//! has found a worker stuck, until [`CALM`] in a row have found none
+//! ([`interval`](Monitor::interval)). The workers of a shard share this state, since they take
+//! turns as the monitor. An inspection at a long interval that finds another worker awake is
+//! followed by one more after a short interval: that one tells whether the worker is stuck.
 //!
 //! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than a
 //! leader, which an event wakes: while nobody computes, it sleeps from one inspection to the next,
@@ -31,9 +31,9 @@
 //! by itself, which may have been before it had the mark, the mark is taken back and the choice
 //! restarts.) A worker that is about to sleep parks, and then, after a fence, looks whether another
 //! one is awake, and if so, takes the mark or sees that another one has it
-//! ([`try_acquire`](Monitor::try_acquire)). So one of the two sees what the other wrote. A worker that was
-//! woken with the mark keeps it when it goes to sleep, or passes it on when it begins to work. A
-//! monitor removes its mark before it parks without it. `loom` checks this below.
+//! ([`try_acquire`](Monitor::try_acquire)). So one of the two sees what the other wrote. A worker
+//! that was woken with the mark keeps it when it goes to sleep, or passes it on when it begins to
+//! work. A monitor removes its mark before it parks without it. `loom` checks this below.
 //!
 //! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
 //! yet.
@@ -46,11 +46,11 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The time between two inspections, after one has found a worker stuck. The monitor inspects the
 /// others again within five quarters of this, and so does a worker with tasks to run while there is
-/// no monitor. So anything that becomes due while all others compute waits for that long at most; and
-/// a task behind a long poll for nine quarters, since that poll may have begun just after an
-/// inspection. So this, and the time that the monitor takes to wake up, stay below a millisecond. (If
-/// the monitor is taken to work meanwhile, the next one goes by its own inspections, and a task that
-/// would run next may wait for another interval.)
+/// no monitor. So anything that becomes due while all others compute waits for that long at most;
+/// and a task behind a long poll for nine quarters, since that poll may have begun just after an
+/// inspection. So this, and the time that the monitor takes to wake up, stay below a millisecond.
+/// (If the monitor is taken to work meanwhile, the next one goes by its own inspections, and a task
+/// that would run next may wait for another interval.)
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
 /// the monitor meanwhile. If each sleep of a monitor started a new interval, workers that are woken
@@ -144,8 +144,9 @@ impl Monitor {
         }
     }
 
-    /// The worker at `index`, which has parked and is not the monitor, becomes the monitor if others
-    /// are awake, or if it expects so, and there is none. Returns whether it is the monitor now.
+    /// The worker at `index`, which has parked and is not the monitor, becomes the monitor if
+    /// others are awake, or if it expects so, and there is none. Returns whether it is the monitor
+    /// now.
     pub(super) fn try_acquire(
         &self,
         index: usize,
@@ -411,7 +412,8 @@ mod loom_tests {
             let is_parked = |index: &usize| self.is_parked(*index);
             let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
             let watches = |index: usize| {
-                !self.workers[index].parking.is_awake() && self.shard(index).monitor.is_held_by(index)
+                !self.workers[index].parking.is_awake()
+                    && self.shard(index).monitor.is_held_by(index)
             };
             !awake.is_empty() && !idle.is_empty() && !(0..self.workers.len()).any(watches)
         }
@@ -507,8 +509,8 @@ mod loom_tests {
         });
     }
 
-    /// The monitor of another shard begins to work while the third shard's worker falls asleep, which
-    /// has left it to that monitor.
+    /// The monitor of another shard begins to work while the third shard's worker falls asleep,
+    /// which has left it to that monitor.
     #[test]
     fn a_full_shard_keeps_a_watch_where_one_leaves_it_to_another() {
         check(|| {

@@ -3,21 +3,21 @@
 //! The call drives its own runtime and no other, and the worker of the outer task does not go on
 //! before it returns: so the wait never ends. It is reported on standard error, with both places.
 //!
-//! **Why it does not panic.** A future may have recorded a task as the last thing that it waits for,
-//! and wait for something else too, such as a channel that another thread sends to. This cannot be
-//! seen, so the deadlock is certain only where nobody can prove it. For the same reason it is
-//! reported only after [`PATIENCE`] without any progress, and if the nested runtime has neither
-//! tasks nor timers nor sources that could end the wait.
+//! **Why it does not panic.** A future may have recorded a task as the last thing that it waits
+//! for, and wait for something else too, such as a channel that another thread sends to. This
+//! cannot be seen, so the deadlock is certain only where nobody can prove it. For the same reason
+//! it is reported only after [`PATIENCE`] without any progress, and if the nested runtime has
+//! neither tasks nor timers nor sources that could end the wait.
 
 use std::panic::{Location, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::worker::Worker;
-use super::{Local, Header};
+use super::{Header, Local};
 use crate::clock::now;
 use crate::sync::OnDrop;
-use crate::telemetry::{WaitReason, MAIN_FUTURE};
+use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 /// How long a nested `block_on` waits for such a task before it is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -103,7 +103,10 @@ impl Worker {
         let checked = nested.as_ref()?.checked;
         let reason = self.local.mains.borrow().last()?.wait_reason();
         WaitReason::task_of(reason).filter(|_| reason != checked)?;
-        Some(Patience { start: now(), reason })
+        Some(Patience {
+            start: now(),
+            reason,
+        })
     }
 
     /// Ends such a sleep, after which the worker has collected nothing yet.
@@ -113,7 +116,8 @@ impl Worker {
             return;
         }
         let mut nested = self.nested.borrow_mut();
-        let (Some(nested), Some(task)) = (&mut *nested, WaitReason::task_of(patience.reason)) else {
+        let (Some(nested), Some(task)) = (&mut *nested, WaitReason::task_of(patience.reason))
+        else {
             return;
         };
         nested.checked = patience.reason;

@@ -1,7 +1,7 @@
 //! The lock of a [shard](super::shard)'s poller, and how a pool worker falls asleep.
 //!
-//! A worker holds the lock while it waits in the poller. The lock is only ever tried. An idle worker
-//! that gets it is the *leader*: it sleeps in the poller. An idle worker that does not is a
+//! A worker holds the lock while it waits in the poller. The lock is only ever tried. An idle
+//! worker that gets it is the *leader*: it sleeps in the poller. An idle worker that does not is a
 //! *follower*: it sleeps until it is notified. The lock is released before a waker is called or a
 //! task runs.
 //!
@@ -15,9 +15,9 @@
 //! the [monitor](super::monitor), leaves the lock to the worker that has just released it and will
 //! want it back soon: otherwise each event would wake two workers. It sleeps without a limit only
 //! while another worker is the monitor. If none is, it becomes the monitor itself, and so sleeps
-//! until its next inspection at most; or, if all others sleep, it does not sleep, and tries the lock
-//! after all. A worker that has inspected the others since it was woken tries the lock, and so does
-//! one that releases the mark. `loom` checks this below.
+//! until its next inspection at most; or, if all others sleep, it does not sleep, and tries the
+//! lock after all. A worker that has inspected the others since it was woken tries the lock, and so
+//! does one that releases the mark. `loom` checks this below.
 
 use std::cell::Cell;
 
@@ -57,9 +57,9 @@ impl PollerLock {
 }
 
 impl PollerGuard<'_> {
-    /// Releases the lock on a thread of another shard, which will not try it again before it sleeps.
-    /// A worker that has found the lock taken may be parked by now: `wake_idle` wakes an idle one.
-    /// Or it parks later, and then sees that the lock is free.
+    /// Releases the lock on a thread of another shard, which will not try it again before it
+    /// sleeps. A worker that has found the lock taken may be parked by now: `wake_idle` wakes an
+    /// idle one. Or it parks later, and then sees that the lock is free.
     pub(super) fn unlock_and_wake<R>(self, wake_idle: impl FnOnce() -> R) -> R {
         drop(self);
         fence(Ordering::SeqCst);
@@ -130,15 +130,19 @@ impl Sleeper {
     /// * not, if something has come by then;
     /// * with the lock it leads, and without it it follows;
     /// * if it leaves the lock to another one (the exception of the head) it follows, provided that
-    ///   there is a monitor, or that it becomes the monitor. Otherwise it does not sleep, and tries the
-    ///   lock the next time.
+    ///   there is a monitor, or that it becomes the monitor. Otherwise it does not sleep, and tries
+    ///   the lock the next time.
     pub(super) fn fall_asleep<'a>(
         &self,
         index: usize,
         worker: &impl SleepingWorker,
         workers: &'a impl ShardedWorkers,
     ) -> Sleep<'a> {
-        let Shard { poller_lock, monitor, .. } = workers.shard(index);
+        let Shard {
+            poller_lock,
+            monitor,
+            ..
+        } = workers.shard(index);
         self.has_slept.set(true);
         if monitor.is_held_by(index) {
             if self.was_woken.get() {
@@ -152,7 +156,11 @@ impl Sleeper {
         }
         // Another one of this shard that is awake will want the lock back.
         let leaves_lock = self.was_woken.get() && workers.is_other_awake(index);
-        let taken = if leaves_lock { None } else { poller_lock.try_lock() };
+        let taken = if leaves_lock {
+            None
+        } else {
+            poller_lock.try_lock()
+        };
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
         }

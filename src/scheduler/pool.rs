@@ -4,8 +4,8 @@
 //! timers of all their tasks are with it. One of them at a time waits in its poller: see
 //! [`poller_lock`](super::poller_lock).
 //!
-//! * A worker that has tasks to run tries the lock of the poller between two turns. If it gets it, it polls
-//!   without sleeping, and fires timers.
+//! * A worker that has tasks to run tries the lock of the poller between two turns. If it gets it,
+//!   it polls without sleeping, and fires timers.
 //! * A worker that has none takes tasks that are ready on the others. If there are none, it sleeps:
 //!   in the shared poller, until the earliest timer is due, or until it is notified.
 //!
@@ -23,18 +23,18 @@
 //! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
 //! it.
 //!
-//! Apart from the lock and the monitor's mark, which are in the [`Shard`], what is here is touched by
-//! the worker's thread only.
+//! Apart from the lock and the monitor's mark, which are in the [`Shard`], what is here is touched
+//! by the worker's thread only.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::monitor::{INTERVAL, common_moment};
 use super::poller_lock::{PollerGuard, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
-use super::monitor::{INTERVAL, common_moment};
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Until;
@@ -253,7 +253,11 @@ impl Worker {
         monitor.inspected(is_any_stuck);
         let confirms = may_confirm && is_any_awake && !is_any_stuck;
         pool.confirms.set(confirms);
-        let interval = if confirms { INTERVAL } else { monitor.interval() };
+        let interval = if confirms {
+            INTERVAL
+        } else {
+            monitor.interval()
+        };
         pool.next_inspection.set(now + interval);
         self.visit_full_shards();
     }
@@ -280,7 +284,8 @@ impl Worker {
         let shared = self.shared();
         let reactor = shared.reactor_of(shard).clone();
         let driver = Driver::new(reactor, self.local.counters.clone());
-        let unlock_and_wake = || guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
+        let unlock_and_wake =
+            || guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
         if driver.reactor().has_sources() {
             // If the wait fails here, it fails on the shard's own threads too.
             let _ = driver.wait(&Until::Now, |has_wakers| {

@@ -106,8 +106,8 @@ impl<T: Item> RunQueue<T> {
         self.has_lifo() || (self.len() != 0 && self.filled_slots().any(is_filled))
     }
 
-    /// Returns the number of items, at most `limit`, without holes and without that of the LIFO slot. For
-    /// threads other than the owner it is a hint.
+    /// Returns the number of items, at most `limit`, without holes and without that of the LIFO
+    /// slot. For threads other than the owner it is a hint.
     #[inline(never)]
     pub(super) fn count_items(&self, limit: usize) -> usize {
         let filled = self.filled_slots().filter(|slot| is_filled(slot));
@@ -182,8 +182,8 @@ impl<T: Item> RunQueue<T> {
         None
     }
 
-    /// Takes up to `count` items, oldest first, and gives them to `f`; that of the LIFO slot last, if
-    /// `takes_lifo`. For any thread.
+    /// Takes up to `count` items, oldest first, and gives them to `f`; that of the LIFO slot last,
+    /// if `takes_lifo`. For any thread.
     pub(super) fn steal(&self, count: usize, takes_lifo: bool, f: impl FnMut(T)) {
         let slots = (self.filled_slots()).chain(takes_lifo.then_some(&self.lifo));
         let items = slots.filter_map(|slot| self.take(slot));

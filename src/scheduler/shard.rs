@@ -1,31 +1,31 @@
 //! The pool workers that share a poller.
 //!
 //! A pool consists of shards, of as many workers as `Builder::workers_per_poller` says. All sources
-//! and timers of a shard are with one reactor, which has a [poller lock](super::poller_lock). A source is
-//! registered with the shard of the worker that first waits for it, and stays there, since any
-//! worker of the pool may wake a stealable task; the task itself runs on any of them. So small pools
-//! have one shard, and large ones do not share one table of sources and one kernel object. (With 64
-//! workers on one epoll, tokio measured 75 µs for a registration at the median, and with one epoll
-//! for each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
+//! and timers of a shard are with one reactor, which has a [poller lock](super::poller_lock). A
+//! source is registered with the shard of the worker that first waits for it, and stays there,
+//! since any worker of the pool may wake a stealable task; the task itself runs on any of them. So
+//! small pools have one shard, and large ones do not share one table of sources and one kernel
+//! object. (With 64 workers on one epoll, tokio measured 75 µs for a registration at the median,
+//! and with one epoll for each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
 //!
-//! **Who serves a shard if all its workers compute.** Each shard has a [monitor](super::monitor) of its
-//! own while one of its workers is idle. While none is, it is *full*. Then the monitor of another
-//! shard also looks after it, and a worker of another shard between its turns: each polls there,
-//! unless another one has within the last interval.
+//! **Who serves a shard if all its workers compute.** Each shard has a [monitor](super::monitor) of
+//! its own while one of its workers is idle. While none is, it is *full*. Then the monitor of
+//! another shard also looks after it, and a worker of another shard between its turns: each polls
+//! there, unless another one has within the last interval.
 //!
 //! A worker that begins to work has resumed, and then, after a fence, looks whether its shard has a
-//! monitor, or an idle worker, which it makes the monitor. If it has neither, and no other shard has a
-//! monitor, it wakes an idle worker elsewhere. A worker that is about to sleep has parked, and then,
-//! after a fence, looks for a full shard; if there is one, it becomes the monitor, or sees that
-//! another shard has one. So either the worker that makes a shard full sees the other one parked,
-//! or that one sees the full shard. A monitor releases its mark before it does either of the two. If
-//! two monitors leave a full shard to each other, the one that looks last sees that the other has
-//! released. `loom` checks this in `monitor`.
+//! monitor, or an idle worker, which it makes the monitor. If it has neither, and no other shard
+//! has a monitor, it wakes an idle worker elsewhere. A worker that is about to sleep has parked,
+//! and then, after a fence, looks for a full shard; if there is one, it becomes the monitor, or
+//! sees that another shard has one. So either the worker that makes a shard full sees the other one
+//! parked, or that one sees the full shard. A monitor releases its mark before it does either of
+//! the two. If two monitors leave a full shard to each other, the one that looks last sees that the
+//! other has released. `loom` checks this in `monitor`.
 
 use std::ops::Range;
 
-use super::poller_lock::PollerLock;
 use super::monitor::Monitor;
+use super::poller_lock::PollerLock;
 
 /// Pool workers that share a reactor. On its own cache lines, since its workers write it in each
 /// turn.

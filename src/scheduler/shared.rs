@@ -5,9 +5,9 @@
 //! pool it runs everything. With a pool it runs the future of `block_on` and local tasks, and the
 //! *pool workers* run spawned tasks.
 //!
-//! **The inject queue** has stealable tasks that no pool worker has: new ones, and those that another
-//! thread has woken. A pool worker takes its share of them at once, to its own queue; another one
-//! may steal them from there: see [`pool`](super::pool).
+//! **The inject queue** has stealable tasks that no pool worker has: new ones, and those that
+//! another thread has woken. A pool worker takes its share of them at once, to its own queue;
+//! another one may steal them from there: see [`pool`](super::pool).
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
 //! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while
@@ -60,7 +60,7 @@ use super::mutex_queue::MutexQueue;
 use super::owned::StealableTasks;
 use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
-use super::{Local, Header, Affinity, Runnable, current, late};
+use super::{Affinity, Header, Local, Runnable, current, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, Reactor};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -157,8 +157,8 @@ pub(crate) enum Drive {
     Driven,
 }
 
-/// The stealable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread can
-/// reach.
+/// The stealable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread
+/// can reach.
 #[derive(Default)]
 pub(crate) struct Stealable {
     /// The tasks that the worker runs next. Only the worker pushes.
@@ -241,8 +241,8 @@ impl Remote {
         self.task_counters.spawned.load(Ordering::Relaxed)
     }
 
-    /// The number of tasks that are in the worker's lists: those that are pinned to it, and the stealable
-    /// ones that it was the first to poll.
+    /// The number of tasks that are in the worker's lists: those that are pinned to it, and the
+    /// stealable ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
         let stealable = self
             .stealable
@@ -530,8 +530,8 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
-    /// Takes an injected task, or a stealable one that is ready on any pool worker. For a worker that
-    /// closes the runtime: the pool worker may have exited, or be in the middle of a task.
+    /// Takes an injected task, or a stealable one that is ready on any pool worker. For a worker
+    /// that closes the runtime: the pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
             .or_else(|| self.stealables().find_map(Stealable::take))

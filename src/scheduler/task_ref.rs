@@ -1,10 +1,10 @@
 //! [`TaskRef`]: a counted reference to a task, for the lists of workers and for abort handles.
 //!
-//! **Aborting** sets a flag in the task's metadata, and then wakes the task. The task's future reads
-//! the flag at the start of each poll; if it is set, it drops the user's future and ends. No abort
-//! is lost. If the task is queued or running, a wake makes everything before it visible to the next
-//! poll, as `async-task` guarantees for any wake; otherwise the wake queues the task. A poll in
-//! progress is not disturbed: if it returns the output, the task is done with that output.
+//! **Aborting** sets a flag in the task's metadata, and then wakes the task. The task's future
+//! reads the flag at the start of each poll; if it is set, it drops the user's future and ends. No
+//! abort is lost. If the task is queued or running, a wake makes everything before it visible to
+//! the next poll, as `async-task` guarantees for any wake; otherwise the wake queues the task. A
+//! poll in progress is not disturbed: if it returns the output, the task is done with that output.
 //!
 //! Dropping a `Task` uses `async-task`'s own cancellation instead, which closes the task
 //! immediately: the output of a poll in progress is dropped.

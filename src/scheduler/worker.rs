@@ -49,8 +49,8 @@ use super::current::{self, Entered, Running};
 use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::nested::{Nested, Patience};
-use super::pool::PoolWorker;
 use super::poller_lock::PollerGuard;
+use super::pool::PoolWorker;
 use super::shared::{Drive, Remote, Shared};
 use crate::clock::{now, tick};
 use crate::poller::Until;
@@ -498,7 +498,8 @@ impl Worker {
         }
     }
 
-    /// Waits once: see [`Driver::wait`]. Gives up the `guard` after that, before anything else runs.
+    /// Waits once: see [`Driver::wait`]. Gives up the `guard` after that, before anything else
+    /// runs.
     #[inline(never)]
     pub(super) fn wait_once(&self, until: &Until, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {

@@ -309,7 +309,9 @@ impl Signals {
     /// Records for dumps that the task waits for these signals.
     fn note_wait(&self) {
         let told = self.numbers().filter(|number| *number < 60);
-        record_wait(WaitReason::Signal(told.fold(0, |all, number| all | 1 << number)));
+        record_wait(WaitReason::Signal(
+            told.fold(0, |all, number| all | 1 << number),
+        ));
     }
 
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {

@@ -1,7 +1,7 @@
 //! The future that a task runs: [`TaskFuture`], around the user's; and its result: [`TaskResult`].
 //!
-//! A `TaskFuture` enters the task in its worker's list if the first poll does not complete it, and reports
-//! the end of the task when the future is dropped. A panic of the future becomes the task's
+//! A `TaskFuture` enters the task in its worker's list if the first poll does not complete it, and
+//! reports the end of the task when the future is dropped. A panic of the future becomes the task's
 //! result. A panic of the future's destructor is contained.
 
 use std::any::Any;
@@ -78,7 +78,12 @@ impl<F: Future> Future for TaskFuture<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let StageProjection::Alive { header, key, future } = this.stage.project() else {
+        let StageProjection::Alive {
+            header,
+            key,
+            future,
+        } = this.stage.project()
+        else {
             unreachable!("only `drop` takes it");
         };
         if header.is_aborted() {

@@ -13,8 +13,8 @@
 //! ```
 
 // The task itself (its state, its waker, its allocation) is `async_task`'s. It wraps the user's
-// future in a `TaskFuture`, which enters the task in its worker's list, catches the future's panics, and
-// counts the end of the task.
+// future in a `TaskFuture`, which enters the task in its worker's list, catches the future's
+// panics, and counts the end of the task.
 //
 // **Where a future is polled and dropped.** A task of `new_at` has a worker. Only the thread of
 // that worker runs or drops the runnable, and so polls and drops the future, regardless of the
@@ -38,7 +38,7 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
 use crate::blocking::Call;
-use crate::scheduler::{self, Header, Affinity, Runnable, Shared, TaskRef, budget, record_wait};
+use crate::scheduler::{self, Affinity, Header, Runnable, Shared, TaskRef, budget, record_wait};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::telemetry::{Label, WaitReason};
 use abort::Target;
@@ -49,7 +49,7 @@ pub(crate) use abort::Abort;
 pub use abort::AbortHandle;
 #[cfg(feature = "sim")]
 pub(crate) use future::panic_message;
-pub(crate) use future::{Origin, TaskResult, record_panic, poll_and_drop};
+pub(crate) use future::{Origin, TaskResult, poll_and_drop, record_panic};
 
 pub use crate::telemetry::{Id, Name};
 
@@ -116,8 +116,8 @@ where
     unsafe { new_at(shared, shared.any_worker(), future, label, Kind::Task) }
 }
 
-/// Makes a task that is pinned to the worker at index `worker` of `shared`, where `create` makes its
-/// future. Does not schedule it.
+/// Makes a task that is pinned to the worker at index `worker` of `shared`, where `create` makes
+/// its future. Does not schedule it.
 pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
     worker: usize,
@@ -132,8 +132,8 @@ where
     let create = Some(create);
     let (future, affinity) = (Created::Not { create }, Affinity::pinned(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
-    // index polls it: the task is not stealable. Once it was polled, only that worker drops it; if it
-    // was not, any thread may drop it (see `Shared::schedule_new` and `Shared::left`). The
+    // index polls it: the task is not stealable. Once it was polled, only that worker drops it; if
+    // it was not, any thread may drop it (see `Shared::schedule_new` and `Shared::left`). The
     // output is `Send`, so the handle may be used on any thread.
     unsafe { new_at(shared, affinity, future, label, Kind::Local) }
 }
@@ -222,8 +222,8 @@ where
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
     //   `scheduler::schedule` passes the runnable of a pinned task only to its worker, and the
     //   caller is on that worker's thread, or passes a future that may be sent there.
-    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; `TaskFuture` borrows
-    //   the metadata, which is in the same allocation and is dropped after the future.
+    // - If the future is not `'static`, it outlives the runnable: `F` is `'static`; `TaskFuture`
+    //   borrows the metadata, which is in the same allocation and is dropped after the future.
     // - The schedule function, and with it every waker, may be sent to other threads: it is a
     //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
@@ -471,7 +471,10 @@ impl<T> Task<T> {
 /// A separate function, so that polling a spawned task is small enough to be inlined.
 #[cfg(feature = "blocking")]
 #[inline(never)]
-fn poll_call<T>(call: &mut Call<TaskResult<T>>, cx: &mut Context<'_>) -> Poll<Option<TaskResult<T>>> {
+fn poll_call<T>(
+    call: &mut Call<TaskResult<T>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<TaskResult<T>>> {
     call.poll(cx)
 }
 

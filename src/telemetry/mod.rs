@@ -13,18 +13,18 @@
 
 mod counters;
 mod identity;
-mod wait_reason;
 mod open;
 pub(crate) mod requests;
 mod trace;
 mod trace_log;
 mod trace_ring;
+mod wait_reason;
 
 pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
-pub(crate) use wait_reason::WaitReason;
 pub(crate) use open::{Open, SocketType};
 pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;
 pub(crate) use trace_ring::{Event, MAX_EVENTS, Ring};
+pub(crate) use wait_reason::WaitReason;

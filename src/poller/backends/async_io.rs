@@ -282,8 +282,8 @@ impl Source {
         let mut ready = Ready::default();
         for (direction, (interest, reported)) in self.directions.iter_mut().zip(DIRECTIONS) {
             if direction.signal.raised.swap(false, Ordering::Relaxed) {
-                // A direction that a poll of the kernel reported stays armed, and async-io signals it
-                // too.
+                // A direction that a poll of the kernel reported stays armed, and async-io signals
+                // it too.
                 direction.armed = direction.signal.owed.load(Ordering::Relaxed);
                 if self.request.interest.contains(interest) && !direction.is_stale(&self.io) {
                     ready |= reported;
@@ -462,7 +462,10 @@ impl AsyncIo {
                 if is_ready {
                     // If it is raised already, async-io has reported all it had to report of it.
                     if !direction.signal.raised.load(Ordering::Relaxed) {
-                        direction.signal.owed.store(direction.armed, Ordering::Relaxed);
+                        direction
+                            .signal
+                            .owed
+                            .store(direction.armed, Ordering::Relaxed);
                     }
                     direction.signal.doubtful.store(false, Ordering::Relaxed);
                     state.raise(&direction.signal);
@@ -503,7 +506,8 @@ impl Selector for AsyncIo {
             (Change::Register(request), Entry::Vacant(place)) => {
                 let mut source = Source {
                     io: Watched::watch(descriptor)?,
-                    directions: DIRECTIONS.map(|(interest, _)| DirectionState::new(&self.inbox, number, interest)),
+                    directions: DIRECTIONS
+                        .map(|(interest, _)| DirectionState::new(&self.inbox, number, interest)),
                     request,
                 };
                 source.arm()?;
@@ -513,7 +517,10 @@ impl Selector for AsyncIo {
             (Change::Modify(request), Entry::Occupied(mut place)) => {
                 let source = place.get_mut();
                 source.request = request;
-                source.directions.iter_mut().for_each(DirectionState::retract);
+                source
+                    .directions
+                    .iter_mut()
+                    .for_each(DirectionState::retract);
                 let result = source.arm();
                 if result.is_err() {
                     place.remove().mark_dead(&self.inbox);

@@ -92,12 +92,14 @@ impl std::fmt::Debug for Buffer {
 #[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
-    /// The first moment that it was armed at; the grid is the multiples of [`TIMER_RESOLUTION`] from here.
+    /// The first moment that it was armed at; the grid is the multiples of [`TIMER_RESOLUTION`]
+    /// from here.
     origin: Option<Instant>,
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
-    /// Whether it was armed [`COARSE_TIMEOUT`] before that or earlier: for a foreign loop. Then a wait arms
-    /// it again, so that a clock that jumped meanwhile makes no wait late by more than `COARSE_TIMEOUT`.
+    /// Whether it was armed [`COARSE_TIMEOUT`] before that or earlier: for a foreign loop. Then a
+    /// wait arms it again, so that a clock that jumped meanwhile makes no wait late by more than
+    /// `COARSE_TIMEOUT`.
     from_afar: bool,
 }
 
@@ -383,7 +385,9 @@ pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 36
 pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
     let past = |distance: Duration| distance.subsec_nanos() % TIMER_RESOLUTION.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {
-        Some(after) => (TIMER_RESOLUTION.subsec_nanos() - past(after)) % TIMER_RESOLUTION.subsec_nanos(),
+        Some(after) => {
+            (TIMER_RESOLUTION.subsec_nanos() - past(after)) % TIMER_RESOLUTION.subsec_nanos()
+        }
         None => past(origin - end),
     };
     let missing = Duration::from_nanos(missing.into());
@@ -441,7 +445,10 @@ mod tests {
     fn a_long_timeout_is_neither_early_nor_overdrawn_by_the_call() {
         let poller = crate::poller::Poller::new(crate::Backend::Epoll).unwrap();
         let mut events = Events::new();
-        for timeout in [COARSE_TIMEOUT, COARSE_TIMEOUT * 2 + Duration::from_micros(1)] {
+        for timeout in [
+            COARSE_TIMEOUT,
+            COARSE_TIMEOUT * 2 + Duration::from_micros(1),
+        ] {
             let start = Instant::now();
             assert_eq!(poller.wait(&mut events, Some(timeout)).unwrap(), 0);
             assert!(start.elapsed() >= timeout, "early for {timeout:?}");
@@ -543,7 +550,9 @@ mod tests {
         epoll.set_timer(end, now).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert_eq!((left.tv_sec, left.tv_nsec), (0, 0), "armed a second time");
-        epoll.set_timer(end + TIMER_RESOLUTION, now + TIMER_RESOLUTION).unwrap();
+        epoll
+            .set_timer(end + TIMER_RESOLUTION, now + TIMER_RESOLUTION)
+            .unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;
         assert!((left.tv_sec, left.tv_nsec) > (0, 0), "not armed");
     }

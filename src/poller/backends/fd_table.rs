@@ -22,8 +22,8 @@ pub(super) struct FdTable<T> {
 
 #[derive(Clone, Copy)]
 pub(super) struct FdEntry<T> {
-    /// That of the last registration. [`UNREGISTERED`] after it was deregistered, but not if the poller
-    /// itself has given it up, as for a closed descriptor.
+    /// That of the last registration. [`UNREGISTERED`] after it was deregistered, but not if the
+    /// poller itself has given it up, as for a closed descriptor.
     pub(super) request: Request,
     pub(super) registered: bool,
     pub(super) changed: bool,

@@ -10,11 +10,12 @@
 //! **Access to the ring.** With `DEFER_TASKRUN` the kernel lets only one thread enter the ring, the
 //! *owner*: the thread that waits. So every request of a caller goes to the [`Table`], behind a
 //! lock, as a *submission* that the owner carries out before it next enters the kernel
-//! ([`sync`](Table::sync)). **Why no submission is lost:** the owner carries out submissions, and sets
-//! `waiting`, under the lock. A submission that comes before that is carried out; one that comes after
-//! it sees `waiting` and writes to the notifier, which the ring polls, so the owner returns from
-//! its wait. The ring is created disabled, and enabled by the first thread that waits. If another
-//! thread waits later, it makes its own ring, arms everything there again, and drops the old ring.
+//! ([`sync`](Table::sync)). **Why no submission is lost:** the owner carries out submissions, and
+//! sets `waiting`, under the lock. A submission that comes before that is carried out; one that
+//! comes after it sees `waiting` and writes to the notifier, which the ring polls, so the owner
+//! returns from its wait. The ring is created disabled, and enabled by the first thread that waits.
+//! If another thread waits later, it makes its own ring, arms everything there again, and drops the
+//! old ring.
 //!
 //! **Why no ring is shared.** A poller on which several threads wait is an epoll set on this
 //! backend too (`Backend::open`). In any ring the kernel ends a poll, and lets go of its file, on
@@ -26,15 +27,17 @@
 //! of processor time in a shared ring, and takes 13 µs with epoll (Linux 6.18). A ring that polls
 //! an epoll set would need one system call more for each wait than epoll alone.
 //!
-//! **Why no stale event is reported.** Each request of a poll has a number, its generation, which the kernel returns
-//! with each of its completions. Any change abandons the number, and later completions with
-//! it are discarded. Nothing is lost, since a new poll reports a source that is ready.
+//! **Why no stale event is reported.** Each request of a poll has a number, its generation, which
+//! the kernel returns with each of its completions. Any change abandons the number, and later
+//! completions with it are discarded. Nothing is lost, since a new poll reports a source that is
+//! ready.
 //!
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
 //! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
-//! armed. On another thread it is a submission: carried out immediately if the owner sleeps, otherwise
-//! when it next enters the kernel. If the poller's runtime is not driven ([`on_idle`](Uring::on_idle)),
-//! that may be never, so the ring is dropped, and the next wait makes another. Neither sleeps.
+//! armed. On another thread it is a submission: carried out immediately if the owner sleeps,
+//! otherwise when it next enters the kernel. If the poller's runtime is not driven
+//! ([`on_idle`](Uring::on_idle)), that may be never, so the ring is dropped, and the next wait
+//! makes another. Neither sleeps.
 //!
 //! Traps. Each has a test, mostly in `ring_tests`. Figures: Linux 6.18.
 //!
@@ -61,9 +64,9 @@
 //! * **A full completion queue ends a multishot poll**; so does the kernel when it is short of
 //!   memory. After each end that was not requested, the source is armed again.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
-//!   the kernel is entered again. Submissions that it has not taken stay in the queue, and submissions
-//!   that find no room there stay submissions. A wait that is refused again and again pauses, and fails
-//!   after about a second ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
+//!   the kernel is entered again. Submissions that it has not taken stay in the queue, and
+//!   submissions that find no room there stay submissions. A wait that is refused again and again
+//!   pauses, and fails after about a second ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
 //! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
 //!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
 //!   forwards calls to this file nor drops the ring.
@@ -86,7 +89,7 @@ use std::time::{Duration, Instant};
 use io_uring::opcode;
 use rustix::io::Errno;
 
-use super::epoll::{TIMER_RESOLUTION, MAX_TIMEOUT, round_up};
+use super::epoll::{MAX_TIMEOUT, TIMER_RESOLUTION, round_up};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
 use crate::poller::{
@@ -134,8 +137,8 @@ pub(in crate::poller) struct Uring {
     table: Mutex<Table>,
     /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
     eventfd: OnceLock<WakeDescriptor>,
-    /// The first moment from which a timeout was requested; the grid is the multiples of [`TIMER_RESOLUTION`]
-    /// from here.
+    /// The first moment from which a timeout was requested; the grid is the multiples of
+    /// [`TIMER_RESOLUTION`] from here.
     origin: OnceLock<Instant>,
     submissions: u32,
     completions: u32,
@@ -218,8 +221,8 @@ impl Uring {
         }
     }
 
-    /// Hands over all submissions before a foreign loop sleeps. If the kernel refuses some, the foreign
-    /// loop is woken, and the next wait hands them over.
+    /// Hands over all submissions before a foreign loop sleeps. If the kernel refuses some, the
+    /// foreign loop is woken, and the next wait hands them over.
     fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
         table.flush()?;
         if !table.is_prepared(true) || !table.ring().submission().is_empty() {
@@ -361,8 +364,8 @@ impl Uring {
                 return Err(pause(table));
             }
             // It was a submission, or an event of something that has changed meanwhile. Or a signal
-            // came after submissions were taken, which the kernel does not report then. Or submissions are
-            // left.
+            // came after submissions were taken, which the kernel does not report then. Or
+            // submissions are left.
             if timeout.is_some() || comes_again {
                 return Err(Errno::INTR.into());
             }
@@ -409,8 +412,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Returns the timeout to pass to the kernel: until the first moment of the [`TIMER_RESOLUTION`] that is
-    /// not before `deadline`.
+    /// Returns the timeout to pass to the kernel: until the first moment of the
+    /// [`TIMER_RESOLUTION`] that is not before `deadline`.
     fn timeout(&self, deadline: Instant, now: Instant) -> Duration {
         let target = round_up(*self.origin.get_or_init(|| now), deadline);
         let left = deadline.saturating_duration_since(now);
@@ -483,7 +486,10 @@ impl Selector for Uring {
                 0 => {
                     let generation = table.next_generation();
                     let submission = opcode::Timeout::new(&*table.left).build();
-                    (generation, submission.user_data(user_data(generation, TIMEOUT)))
+                    (
+                        generation,
+                        submission.user_data(user_data(generation, TIMEOUT)),
+                    )
                 }
                 // An abandoned timeout is moved far into the future: a removed one would be
                 // reported, and would wake the foreign loop.

@@ -9,11 +9,11 @@
 //! (`kqueue_register` in FreeBSD's sys/kern/kern_event.c). Adding a filter reports a descriptor
 //! that is ready already.
 //!
-//! **No stale event, no lost one.** With each report of a filter the kernel returns the *generation* of
-//! the change that added the filter. The generation is not the token, which need not fit into a pointer.
-//! Changes are made under the table's lock, and reports are read under it, after the wait. If a
-//! report's generation is not its entry's, the entry has been changed since, and the filters added then
-//! report again.
+//! **No stale event, no lost one.** With each report of a filter the kernel returns the
+//! *generation* of the change that added the filter. The generation is not the token, which need
+//! not fit into a pointer. Changes are made under the table's lock, and reports are read under it,
+//! after the wait. If a report's generation is not its entry's, the entry has been changed since,
+//! and the filters added then report again.
 //!
 //! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the entry
 //! is spent. A filter of a spent entry that is reported in a later wait is dropped and deleted, so
@@ -164,7 +164,12 @@ impl Wake {
         // The reason for a refusal does not matter: the error of the other way is the one to
         // return.
         if let Some((filter, _)) = sys::USER {
-            let change = sys::kevent_of(SELF_IDENT, filter, EV_ADD | EV_CLEAR | EV_RECEIPT, SELF_UDATA);
+            let change = sys::kevent_of(
+                SELF_IDENT,
+                filter,
+                EV_ADD | EV_CLEAR | EV_RECEIPT,
+                SELF_UDATA,
+            );
             if change_one(queue, change).is_ok() {
                 return Ok(Wake::User(queue.clone()));
             }
@@ -237,7 +242,12 @@ impl Kqueue {
             }
         }
         if needs_end(descriptor, request.interest) {
-            push(change(number, EVFILT_READ, EV_ADD | EV_CLEAR, data.generation));
+            push(change(
+                number,
+                EVFILT_READ,
+                EV_ADD | EV_CLEAR,
+                data.generation,
+            ));
         }
         if count == 0 {
             return Ok(());
@@ -474,7 +484,8 @@ impl Selector for Kqueue {
 
     fn arm(&self, until: Until) -> io::Result<()> {
         let mut armed = self.armed.lock();
-        let timer = |flags| sys::kevent_of(SELF_IDENT, EVFILT_TIMER, flags | EV_RECEIPT, SELF_UDATA);
+        let timer =
+            |flags| sys::kevent_of(SELF_IDENT, EVFILT_TIMER, flags | EV_RECEIPT, SELF_UDATA);
         let delete = timer(EV_DELETE);
         let (result, deadline) = match until {
             Until::Deadline { deadline, .. }

@@ -10,6 +10,8 @@ pub(super) mod async_io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
 #[cfg(unix)]
+mod fd_table;
+#[cfg(unix)]
 mod flags;
 /// On the architectures that the crate `io-uring` supports.
 #[cfg_attr(
@@ -40,8 +42,6 @@ pub(super) mod io_uring;
     path = "missing/kqueue.rs"
 )]
 pub(super) mod kqueue;
-#[cfg(unix)]
-mod fd_table;
 #[cfg(unix)]
 mod long_timeout;
 #[cfg(unix)]

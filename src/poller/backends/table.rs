@@ -247,8 +247,8 @@ impl InterestTable {
     /// the descriptor at which the last wait ended, so that each has its turn.
     fn collect(&mut self, reports: &mut Vec<Report>, cursor: &mut RawFd, events: &mut Events) {
         if reports.len() > events.limit() {
-            // By descriptor number, which takes a step for each entry, as the call has done. (A sort
-            // takes several KiB of code.)
+            // By descriptor number, which takes a step for each entry, as the call has done. (A
+            // sort takes several KiB of code.)
             let mut places = vec![None; self.fds.all.len()];
             for report in reports.drain(..) {
                 if let Some(place) = places.get_mut(report.number as usize) {

@@ -31,7 +31,8 @@ pub(super) fn told(dump: &Dump, id: Id) -> Option<&TaskDump> {
     dump.tasks.iter().find(|task| task.id == Some(id))
 }
 
-/// For tasks that are always in the dump: stealable tasks that were polled, and those of this thread.
+/// For tasks that are always in the dump: stealable tasks that were polled, and those of this
+/// thread.
 pub(super) fn find(dump: &Dump, id: Id) -> &TaskDump {
     told(dump, id).unwrap_or_else(|| panic!("no task {id} in {dump}"))
 }
@@ -302,7 +303,8 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
                         WorkerState::Silent { task, .. } => task.filter(|task| task.id == Some(id)),
                         _ => None,
                     })?;
-                    let is_enough = !is_stealable || told(&dump, other)?.state == TaskState::Waiting;
+                    let is_enough =
+                        !is_stealable || told(&dump, other)?.state == TaskState::Waiting;
                     is_enough.then_some((dump, running))
                 });
                 drop(go_on);

@@ -32,9 +32,10 @@ fn here() -> ThreadId {
 }
 
 /// Blocks all workers but one, each by a local task that first calls `block` with its number, and
-/// then blocks until a stealable task of the same worker is done. The stealable task begins to await
-/// the future from `wait` before its worker is blocked. `unblock` is called when all are blocked.
-/// Returns, for each task, how often the free worker went to sleep from then until the task ran.
+/// then blocks until a stealable task of the same worker is done. The stealable task begins to
+/// await the future from `wait` before its worker is blocked. `unblock` is called when all are
+/// blocked. Returns, for each task, how often the free worker went to sleep from then until the
+/// task ran.
 fn beside_blocked_workers<F>(
     runtime: &Runtime,
     wait: impl Fn(usize) -> F + Clone + Send + 'static,
@@ -670,8 +671,8 @@ fn two_tasks_that_wake_each_other_let_a_third_one_run() {
     });
 }
 
-/// Each worker has a local task, which wakes all stealable tasks in turn; a wake moves the stealable
-/// task to the waking worker.
+/// Each worker has a local task, which wakes all stealable tasks in turn; a wake moves the
+/// stealable task to the waking worker.
 #[test]
 fn nothing_is_lost_where_tasks_move_at_every_poll() {
     with_every_runtime_of_several(|runtime, backend, workers| {

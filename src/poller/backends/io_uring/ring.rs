@@ -109,8 +109,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Makes the call. Returns the number of submissions taken. A timeout that has elapsed is an error,
-    /// unless submissions were taken.
+    /// Makes the call. Returns the number of submissions taken. A timeout that has elapsed is an
+    /// error, unless submissions were taken.
     #[inline]
     pub(super) fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
         #[cfg(test)]
@@ -131,7 +131,13 @@ impl Call {
                 None => io_uring_enter(ring, self.submissions, self.completions, self.flags),
                 Some(argument) => {
                     let flags = self.flags | IoringEnterFlags::EXT_ARG;
-                    io_uring_enter_arg(ring, self.submissions, self.completions, flags, Some(argument))
+                    io_uring_enter_arg(
+                        ring,
+                        self.submissions,
+                        self.completions,
+                        flags,
+                        Some(argument),
+                    )
                 }
             }
         }
@@ -162,8 +168,8 @@ pub(super) fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     (ready != Ready::default()).then_some(ready)
 }
 
-/// Returns the submission that polls a descriptor. The kernel always adds hang-up and error, and the
-/// hang-up of the reading side.
+/// Returns the submission that polls a descriptor. The kernel always adds hang-up and error, and
+/// the hang-up of the reading side.
 pub(super) fn poll(
     number: RawFd,
     interest: Interest,

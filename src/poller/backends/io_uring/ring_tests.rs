@@ -497,7 +497,8 @@ fn a_ring_that_is_busy_is_entered_again() {
     }
 }
 
-/// The queue is full of submissions that the kernel has not taken, so there is no room for the rest.
+/// The queue is full of submissions that the kernel has not taken, so there is no room for the
+/// rest.
 #[test]
 fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
     for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {

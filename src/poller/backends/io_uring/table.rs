@@ -43,7 +43,8 @@ pub(super) struct Table {
     pub(super) timeout: u32,
     /// When the timeout ends, by the process's clock.
     pub(super) timeout_end: Option<Instant>,
-    /// The time that timeout submissions point to. It outlives them, since they may stay in the queue.
+    /// The time that timeout submissions point to. It outlives them, since they may stay in the
+    /// queue.
     pub(super) left: Box<types::Timespec>,
     pub(super) refusals: Refusals,
 }
@@ -62,8 +63,8 @@ pub(super) struct Refusals {
 pub(super) struct Polled {
     /// The generation of the poll that the kernel has; 0: none.
     pub(super) armed: u32,
-    /// A generation that the kernel polls, or has polled, with an interest that has been withdrawn. Not
-    /// set together with `armed`.
+    /// A generation that the kernel polls, or has polled, with an interest that has been withdrawn.
+    /// Not set together with `armed`.
     pub(super) stale: u32,
     /// Whether it should be polled. Cleared by deregistering, and by a report that disarms it.
     pub(super) wanted: bool,
@@ -95,8 +96,8 @@ pub(super) const MAX_PAUSES: u32 = 1000;
 /// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
 /// after [`MAX_PAUSES`], the refusal.
 ///
-/// Meanwhile the lock is not held, and `waiting` is not set: other threads' submissions are carried out
-/// by the next wait, at the latest after the pause.
+/// Meanwhile the lock is not held, and `waiting` is not set: other threads' submissions are carried
+/// out by the next wait, at the latest after the pause.
 #[cold]
 pub(super) fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
     if table.refusals.pauses < MAX_PAUSES {
@@ -194,8 +195,8 @@ impl Table {
         if self.ring().submission().is_full() {
             self.enter_now()?;
         }
-        // SAFETY: the submission refers to no memory, or to `left`, which lives as long as the queue.
-        // The code that registered the descriptor ensures that the kernel may poll it: "Why
+        // SAFETY: the submission refers to no memory, or to `left`, which lives as long as the
+        // queue. The code that registered the descriptor ensures that the kernel may poll it: "Why
         // `register` is unsafe" in the module above.
         let pushed = unsafe { self.ring().submission().push(submission) };
         Ok(pushed.is_ok())
@@ -243,8 +244,8 @@ impl Table {
 
     /// Removes the poll of a deregistered entry. The kernel has let go of the file when this
     /// returns, unless it refuses calls: then the removal stays in `changed` or in the queue, and
-    /// the next wait hands it over. The removal names the generation, so it does not remove the poll of
-    /// the number's next owner.
+    /// the next wait hands it over. The removal names the generation, so it does not remove the
+    /// poll of the number's next owner.
     pub(super) fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
         let stale = self.fds.all[number as usize].data.stale;
         if !self.push(&remove(user_data(stale, number as u32)))? {
@@ -255,9 +256,9 @@ impl Table {
         self.finish_work()
     }
 
-    /// Hands over all submissions, and has the kernel do all deferred work: at most one piece for each
-    /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next wait
-    /// collects the completions, and hands over any remaining submissions.
+    /// Hands over all submissions, and has the kernel do all deferred work: at most one piece for
+    /// each poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next
+    /// wait collects the completions, and hands over any remaining submissions.
     pub(super) fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.fds.all.len() {
@@ -296,7 +297,11 @@ impl Table {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
         let has_submissions = !self.ring().submission().is_empty();
-        if has_submissions { self.enter_now() } else { Ok(()) }
+        if has_submissions {
+            self.enter_now()
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether entering the kernel would achieve anything: there are submissions, or deferred work.
@@ -320,7 +325,8 @@ impl Table {
     fn end_call(&mut self, result: Result<u32, Errno>) -> io::Result<()> {
         match result {
             Ok(_) => self.refusals.end(),
-            // Completions must be collected first, or the kernel is short of memory for a submission.
+            // Completions must be collected first, or the kernel is short of memory for a
+            // submission.
             Err(error @ (Errno::BUSY | Errno::AGAIN)) => self.refusals.add(error),
             // Completions stay in the queue.
             Err(error) => return Err(failed("io_uring_enter", error)),

@@ -640,7 +640,11 @@ fn evfilt_timer_fires_again_and_again_and_data_counts() {
     }
     let elapsed = start.elapsed();
     assert!(elapsed >= Duration::from_millis(8), "{count}: {elapsed:?}");
-    apply(&queue, &[sys::kevent_of(SELF_IDENT, EVFILT_TIMER, EV_DELETE, 7)]).unwrap();
+    apply(
+        &queue,
+        &[sys::kevent_of(SELF_IDENT, EVFILT_TIMER, EV_DELETE, 7)],
+    )
+    .unwrap();
     none(&queue, "it was deleted");
 }
 
