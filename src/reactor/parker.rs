@@ -25,7 +25,7 @@ pub(crate) struct Parker {
     poller: Arc<Poller>,
     /// Whether it does: always, unless it is a pool worker. Written by the worker's thread before
     /// it parks.
-    leads: AtomicBool,
+    is_leader: AtomicBool,
     /// A follower sleeps in it.
     thread: Notify,
     /// Notified instead of a follower, if the thread's kernel has a poller for each worker:
@@ -39,7 +39,7 @@ impl Parker {
         Parker {
             parking: Parking::default(),
             poller,
-            leads: AtomicBool::new(true),
+            is_leader: AtomicBool::new(true),
             thread: Notify::default(),
             of_kernel: None,
         }
@@ -48,7 +48,7 @@ impl Parker {
     /// For a worker of a pool, which leads in its shard's `poller`.
     pub(super) fn of_pool(poller: Arc<Poller>, of_kernel: Option<Poller>) -> Parker {
         Parker {
-            leads: AtomicBool::new(false),
+            is_leader: AtomicBool::new(false),
             of_kernel,
             ..Parker::new(poller)
         }
@@ -69,7 +69,7 @@ impl Parker {
     /// are still woken.
     pub(crate) fn unpark_best_effort(&self) {
         if self.parking.unpark() {
-            match self.sleeps_in() {
+            match self.parking_poller() {
                 Some(poller) => _ = poller.notify(),
                 None => self.notify_thread(),
             }
@@ -79,7 +79,7 @@ impl Parker {
     /// Wakes the current or the next sleep unconditionally.
     #[cold]
     pub(crate) fn notify(&self) {
-        match self.sleeps_in() {
+        match self.parking_poller() {
             // A notification that fails would show up as a hang elsewhere. We know of no reason why
             // it should fail, and there is no way to go on if it does.
             Some(poller) => (poller.notify()).expect("the poller takes a notification"),
@@ -89,8 +89,8 @@ impl Parker {
 
     /// The poller in which the worker sleeps, if it does, unless it follows.
     #[inline]
-    fn sleeps_in(&self) -> Option<&Poller> {
-        if self.leads() {
+    fn parking_poller(&self) -> Option<&Poller> {
+        if self.is_leader() {
             Some(&self.poller)
         } else {
             self.of_kernel.as_ref()
@@ -125,7 +125,7 @@ impl Parker {
     /// which may go to the wrong place, is not needed. `loom` checks this below.
     #[inline]
     pub(crate) fn park_as(&self, leads: bool) -> Wakeup {
-        self.leads.store(leads, Ordering::Relaxed);
+        self.is_leader.store(leads, Ordering::Relaxed);
         self.park()
     }
 
@@ -138,8 +138,8 @@ impl Parker {
 
     /// Whether the worker, if it sleeps, does so in the poller.
     #[inline]
-    pub(crate) fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
+    pub(crate) fn is_leader(&self) -> bool {
+        self.is_leader.load(Ordering::Relaxed)
     }
 
     /// Whether the worker sleeps, or is about to, and has not been woken yet.

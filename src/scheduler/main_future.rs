@@ -67,7 +67,7 @@ impl MainFuture {
         self.is_in_poll.set(false);
     }
 
-    /// What the future waits for, as a word.
+    /// The future's wait reason, as a word.
     pub(crate) fn wait_reason(&self) -> u64 {
         if self.waker.is_woken() {
             WaitReason::NOTHING
@@ -88,7 +88,7 @@ impl MainFuture {
 }
 
 thread_local! {
-    /// What the last polled future of `block_on` on this thread waits for.
+    /// The wait reason of the future of `block_on` that this thread polled last.
     static REASON_OF_MAIN: Cell<u64> = const { Cell::new(WaitReason::NOTHING) };
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn record_wait(reason: WaitReason) {
 pub(super) struct Main<'a> {
     local: &'a Local,
     pub(super) future: Rc<MainFuture>,
-    /// What the enclosing future waits for, if its current poll has recorded one.
+    /// The wait reason of the enclosing future, if its current poll has recorded one.
     outer: u64,
 }
 

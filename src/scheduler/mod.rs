@@ -104,7 +104,7 @@ pub(crate) struct Header {
     /// The place where it was spawned.
     pub(crate) site: &'static Location<'static>,
     name: Option<Box<Name>>,
-    /// What it waits for: see [`WaitReason`]. Written like `state`.
+    /// Its wait reason: see [`WaitReason`]. Written like `state`.
     pub(crate) wait_reason: AtomicU64,
     /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
     /// Written like `state`.

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Nested {
     /// The worker further up this thread's stack, which is blocked.
     outer: Rc<Local>,
-    /// What the drive has waited for, for [`PATIENCE`] already.
+    /// The wait reason for which the drive has waited for [`PATIENCE`] already.
     checked: u64,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct PollerGuard<'a> {
 impl PollerLock {
     /// Takes the lock, unless another worker holds it.
     #[inline]
-    pub(super) fn take(&self) -> Option<PollerGuard<'_>> {
+    pub(super) fn try_lock(&self) -> Option<PollerGuard<'_>> {
         let before = self.0.fetch_or(1, Ordering::Acquire);
         let sleeps = false;
         (before % 2 == 0).then(|| PollerGuard { lock: self, sleeps })

@@ -374,7 +374,7 @@ impl ShardedWorkers for Shared {
         let parker = |index: &usize| &self.remote(*index).parker;
         workers
             .filter(|index| parker(index).is_parked())
-            .min_by_key(|index| parker(index).leads())
+            .min_by_key(|index| parker(index).is_leader())
     }
 
     fn wake(&self, index: usize) -> bool {

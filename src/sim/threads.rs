@@ -20,7 +20,7 @@
 //!   panic.
 //! - Listeners of signals (`world/listeners.rs`) are removed with their owners. One that was
 //!   leaked stays, and is never woken: its owner belongs to another world.
-//! - What a future of `block_on` waits for (`scheduler/main_future.rs`) is reset before
+//! - The wait reason of a future of `block_on` (`scheduler/main_future.rs`) is reset before
 //!   each of its polls, and only that future reads it.
 //! - The number of this thread (`poller/backends/io_uring.rs`) and the place of its stack
 //!   (the crate `thread-stack`) belong to the thread, and no world reads them.

@@ -1,4 +1,4 @@
-//! What a task waits for, as the leaf future that it polled last has recorded it.
+//! The wait reason of a task, recorded by the leaf future that it polled last.
 //!
 //! Sockets and timers are known from the wakers that they keep. Leaves that keep their wakers
 //! elsewhere record themselves when they return `Pending`, with [`record_wait`]: in a word of the
