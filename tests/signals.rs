@@ -116,6 +116,21 @@ fn listeners_in_two_runtimes_on_two_threads_both_get_one_signal() {
     });
 }
 
+/// Returns when the thread has called the wakers for all earlier signals. It may have been late, and
+/// calls those of listeners that were made meanwhile, too.
+#[cfg(unix)]
+fn thread_is_done() {
+    // The thread has counted the earlier ones when it calls the waker for the first of these, and
+    // has called all wakers for them before it looks at the second one.
+    for _ in 0..2 {
+        let mut listener = Signals::new([Signal::Usr1]).expect("it can be listened to");
+        let count = Arc::<Count>::default();
+        assert!(poll_signals(&mut listener, &count).is_pending());
+        raise(signal_hook::consts::SIGUSR1).expect("a process may signal itself");
+        eventually("the thread calls the waker", || count.get() > 0);
+    }
+}
+
 /// The thread of the signals calls tasks' own wakers first.
 #[test]
 fn a_waker_may_block_on_a_task_with_the_same_signal() {
@@ -132,6 +147,9 @@ fn a_waker_may_block_on_a_task_with_the_same_signal() {
     on_every_backend(|backend| {
         let (run, told) = mpsc::channel();
         let (report, reported) = mpsc::channel();
+        // A waker that is called for an earlier signal would wait in vain.
+        #[cfg(unix)]
+        thread_is_done();
         let mut first = ctrl_c();
         let waker = Waker::from(Arc::new(Blocks(Mutex::new(told), report)));
         let poll = Pin::new(&mut first).poll(&mut Context::from_waker(&waker));
