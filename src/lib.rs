@@ -65,9 +65,9 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
-//! * **Tests:** [`test!`] runs a test on every backend, with a time limit, or with a paused clock.
-//!   [`always!`] and [`sometimes!`] are checked in simulated worlds (feature `sim`), and do nothing
-//!   elsewhere.
+//! * **Tests:** [`test!`] runs a test on every backend, with a time limit; [`sim::test!`] with a
+//!   paused clock. [`always!`] and [`sometimes!`] are checked in simulated worlds (feature `sim`),
+//!   and do nothing elsewhere.
 //! * **Observing a program:** [`diagnostics`] has metrics of a runtime, dumps, which show what each
 //!   task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
 //! * **The kernel interface alone:** [`poller`], for those who write their own loop.
@@ -270,8 +270,6 @@ pub use time::Timer;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __testing {
-    #[cfg(feature = "sim")]
-    pub use crate::testing::run_paused;
     pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
 }
 

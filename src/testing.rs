@@ -1,5 +1,4 @@
-//! The expansion of [`test!`](crate::test): a test on every backend, each time with a limit; or in
-//! a simulated world, with its clock (`run_paused`).
+//! The expansion of [`test!`](crate::test): a test on every backend, each time with a limit.
 //!
 //! The test runs on a new thread, and the thread of the test harness is the watchdog: it waits for
 //! the test thread, no longer than the limit. So the limit also holds for a test that blocks its
@@ -16,8 +15,6 @@ use std::time::Duration;
 use crate::diagnostics;
 use crate::poller::Backend;
 use crate::runtime::{Handle, Runtime};
-#[cfg(feature = "sim")]
-use crate::sim::{self, Order};
 
 /// The default limit of a test: far longer than a test should take, and short enough that a hanging
 /// test fails while its run is still being watched.
@@ -93,45 +90,8 @@ where
     }
 }
 
-/// Runs `test` once, on the only host of a simulated world.
-///
-/// Ready tasks run in turn, as in a runtime of one worker: a test of timers may rely on that, and
-/// the random order of a single seed would only be another one. The number of steps is limited; the
-/// time is not, since a test may sleep for years.
-///
-/// # Panics
-///
-/// If the test fails.
-#[cfg(feature = "sim")]
-#[track_caller]
-pub fn run_paused<F>(name: &str, test: fn() -> F)
-where
-    F: Future + 'static,
-    F::Output: Outcome,
-{
-    let report = sim::run(0, move |sim| async move {
-        sim.order(Order::Fifo);
-        sim.limit(Duration::MAX);
-        test().await
-    });
-    if let Some(failure) = report.failure {
-        // The harness leaves out the name of the crate.
-        let name = name.split_once("::").map_or(name, |(_, name)| name);
-        // Comparing the two clocks is the usual reason why a paused test fails at once.
-        let clock = match report.asked {
-            Some(_) => "",
-            None => {
-                "  note: the clock of std is real time here: use polder::time::now, or \
-                 polder::sim::answer_for_libc!\n"
-            }
-        };
-        panic!("{failure}{clock}  replay, with each event: POLDER_SIM_LOG=1 cargo test {name}");
-    }
-}
-
 /// Makes a test of an `async fn`: it runs on every backend of the machine, each time in a new
-/// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit. With
-/// `start_paused = true;` its clock is [paused](#a-paused-clock) instead.
+/// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit.
 ///
 /// The limit is 60 seconds on each backend, or the value of `limit = …;`. It also holds for a test
 /// that blocks its thread. A test that exceeds it prints a [dump](crate::diagnostics::Dump) of its
@@ -170,99 +130,28 @@ where
 /// # polder::__testing::run("example", Duration::from_secs(5), || async {});
 /// ```
 ///
-/// # A paused clock
-///
-/// With `start_paused = true;`, which needs the feature `sim`, a test runs once, on the only host
-/// of a [simulated world](crate::sim). Its clock is virtual: it stands still while a task is ready,
-/// and jumps to the next event when all tasks wait. So tests of timers take no time, and each timer
-/// fires at exactly its deadline.
-///
-/// ```
-/// use polder::time::{now, sleep, timeout};
-/// use std::time::Duration;
-///
-/// const MINUTE: Duration = Duration::from_secs(60);
-///
-/// # #[cfg(feature = "sim")]
-/// polder::test! {
-///     start_paused = true;
-///
-///     async fn a_silent_peer_is_given_up_after_a_minute() {
-///         let start = now();
-///         assert!(timeout(MINUTE, std::future::pending::<()>()).await.is_err());
-///         assert_eq!(now() - start, MINUTE);
-///     }
-/// }
-/// # // What the harness does.
-/// # #[cfg(feature = "sim")]
-/// # polder::__testing::run_paused("example", || async {
-/// #     let start = now();
-/// #     sleep(MINUTE).await;
-/// #     assert!(timeout(MINUTE, std::future::pending::<()>()).await.is_err());
-/// #     assert_eq!(now() - start, 2 * MINUTE);
-/// # });
-/// ```
-///
-/// * Everything in [`time`](crate::time) has this clock, but [`Instant::now`](std::time::Instant)
-///   does not: [`time::now`](crate::time::now) is the one to call.
-/// * `time::sleep(duration).await` advances the clock, and the timers until then fire on the way,
-///   each at its deadline. Nothing else advances it, and it cannot be resumed: a world has no other
-///   clock. A test that needs the system's is one without `start_paused`.
-/// * Ready tasks run in turn, and timers with equal deadlines fire in the order in which they were
-///   set, as in a runtime of one worker.
-/// * Sockets, names and [`fs`](crate::fs) are the world's: a test can connect to itself, by
-///   loopback addresses, but to nothing outside. The clock stops when data arrives, microseconds
-///   after it was sent, so a timeout does not end what is under way.
-/// * [`unblock`](crate::unblock) runs its function in line, which takes microseconds of this clock.
-///   A thread that wakes a task fails the test, and a nested [`block_on`](crate::block_on) panics.
-/// * There is no `limit`. A test fails if nothing will ever happen (a deadlock), if no time passes
-///   for 100,000 steps, and after 146 years or ten million steps in all.
-///
-/// A failure is reported with its time, the last events, and what each task waits for. For other
-/// orders of tasks, several hosts, faults and limits there is [`sim::check`](crate::sim::check).
-///
 /// With the crate `macro_rules_attribute` it can be written as an attribute:
 /// `#[apply(polder::test!)]` applies it to one function.
 #[doc(alias = "tokio_test")]
 #[macro_export]
 macro_rules! test {
     (limit = $limit:expr; $($tests:tt)*) => {
-        $crate::__test! { (run $limit) $($tests)* }
+        $crate::__test! { ($crate::__testing::run, $limit) $($tests)* }
     };
-    (start_paused = true; $($tests:tt)*) => {
-        $crate::__test_paused! { $($tests)* }
+    (start_paused = $is_paused:expr; $($tests:tt)*) => {
+        ::core::compile_error!("a paused clock is that of a simulated world: `polder::sim::test!`");
     };
     ($($tests:tt)*) => {
-        $crate::__test! { (run $crate::__testing::DEFAULT_LIMIT) $($tests)* }
+        $crate::__test! { ($crate::__testing::run, $crate::__testing::DEFAULT_LIMIT) $($tests)* }
     };
 }
 
-/// Not public: tests with a paused clock, which is that of a simulated world.
-#[cfg(feature = "sim")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __test_paused {
-    ($($tests:tt)*) => {
-        $crate::__test! { (run_paused) $($tests)* }
-    };
-}
-
-/// Not public: without the feature `sim` there are no simulated worlds.
-#[cfg(not(feature = "sim"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __test_paused {
-    ($($tests:tt)*) => {
-        ::core::compile_error!("`start_paused` needs the feature `sim` of polder");
-    };
-}
-
-/// Not public: expands to one test after the other.
+/// Not public: expands to one test after the other, each of which calls the function of this path.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __test {
-    (($run:ident $($limit:expr)?)) => {};
-    (($run:ident $($limit:expr)?)
+    (($run:path $(, $limit:expr)?)) => {};
+    (($run:path $(, $limit:expr)?)
         $(#[$attribute:meta])*
         $visibility:vis async fn $name:ident() $(-> $output:ty)? $body:block
         $($rest:tt)*
@@ -271,13 +160,13 @@ macro_rules! __test {
         $(#[$attribute])*
         $visibility fn $name() {
             async fn test() $(-> $output)? $body
-            $crate::__testing::$run(
+            $run(
                 ::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)),
                 $($limit,)?
                 test,
             );
         }
-        $crate::__test! { ($run $($limit)?) $($rest)* }
+        $crate::__test! { ($run $(, $limit)?) $($rest)* }
     };
 }
 

@@ -50,7 +50,7 @@
 //! });
 //! ```
 //!
-//! A test of timers alone needs no hosts: see [`test!`](crate::test!#a-paused-clock).
+//! A test of timers alone needs no hosts: see [`test!`].
 //!
 //! # What is simulated
 //!
@@ -75,7 +75,7 @@
 //!   [`Links::bursts`], [`Links::duplication`], [`Links::reordering`], [`Host::kill`],
 //!   [`Host::power_off`], [`Host::restart`], [`Host::pause`], [`Host::suspend`], [`Host::clock`],
 //!   [`Host::faults`], [`Host::descriptors`], [`Host::disk`].
-//! * **Signals** that a test sends to a host's process (`Host::signal`).
+//! * **Signals** that a test sends to a host's process ([`Host::signal`]).
 //! * **Checks**: [`Sim::always`], [`Sim::eventually`], [`Sim::sometimes`], [`Sim::history`] with
 //!   [`History::linearizable`], [`Sim::max_connects`], [`Sim::max_datagrams`],
 //!   [`Sim::forbid_leaks`], and the program's own [`always!`](crate::always) and
@@ -105,6 +105,7 @@ mod links;
 mod machine;
 mod names;
 mod panics;
+mod paused;
 mod picture;
 mod replay;
 mod shrink;
@@ -141,6 +142,15 @@ pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;
 pub use workload::{Draw, Workload};
+
+#[doc(inline)]
+pub use crate::__sim_test as test;
+
+/// Not public: the expansion of [`test!`].
+#[doc(hidden)]
+pub mod __testing {
+    pub use super::paused::run;
+}
 
 /// Makes worlds answer for the C library: one line at the root of a test's crate. Within a world
 /// the seed then decides everything that a program asks the C library for: the keys of a `HashMap`,

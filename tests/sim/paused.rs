@@ -1,4 +1,4 @@
-//! `polder::test!` with `start_paused`: tests of timers, with the virtual clock of a world.
+//! `polder::sim::test!`: tests of timers, with the virtual clock of a world.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
@@ -35,9 +35,7 @@ fn assert_passed(start: Instant, after: Duration) {
     assert_eq!(now() - start, after);
 }
 
-polder::test! {
-    start_paused = true;
-
+polder::sim::test! {
     async fn requests_are_repeated_after_1_2_and_4_seconds() {
         let (start, times) = (now(), RefCell::new(Vec::new()));
         let ask = || async {
@@ -270,9 +268,7 @@ polder::test! {
 mod child {
     use super::*;
 
-    polder::test! {
-        start_paused = true;
-
+    polder::sim::test! {
         async fn fails_after_a_minute() {
             let count = Cell::new(1);
             if is_inner() {
