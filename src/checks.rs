@@ -3,8 +3,8 @@
 //!
 //! The macros exist regardless of features, so that a program needs no `cfg`. The functions
 //! [`checks_here`] and [`asks_for`] decide whether a condition is checked: without the feature
-//! `sim` their result is a constant, and nothing of the macro is left. With it, on a thread that is
-//! in no world, the cost is a load.
+//! `kernel` their result is a constant, and nothing of the macro is left. With it, on a thread that
+//! is in no world, the cost is a load.
 //!
 //! The condition is foreign code. The macro evaluates it in the program, between the calls of these
 //! functions and the report of the result: the world's kernel is not borrowed then.
@@ -17,10 +17,9 @@ use crate::kernel::{self, Checks, Kernel};
 /// [simulated world](crate::sim), the run fails, with the name, the place in the source, the host
 /// and the time, as by [`Sim::always`](crate::sim::Sim::always). The run ends with that step.
 ///
-/// Outside of worlds it does nothing, and does not evaluate the condition. The same holds without
-/// the feature `sim`, which is on in tests and off in releases: then nothing of it is left in the
-/// program. It also does nothing while the destructors of a killed process run, since a real
-/// machine would not run them.
+/// Outside of worlds it does nothing, and does not evaluate the condition. In a release, which has
+/// no worlds, nothing of it is left in the program. It also does nothing while the destructors of a
+/// killed process run, since a real machine would not run them.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -34,16 +33,7 @@ use crate::kernel::{self, Checks, Kernel};
 ///     }
 /// }
 ///
-/// Account(Cell::new(5)).withdraw(7); // Not checked.
-///
-/// # #[cfg(feature = "sim")] {
-/// let report = polder::sim::run(1, |sim| async move {
-///     let bank = sim.host("bank").start(|| async { Account(Cell::new(5)).withdraw(7) });
-///     bank.finished().await;
-/// });
-/// let failure = report.failure.unwrap();
-/// assert!(failure.contains("always \"no account is overdrawn\": it does not hold on bank, "));
-/// # }
+/// Account(Cell::new(5)).withdraw(7); // Not checked here. In a world the run fails.
 /// ```
 #[macro_export]
 macro_rules! always {
@@ -69,9 +59,7 @@ macro_rules! always {
 ///     // …
 /// }
 ///
-/// reconnects(1); // Not counted.
-/// # #[cfg(feature = "sim")]
-/// polder::sim::check(0..10, |sim| async move { reconnects(sim.choose(3) as u32) });
+/// reconnects(1); // Not counted here, as it is not in a world.
 /// ```
 #[macro_export]
 macro_rules! sometimes {
@@ -89,8 +77,8 @@ macro_rules! sometimes {
 }
 
 /// Returns whether a rare thing happens at this place in the program: a cache that is full, a timer
-/// that is early, a small buffer. It is `false` outside of [simulated worlds](crate::sim), and
-/// nothing is left of it without the feature `sim`.
+/// that is early, a small buffer. It is `false` outside of [simulated worlds](crate::sim), and in a
+/// release, which has no worlds, nothing is left of it.
 ///
 /// In a world each name is on for a quarter of the seeds from 10 on, and then true a quarter of the
 /// times that a host asks, until [`Sim::quiesce`](crate::sim::Sim::quiesce) and at most 4,000 times
@@ -102,13 +90,7 @@ macro_rules! sometimes {
 ///     if polder::buggify!("small batches") { 1 } else { 1_000 }
 /// }
 ///
-/// assert_eq!(batch_size(), 1_000);
-/// # #[cfg(feature = "sim")]
-/// polder::sim::check(0..60, |sim| async move {
-///     let sizes = sim.host("writer").start(|| async { [(); 20].map(|()| batch_size()) });
-///     let sizes = sizes.finished().within(std::time::Duration::from_secs(1)).await;
-///     polder::sometimes!(sizes.contains(&1), "a batch is small");
-/// });
+/// assert_eq!(batch_size(), 1_000); // For some seeds 1, in a world.
 /// ```
 #[macro_export]
 macro_rules! buggify {

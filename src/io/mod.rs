@@ -37,7 +37,7 @@
 //! An upload that is there as a whole or not at all:
 //!
 //! ```
-//! # #[cfg(feature = "sim")] {
+//! # #[cfg(all(feature = "fs", feature = "net"))] {
 //! use polder::fs;
 //! use polder::io::{self, AsyncReadExt};
 //! use polder::net::TcpStream;
@@ -54,23 +54,6 @@
 //!     fs::rename("/upload.new", "/upload").await?;
 //!     fs::File::open("/").await?.sync_all().await // Or the name may not be there.
 //! }
-//! # use polder::io::AsyncWriteExt;
-//! # use polder::net::TcpListener;
-//! # polder::sim::check(0..3, |sim: polder::sim::Sim| async move {
-//! #     let server = sim.host("server").start(|| async {
-//! #         let listener = TcpListener::bind("0.0.0.0:7000").await?;
-//! #         receive(listener.accept().await?.0).await
-//! #     });
-//! #     let client = sim.host("client").start(|| async {
-//! #         TcpStream::connect("server:7000").await?.write_all(&[7; 100_000]).await
-//! #     });
-//! #     client.finished().within(std::time::Duration::from_secs(9)).await.unwrap();
-//! #     server.finished().within(std::time::Duration::from_secs(9)).await.unwrap();
-//! #     server.power_off();
-//! #     let server = sim.host("server").start(|| fs::read("/upload"));
-//! #     let kept = server.finished().within(std::time::Duration::from_secs(9)).await;
-//! #     assert_eq!(kept.unwrap(), [7; 100_000]);
-//! # });
 //! # }
 //! ```
 

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polder::fs::{self, File, OpenOptions};
-use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+use polder::io::{self, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+use polder::net::{TcpListener, TcpStream};
 use polder::sim::{self, Exit, Host, Latency, Sim};
 use polder::time::{sleep, timeout};
 
@@ -250,6 +251,43 @@ fn a_rename_is_atomic_for_every_seed_where_what_is_renamed_was_synced() {
         value[0]
     });
     assert_eq!(left, [1, 2].into());
+}
+
+/// The example of `polder::io`.
+async fn receive(mut stream: TcpStream) -> Result<()> {
+    const MAX_LENGTH: u64 = 64 << 20;
+
+    let mut file = File::create("/upload.new").await?;
+    let length = io::copy((&mut stream).take(MAX_LENGTH + 1), &mut file).await?;
+    if length > MAX_LENGTH {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    file.sync_all().await?;
+    fs::rename("/upload.new", "/upload").await?;
+    sync("/").await
+}
+
+#[test]
+fn an_upload_is_whole_after_a_power_failure() {
+    const UPLOAD: &[u8] = &[7; 100_000];
+
+    sim::check(0..10, |sim| async move {
+        let server = sim.host("server");
+        let receives = server.start(|| async {
+            let listener = TcpListener::bind("0.0.0.0:7000").await?;
+            receive(listener.accept().await?.0).await
+        });
+        let client = sim.host("client");
+        let send = || async {
+            let mut stream = TcpStream::connect("server:7000").await?;
+            stream.write_all(UPLOAD).await
+        };
+        on(&client, send).await?;
+        receives.finished().within(secs(9)).await?;
+        server.power_off();
+        assert_eq!(on(&server, || fs::read("/upload")).await?, UPLOAD);
+        Result::Ok(())
+    });
 }
 
 #[test]
