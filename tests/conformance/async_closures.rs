@@ -105,7 +105,6 @@ fn one_that_captures_is_what_a_worker_is_given() {
 
 /// The pool calls only the closure. Its future is the output: it runs where it is awaited.
 #[test]
-#[cfg(feature = "blocking")]
 fn one_that_is_unblocked_returns_its_future_which_is_awaited_here() {
     polder::block_on(async {
         let here = std::thread::current().id();

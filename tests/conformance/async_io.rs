@@ -262,7 +262,7 @@ fn operations_that_rest_are_called_again_without_an_event() {
 }
 
 /// As the documentation of `Async` says: a change is reported to one poll(2), which a thread makes.
-#[cfg(all(target_os = "linux", feature = "blocking"))]
+#[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_reports_changes_is_polled_by_unblock() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -54,17 +54,11 @@ table! {
     polder::event::EventWait<'static>;
     polder::event::Latch;
     polder::event::LatchWait<'static>;
-    #[cfg(feature = "fs")]
     polder::fs::DirBuilder;
-    #[cfg(feature = "fs")]
     polder::fs::DirEntry;
-    #[cfg(feature = "fs")]
     polder::fs::FileType;
-    #[cfg(feature = "fs")]
     polder::fs::Metadata;
-    #[cfg(feature = "fs")]
     polder::fs::OpenOptions;
-    #[cfg(feature = "fs")]
     polder::fs::Permissions;
     polder::io::Readable<'static, std::net::UdpSocket>;
     polder::io::ReadableOwned<std::net::UdpSocket>;
@@ -113,9 +107,7 @@ table! {
     polder::net::unix::UnixStream;
     #[cfg(unix)]
     polder::net::unix::WriteHalf<'static>;
-    #[cfg(feature = "signal")]
     polder::signal::Signal;
-    #[cfg(feature = "signal")]
     polder::signal::Signals;
 }
 
@@ -125,15 +117,10 @@ lacks!(polder::Runtime: Send Sync UnwindSafe RefUnwindSafe);
 
 // A type that holds an `io::Error`, or a future or function of hidden type, cannot promise unwind
 // safety.
-#[cfg(feature = "blocking")]
 has!(polder::io::Unblock<std::fs::File>: Send Sync Unpin);
-#[cfg(feature = "blocking")]
 has!(polder::io::Unblock<std::marker::PhantomPinned>: Send Sync Unpin);
-#[cfg(feature = "fs")]
 has!(polder::fs::File: Send Sync Unpin);
-#[cfg(feature = "fs")]
 has!(polder::fs::ReadDir: Send Sync Unpin);
-#[cfg(feature = "signal")]
 has!(polder::signal::CtrlC: Send Sync Unpin);
 has!(polder::net::Incoming<'static>: Send Sync Unpin);
 #[cfg(unix)]

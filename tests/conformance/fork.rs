@@ -47,7 +47,6 @@ fn fork(f: impl FnOnce()) -> Child {
 }
 
 impl Child {
-    #[cfg(feature = "signal")]
     fn kill(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(self.0, signal).unwrap();
     }
@@ -321,7 +320,6 @@ fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
 
 /// libuv: fork_threadpool_queue_work_simple.
 #[test]
-#[cfg(feature = "blocking")]
 fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
     in_children(|_| {
         assert_eq!(plainly(polder::unblock(|| 4)), 4);
@@ -340,7 +338,6 @@ fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
 
 /// The thread that runs the call exists only in the parent.
 #[test]
-#[cfg(feature = "blocking")]
 fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent() {
     in_children(|_| {
         let (go_on, wait) = std::sync::mpsc::channel();
@@ -364,7 +361,6 @@ fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_t
 }
 
 #[test]
-#[cfg(feature = "blocking")]
 fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
     in_children(|_| {
         let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -383,7 +379,7 @@ fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
 }
 
 #[test]
-#[cfg(all(feature = "fs", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_not() {
     in_children(|_| {
         let folder = tempfile::tempdir().unwrap();
@@ -420,7 +416,6 @@ fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {
     });
 }
 
-#[cfg(feature = "signal")]
 mod signals {
     use std::os::unix::net::UnixStream;
 

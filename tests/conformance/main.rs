@@ -20,7 +20,6 @@ mod diagnostics;
 mod elsewhere;
 mod endings;
 mod events;
-#[cfg(feature = "fs")]
 mod files;
 #[cfg(unix)]
 mod fork;
@@ -46,7 +45,6 @@ mod time;
 mod together;
 mod two_runtimes;
 mod udp;
-#[cfg(feature = "blocking")]
 mod unblock;
 #[cfg(unix)]
 mod unix;

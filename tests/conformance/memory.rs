@@ -15,7 +15,7 @@ use polder::net::TcpStream;
 
 use crate::probe::listen;
 use crate::streams::{Count, Random, poll_read, poll_write};
-#[cfg(all(feature = "blocking", unix))]
+#[cfg(unix)]
 use crate::support::is_in_world;
 use crate::support::{in_every_runtime, sized, until};
 
@@ -445,7 +445,7 @@ fn an_attempt_that_would_block_costs_no_budget() {
         leaves_one(&mut near, false).await;
         near.write_all(b"x").await.unwrap();
         leaves_one(&mut near, true).await;
-        #[cfg(all(feature = "blocking", unix))]
+        #[cfg(unix)]
         if !is_in_world() {
             let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
             leaves_one(polder::io::Unblock::new(near), false).await;

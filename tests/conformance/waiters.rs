@@ -535,14 +535,11 @@ fn an_attempt_that_blocks_costs_no_budget() {
             ),
             ("a duplex", Box::pin(near.read(&mut byte))),
         ];
-        #[cfg(feature = "blocking")]
         let (end, mut unblock) = {
             let (end, waits) = std::sync::mpsc::channel::<()>();
             (end, polder::io::Unblock::new(Waits(waits)))
         };
-        #[cfg(feature = "blocking")]
         let mut bytes = [0];
-        #[cfg(feature = "blocking")]
         let reads = reads.into_iter().chain([(
             "an Unblock",
             Box::pin(unblock.read(&mut bytes)) as Pin<Box<dyn Future<Output = _>>>,
@@ -560,16 +557,13 @@ fn an_attempt_that_blocks_costs_no_budget() {
             })
             .await;
         }
-        #[cfg(feature = "blocking")]
         drop(end);
     });
 }
 
 /// A read of it ends with its channel.
-#[cfg(feature = "blocking")]
 struct Waits(std::sync::mpsc::Receiver<()>);
 
-#[cfg(feature = "blocking")]
 impl io::Read for Waits {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         let _ = self.0.recv();

@@ -213,7 +213,7 @@ fn tasks_that_have_ended_are_told_no_more_and_their_neighbours_are() {
     });
 }
 
-#[cfg(all(unix, feature = "signal"))]
+#[cfg(unix)]
 #[test]
 fn a_task_that_waits_for_a_signal_is_told_with_its_number() {
     use polder::signal::{Signal, Signals};

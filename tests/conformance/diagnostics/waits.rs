@@ -148,7 +148,6 @@ fn a_task_that_looks_up_a_name_is_told_so() {
     });
 }
 
-#[cfg(feature = "blocking")]
 #[test]
 fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
     use std::io::Read;

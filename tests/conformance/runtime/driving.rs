@@ -187,7 +187,7 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
 
 /// The kernel ends a wait after a signal handler has run.
 #[test]
-#[cfg(all(unix, feature = "signal"))]
+#[cfg(unix)]
 fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
     with_every_runtime_alone(|runtime, _| {
         let handled = polder::signal::Signals::new([polder::signal::Signal::Winch]).unwrap();
