@@ -25,30 +25,11 @@ pub(crate) fn tick(time: Instant) -> u32 {
     tick_after(since_start(time))
 }
 
-/// Returns the nanoseconds from the beginning of the first tick to `time`; negative if `time` is
-/// earlier.
-#[cfg(feature = "kernel")]
-pub(crate) fn nanos_since_start(time: Instant) -> i64 {
-    let start = *START.get_or_init(now);
-    let nanos = |since: Duration| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
-    match time.checked_duration_since(start) {
-        Some(since) => nanos(since),
-        None => -nanos(start.saturating_duration_since(time)),
-    }
-}
-
 /// Returns the tick at this distance from the first one.
 #[inline]
 fn tick_after(since: Duration) -> u32 {
     let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
     u32::try_from(ticks).unwrap_or(u32::MAX)
-}
-
-/// [`tick_after`] for nanoseconds.
-#[cfg(feature = "kernel")]
-#[inline]
-pub(crate) fn tick_after_nanos(nanos: u64) -> u32 {
-    u32::try_from(nanos.saturating_mul(TICKS) / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
 /// Returns when the tick ends.

@@ -28,7 +28,8 @@ mod builder;
 pub(crate) mod context;
 mod handle;
 #[cfg(feature = "kernel")]
-mod of_kernel;
+#[doc(hidden)]
+pub mod of_kernel;
 mod resolver;
 mod scope;
 mod spawn;

@@ -1,6 +1,8 @@
-//! Runtimes of a kernel that is not the system's: each worker has a poller of the kernel, and a
-//! foreign loop drives all workers of all runtimes on one thread, one task a turn.
+//! [`RuntimeOfKernel`]: a runtime of a kernel that is not the system's. Each worker has a poller of
+//! the kernel, and a foreign loop drives all workers of all such runtimes on one thread, one task a
+//! turn. Unstable, as [`kernel`] is.
 
+use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::rc::Rc;
@@ -12,10 +14,18 @@ use crate::kernel;
 use crate::poller::Poller;
 use crate::scheduler::{BusyPollConfig, Shared, Worker};
 
-impl Runtime {
+/// A runtime of a kernel. Dropping it drops what its workers hold.
+#[derive(Debug)]
+pub struct RuntimeOfKernel(Runtime);
+
+impl RuntimeOfKernel {
     /// Makes a runtime with these pollers. The last one is the main worker's. If there are several,
     /// the first is the pool's, and the others are the pool workers'.
-    pub(crate) fn of_kernel(pollers: Vec<Box<dyn kernel::Poller>>) -> Runtime {
+    ///
+    /// # Panics
+    ///
+    /// If there is no poller.
+    pub fn new(pollers: Vec<Box<dyn kernel::Poller>>) -> RuntimeOfKernel {
         let mut own: Vec<_> = pollers.into_iter().map(Poller::of_kernel).collect();
         let main = own.pop().expect("every process has a main worker");
         let mut shards = Vec::new();
@@ -34,31 +44,66 @@ impl Runtime {
         runtime
             .workers_here()
             .for_each(|worker| worker.run_by_choice());
-        runtime
+        RuntimeOfKernel(runtime)
     }
 
-    /// Returns where the tasks other than the running one were spawned.
-    pub(crate) fn other_sites(&self) -> Vec<&'static Location<'static>> {
-        let tasks = self.dump().tasks.into_iter();
-        let others = tasks.filter(|task| task.id.is_some() && task.state != TaskState::Running);
-        others.map(|task| task.spawned_at).collect()
+    /// Returns the workers: those of the pool, and last the main worker.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerOfKernel> {
+        (self.0.workers_here().cloned()).map(WorkerOfKernel)
     }
 
-    /// [`spawn_local`](Self::spawn_local), detached, for the caller at `site`.
-    pub(crate) fn spawn_main<F>(&self, future: F, site: &'static Location<'static>)
+    /// Calls `f` with the main worker as this thread's current one, as in its turns.
+    pub fn within<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _driving = self.0.worker.drive();
+        f()
+    }
+
+    /// [`spawn_local`](Runtime::spawn_local), detached, for the caller at `site`.
+    pub fn spawn_main<F>(&self, future: F, site: &'static Location<'static>)
     where
         F: Future<Output = ()> + 'static,
     {
         // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_on(&self.worker.local, future, site) }.detach();
+        unsafe { spawn_local_on(&self.0.worker.local, future, site) }.detach();
+    }
+
+    /// Returns where the tasks other than the running one were spawned.
+    pub fn other_sites(&self) -> Vec<&'static Location<'static>> {
+        let tasks = self.0.dump().tasks.into_iter();
+        let others = tasks.filter(|task| task.id.is_some() && task.state != TaskState::Running);
+        others.map(|task| task.spawned_at).collect()
     }
 
     /// Describes the tasks, in lines. The hints of a later dump are those that it would have
     /// without this one.
-    pub(crate) fn describe(&self) -> Vec<String> {
-        let earlier = self.shared().earlier.lock().clone();
-        let dump = self.dump();
-        *self.shared().earlier.lock() = earlier;
+    pub fn describe(&self) -> Vec<String> {
+        let earlier = self.0.shared().earlier.lock().clone();
+        let dump = self.0.dump();
+        *self.0.shared().earlier.lock() = earlier;
         dump.in_a_world()
+    }
+}
+
+/// A worker of a [`RuntimeOfKernel`]. It may be dropped after the runtime, and has no task then.
+#[derive(Clone)]
+pub struct WorkerOfKernel(Rc<Worker>);
+
+impl WorkerOfKernel {
+    /// Polls the kernel, and runs a turn of one task.
+    pub fn turn(&self) {
+        self.0.turn_of_one_task();
+    }
+
+    /// Returns a function that returns where the task was spawned that the worker polls, if it
+    /// polls one. Any thread may call it at any time.
+    pub fn running_site(&self) -> impl Fn() -> Option<&'static Location<'static>> + Send + use<> {
+        let counters = self.0.local.counters.clone();
+        move || counters.task().map(|(_, site)| site)
+    }
+}
+
+impl fmt::Debug for WorkerOfKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerOfKernel").finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use super::local::{Chooser, Local, MAX_LIFO_POLLS};
 use super::shared::Shared;
 use super::worker::Worker;
 use super::{Header, Runnable};
+use crate::clock::{now, tick};
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
 /// The order of one worker's tasks.
@@ -137,15 +138,15 @@ fn id(runnable: &Runnable) -> u64 {
 
 impl Worker {
     /// From now on the kernel chooses the worker's next task, and a foreign loop drives it, with
-    /// [`turn_at`](Worker::turn_at).
+    /// [`turn_of_one_task`](Worker::turn_of_one_task).
     pub(crate) fn run_by_choice(&self) {
         self.local.let_choose(Box::<ByChoice>::default());
         self.embed();
     }
 
-    /// Runs a turn of one task, at the time `tick`.
-    pub(crate) fn turn_at(&self, tick: u32) {
-        self.local.counters.set_tick(tick);
+    /// Runs a turn of one task.
+    pub(crate) fn turn_of_one_task(&self) {
+        self.local.counters.set_tick(tick(now()));
         self.turn(Some(Duration::ZERO), 1);
     }
 }

@@ -509,7 +509,6 @@ impl Chaos {
     /// host.
     ///
     /// ```
-    /// # #[cfg(feature = "blocking")]
     /// polder::sim::check(0..30, |sim| async move {
     ///     sim.chaos(std::time::Duration::from_secs(300)).blocking();
     ///     for n in 0..100 {

@@ -26,12 +26,11 @@ use super::shrink::shrink;
 use super::state::{STOPPED, State, kernel as with_kernel};
 use super::story;
 use super::threads::{THREAD, Threads};
-use crate::sync::OnDrop;
-use crate::task::panic_message;
-use crate::testing::Outcome;
+use crate::__testing::Outcome;
 use crate::world::answers::Asked;
 use crate::world::coverage::Feature;
 use crate::world::faults::{Id, Kept, Kind};
+use crate::world::foreign::panic_message;
 use crate::world::link::nanos;
 use crate::world::progress::{Call, Progress};
 use crate::world::schedule::Schedule;
@@ -531,8 +530,8 @@ where
         kernel.core.calls(Call::Test);
     });
     let state = State::new(&variation, records);
-    // Ends the world, even if a condition of the test panics: the hosts first, then the kernel.
-    let end = OnDrop(|| state.end());
+    // The hosts end first, then the kernel.
+    let end = End(&state);
     let sim = Sim {
         state: state.clone(),
     };
@@ -540,9 +539,7 @@ where
     let (_, runtime) = state.start(host);
     let driven = catch_unwind(AssertUnwindSafe(|| {
         with_kernel(|kernel| kernel.core.set_current(Some(0)));
-        let driving = runtime.worker.drive();
-        runtime.spawn_main(to_its_end(test(sim), state.clone()), site);
-        drop(driving);
+        runtime.within(|| runtime.spawn_main(to_its_end(test(sim), state.clone()), site));
         with_kernel(|kernel| kernel.core.set_current(None));
         state.run();
     }));
@@ -565,6 +562,15 @@ where
     drop(installed);
     drop(world);
     report
+}
+
+/// Ends a world when it is dropped, even if a condition of the test panics.
+struct End<'a>(&'a State);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// The main task of the world: runs the test, and checks its result.

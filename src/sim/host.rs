@@ -20,12 +20,9 @@ use futures_lite::FutureExt;
 use super::disk::Disk;
 use super::machine::{Clock, Faults};
 use super::state::{State, kernel as with_kernel};
-#[cfg(feature = "signal")]
 use crate::signal::Signal;
-use crate::sync::{contain, wake_all};
-use crate::task::panic_message;
 use crate::time::timeout;
-#[cfg(feature = "blocking")]
+use crate::world::foreign::{contain, panic_message, wake_all};
 use crate::world::latency::Latency;
 use crate::world::trace::{Fact, Seconds};
 use crate::world::{self, PauseId, StaysHere, TEST};
@@ -430,7 +427,6 @@ impl Host {
     ///     assert_eq!(sim.now(), Duration::from_secs(3));
     /// });
     /// ```
-    #[cfg(feature = "blocking")]
     pub fn blocking(&self, latency: Latency) {
         with_kernel(|kernel| {
             let delays = kernel.blocking.delays_of(self.index, kernel.core.seed);
@@ -463,7 +459,6 @@ impl Host {
     /// If the platform has no such signal; if the signal stops a process, which
     /// [`pause`](Self::pause) does; or if this is the host of the test itself, and the test does
     /// not listen for the signal.
-    #[cfg(feature = "signal")]
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         let Some(number) = signal.number() else {

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -22,9 +23,9 @@ use super::check::{Report, number_from};
 use super::difference;
 use super::replay::Replay;
 use super::threads::Threads;
-use crate::sync::Mutex;
 use crate::world::edges;
 use crate::world::faults::FIRST_WILD;
+use crate::world::foreign::lock;
 use crate::world::trace::{Comparison, Recorded};
 use crate::world::{Setup, Variation};
 
@@ -96,12 +97,12 @@ pub(super) fn run_seeds<'a>(
         }),
     };
     on_threads(count_jobs(seeds.len()), || jobs.serve());
-    std::mem::take(&mut *jobs.work.lock())
+    std::mem::take(&mut *lock(&jobs.work))
 }
 
 impl Jobs<'_> {
     fn next(&self) -> Option<u64> {
-        let mut work = self.work.lock();
+        let mut work = lock(&self.work);
         match work.failure {
             Some(_) => None,
             None => work.left.next().copied(),
@@ -126,7 +127,7 @@ impl Jobs<'_> {
         loop {
             let report = self.run_checked(seed, is_used, spare);
             let shares = report.shares_thread && report.failure.is_none();
-            self.work.lock().add(report);
+            lock(&self.work).add(report);
             if !(shares && is_shared) {
                 return shares && self.threads.may_be_shared();
             }
@@ -181,7 +182,7 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
     let mut reports: Vec<Option<Report>> = batch.iter().map(|_| None).collect();
     let left = Mutex::new(batch.iter().zip(&mut reports));
     let serve = || {
-        while let Some((replay, report)) = { left.lock().next() } {
+        while let Some((replay, report)) = { lock(&left).next() } {
             let setup = Setup {
                 covers,
                 found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),

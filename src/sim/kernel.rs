@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::kernel::{self, BlockingCall, Checks, Installed, Kernel, LookUp, install};
-use crate::task::panic_message;
 use crate::time::Timer;
 use crate::world;
+use crate::world::foreign::panic_message;
 
 struct World;
 
@@ -84,7 +84,6 @@ impl Kernel for World {
         true
     }
 
-    #[cfg(feature = "signal")]
     fn signals(&self, numbers: &[usize]) -> Option<io::Result<Box<dyn kernel::Signals>>> {
         world::listeners::listen(numbers)
     }

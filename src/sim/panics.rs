@@ -10,8 +10,8 @@ use std::panic;
 use std::sync::Once;
 use std::thread;
 
-use crate::task::panic_message;
 use crate::world;
+use crate::world::foreign::panic_message;
 
 thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };

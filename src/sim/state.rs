@@ -26,14 +26,12 @@ use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
 use super::picture;
-use crate::clock::{nanos_since_start, tick_after_nanos};
 use crate::kernel::Poller;
-use crate::runtime::Runtime;
-use crate::scheduler::Worker;
-use crate::sync::contain;
+use crate::runtime::of_kernel::{RuntimeOfKernel, WorkerOfKernel};
 use crate::world::blocking::PendingCall;
 use crate::world::choice::Stream;
 use crate::world::faults::Id;
+use crate::world::foreign::contain;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
 use crate::world::trace::{Fact, Seconds};
@@ -61,13 +59,11 @@ const MAX_CHOICES: usize = 32;
 /// State that the handles of a world share.
 #[derive(Default)]
 pub(super) struct State {
-    /// Beginning of the world, in nanoseconds after the beginning of the first tick.
-    base: i64,
     /// Runtimes, by the kernel's number of their process; `None` once dropped.
-    processes: RefCell<Vec<Option<Rc<Runtime>>>>,
+    processes: RefCell<Vec<Option<Rc<RuntimeOfKernel>>>>,
     /// Workers of all processes, by the kernel's number of their pollers; `None` once the process
     /// has been dropped. Each step begins here, which avoids a dependent load.
-    workers: RefCell<Vec<Option<Rc<Worker>>>>,
+    workers: RefCell<Vec<Option<WorkerOfKernel>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
     /// Processes with a runtime that is to be dropped, and whether they have returned.
@@ -182,7 +178,6 @@ impl State {
             ..Choices::default()
         };
         Rc::new(State {
-            base: nanos_since_start(kernel(|kernel| kernel.core.time.began_at())),
             limit: Cell::new(LONGEST),
             until: variation.until,
             max_steps: Cell::new(MAX_STEPS),
@@ -204,26 +199,24 @@ impl State {
     }
 
     /// Starts a process on a host. Returns its number, and its runtime, to spawn its main task on.
-    pub(super) fn start(&self, host: usize) -> (usize, Rc<Runtime>) {
+    pub(super) fn start(&self, host: usize) -> (usize, Rc<RuntimeOfKernel>) {
         let (process, pollers) = kernel(|kernel| kernel.core.start(host));
         let boxed = pollers
             .into_iter()
             .map(|poller| Box::new(poller) as Box<dyn Poller>);
-        let runtime = Rc::new(Runtime::of_kernel(boxed.collect()));
-        let workers = runtime.workers_here();
-        let counters = workers.map(|worker| worker.local.counters.clone());
-        let counters: Vec<_> = counters.collect();
-        let task = move || counters.iter().find_map(|counters| counters.task());
-        let site = Box::new(move || task().map(|(_, site)| site));
+        let runtime = Rc::new(RuntimeOfKernel::new(boxed.collect()));
+        let workers: Vec<_> = runtime.workers().collect();
+        let sites: Vec<_> = workers.iter().map(WorkerOfKernel::running_site).collect();
+        let site = Box::new(move || sites.iter().find_map(|site| site()));
         kernel(|kernel| {
             let name = kernel.core.hosts.name(host);
             kernel.core.report.progress.add_process(name, site);
         });
         self.processes.borrow_mut().push(Some(runtime.clone()));
-        let workers = runtime.workers_here().cloned().map(Some);
         // The first poller of several is the pool's, which has no worker of its own: see the head
         // of `world/pollers.rs`.
-        let pool = (runtime.workers_here().count() > 1).then_some(None);
+        let pool = (workers.len() > 1).then_some(None);
+        let workers = workers.into_iter().map(Some);
         self.workers
             .borrow_mut()
             .extend(pool.into_iter().chain(workers));
@@ -381,12 +374,8 @@ impl State {
     fn step(&self, poller: usize) {
         let worker = self.workers.borrow()[poller].clone();
         if let Some(worker) = worker {
-            let shown = kernel(|kernel| {
-                kernel.core.set_current_poller(Some(poller));
-                kernel.core.time.shown
-            });
-            let since = self.base.saturating_add_unsigned(shown).max(0);
-            worker.turn_at(tick_after_nanos(since.unsigned_abs()));
+            kernel(|kernel| kernel.core.set_current_poller(Some(poller)));
+            worker.turn();
             kernel(|kernel| kernel.core.set_current(None));
         }
         self.chaos_after_step(poller);

@@ -11,12 +11,12 @@
 
 use std::io::Write;
 use std::process;
-use std::sync::{Arc, Condvar, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::check::{number_from, test_name};
-use crate::sync::Mutex;
 use crate::world;
+use crate::world::foreign::lock;
 use crate::world::progress::{LastCall, Progress};
 use crate::world::trace::Seconds;
 
@@ -85,7 +85,7 @@ impl Watch {
 
     /// Registers a world, which is watched until it is [removed](Self::remove).
     pub(super) fn add(&self, seed: u64, progress: Arc<Progress>, found: Option<Arc<str>>) {
-        self.watched.lock().worlds.push(World {
+        lock(&self.watched).worlds.push(World {
             seed,
             progress,
             found,
@@ -98,12 +98,12 @@ impl Watch {
     /// Removes the world with this progress.
     pub(super) fn remove(&self, progress: &Arc<Progress>) {
         let is_other = |world: &World| !Arc::ptr_eq(&world.progress, progress);
-        self.watched.lock().worlds.retain(is_other);
+        lock(&self.watched).worlds.retain(is_other);
     }
 
     /// Watches the worlds until an [`End`] of them is dropped.
     pub(super) fn look(&self) {
-        let (mut watched, mut looked) = (self.watched.lock(), Instant::now());
+        let (mut watched, mut looked) = (lock(&self.watched), Instant::now());
         loop {
             let wait = self
                 .ended
@@ -163,7 +163,7 @@ pub(super) struct End<'a>(pub(super) &'a Watch);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.watched.lock().is_over = true;
+        lock(&self.0.watched).is_over = true;
         self.0.ended.notify_all();
     }
 }

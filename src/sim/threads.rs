@@ -36,7 +36,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::check::{Report, number_from};
 use super::stuck::{End, Watch};
-use crate::task::panic_message;
+use crate::world::foreign::panic_message;
 use crate::world::progress::Progress;
 use crate::world::trace::Comparison;
 use crate::world::{self, Setup};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::host::{Host, Process};
 use super::state::{State, kernel, one_of_all};
-use crate::testing::Outcome;
+use crate::__testing::Outcome;
 use crate::time::sleep;
 use crate::world::choice::Stream;
 use crate::world::latency::Latency;

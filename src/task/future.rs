@@ -211,7 +211,7 @@ fn drop_panic(origin: Origin, panic: Panic) {
 }
 
 /// Returns the message of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a value that is not a string")

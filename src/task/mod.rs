@@ -47,8 +47,6 @@ use future::TaskFuture;
 #[cfg(feature = "blocking")]
 pub(crate) use abort::Abort;
 pub use abort::AbortHandle;
-#[cfg(feature = "sim")]
-pub(crate) use future::panic_message;
 pub(crate) use future::{Origin, TaskResult, poll_and_drop, record_panic};
 
 pub use crate::telemetry::{Id, Name};

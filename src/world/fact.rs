@@ -58,7 +58,6 @@ pub(crate) enum Fact {
     /// The future of a process panicked, which is permitted.
     Panicked,
     /// The signal's number.
-    #[cfg_attr(not(feature = "signal"), allow(dead_code))]
     Signal(u64),
     /// A call was given to `unblock`, and begins after this delay.
     Blocking(u64),

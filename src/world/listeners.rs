@@ -12,9 +12,9 @@ use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
+use super::foreign::wake_all;
 use super::signals::{Owner, catch};
 use crate::kernel::Signals;
-use crate::sync::wake_all;
 
 /// The signals that a listener of the program listens to.
 #[derive(Debug)]

@@ -29,14 +29,12 @@
 //! loop:  State::run (sim/state.rs): Kernel::next_step: is a worker ready? then it takes a step;
 //!        if not, Kernel::advance ► take_event ► Links::pass: is the way open?
 //! read:  segment_arrives ► take_bytes ► Core::raise ► Pollers::report: the worker is ready
-//!        ► State::step ► Worker::turn_at ► the simulated poller reports the event
+//!        ► State::step ► WorkerOfKernel::turn ► the simulated poller reports the event
 //!        ► Source::deliver ► the task runs ► Socket::poll_read ► Network::read
 //! ```
 
 pub(crate) mod address;
 pub(crate) mod answers;
-// Without the feature nothing makes such a call.
-#[cfg_attr(not(feature = "blocking"), allow(dead_code))]
 pub(crate) mod blocking;
 mod bytes;
 pub(crate) mod choice;
@@ -50,6 +48,7 @@ mod errno;
 mod event_queue;
 mod fact;
 pub(crate) mod faults;
+pub(crate) mod foreign;
 pub(crate) mod forks;
 mod handle;
 pub(crate) mod host_faults;
@@ -57,7 +56,6 @@ mod hosts;
 mod inbox;
 pub(crate) mod latency;
 pub(crate) mod link;
-#[cfg(feature = "signal")]
 pub(crate) mod listeners;
 pub(crate) mod names;
 mod nat;
@@ -72,7 +70,6 @@ pub(crate) mod progress;
 mod registrations;
 mod report;
 pub(crate) mod schedule;
-#[cfg(feature = "signal")]
 pub(crate) mod signals;
 mod sockets;
 pub(crate) mod step;

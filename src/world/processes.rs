@@ -10,7 +10,6 @@ use std::io;
 use std::ops::Range;
 
 use super::order::{Order, Queue};
-#[cfg(feature = "signal")]
 use super::signals::Counts;
 use super::{unsupported, with};
 
@@ -36,7 +35,6 @@ struct Process {
     pollers: Range<usize>,
     /// Chooses the next of the tasks that no pool worker has taken, if the process has a pool.
     injected: Option<Box<Queue>>,
-    #[cfg(feature = "signal")]
     signals: Counts,
 }
 
@@ -61,7 +59,6 @@ impl Processes {
             is_alive: true,
             pollers,
             injected,
-            #[cfg(feature = "signal")]
             signals: Counts::new(),
         });
     }
@@ -139,7 +136,6 @@ impl Processes {
     }
 
     /// The signals that a process catches.
-    #[cfg(feature = "signal")]
     pub(super) fn signals(&mut self, process: usize) -> &mut Counts {
         &mut self.list[process].signals
     }

@@ -8,9 +8,10 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use super::foreign::lock;
 
 #[derive(Default)]
 pub(crate) struct Progress {
@@ -87,13 +88,13 @@ impl fmt::Display for LastCall {
 impl Progress {
     /// Adds a process on the host of this name. It gets the next number.
     pub(crate) fn add_process(&self, host: &str, site: Site) {
-        let mut processes = self.processes.lock();
+        let mut processes = lock(&self.processes);
         processes.push((host.to_owned(), Some(site)));
     }
 
     /// Notes that a process is dropped, and polls nothing any more.
     pub(crate) fn end_process(&self, process: usize) {
-        if let Some(process) = self.processes.lock().get_mut(process) {
+        if let Some(process) = lock(&self.processes).get_mut(process) {
             process.1 = None;
         }
     }
@@ -122,7 +123,7 @@ impl Progress {
         let [call, process, at] =
             [&self.call, &self.process, &self.at].map(|value| value.load(Ordering::Acquire));
         let call = *Call::ALL.get((call as usize).checked_sub(1)?)?;
-        let processes = self.processes.lock();
+        let processes = lock(&self.processes);
         let process = (process as usize).checked_sub(1);
         let process = process.and_then(|number| processes.get(number));
         let last = LastCall {

@@ -89,7 +89,7 @@ pub(crate) struct Time {
     now: u64,
     /// The time that this thread reads, in nanoseconds since the world began: that of the current
     /// host.
-    pub(crate) shown: u64,
+    shown: u64,
     /// By host, up to the last one that had its clocks set; empty if none had.
     clocks: Vec<HostClocks>,
 }
@@ -113,11 +113,6 @@ impl Time {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now
-    }
-
-    /// Returns when the world began, as a time of [`now`].
-    pub(crate) fn began_at(&self) -> Instant {
-        self.base
     }
 
     /// Converts a time of [`now`] to nanoseconds since the world began.
@@ -235,7 +230,7 @@ mod tests {
     #[test]
     fn the_thread_reads_the_clock_of_the_current_host() {
         let mut time = Time::begin();
-        let base = time.began_at();
+        let base = time.base;
         let read = || now().expect("the time has begun") - base;
         time.pass(1_000);
         assert_eq!(read(), Duration::ZERO, "not before it is shown");
