@@ -16,16 +16,20 @@
 //! its process, so that it interrupts what the process does at one moment. Every fault ends with
 //! the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce) cancels
 //! everything that is scheduled, including the ends of faults, since it heals everything itself.
+//!
+//! **A circle of imports.** The world's [`State`] has the plan of its faults and performs them, and
+//! what they do is methods of the state. They are two files of one thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
 use super::host::Host;
-use super::state::{State, kernel as with_kernel};
+use super::state::State;
 use crate::world::Kernel;
 use crate::world::choice::{Probability, Stream};
 use crate::world::faults::{FIRST_WILD, Fault, Id, Kind};
+use crate::world::kernel as with_kernel;
 use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::trace::{Fact, Seconds};

@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
-use super::check::{Report, Run, from_environment};
+use super::environment::from_environment;
 use super::replay::Replay;
+use super::report::{Report, Run};
 use crate::world::Setup;
 use crate::world::link::nanos;
 use crate::world::trace::{COMPARED, Comparison, Recorded, Seconds};

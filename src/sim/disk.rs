@@ -1,8 +1,8 @@
 //! [`Disk`]: the settings of a host's disk.
 
 use super::machine::Faults;
-use super::state::kernel as with_kernel;
 use crate::world::faults::Kind;
+use crate::world::kernel as with_kernel;
 use crate::world::latency::Latency;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it

@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
-use super::check::{Report, from_environment, test_name};
+use super::environment::{from_environment, test_name};
 use super::jobs::{BATCH, run_all};
 use super::picture;
 use super::replay::Replay;
+use super::report::Report;
 use super::threads::Threads;
 use crate::world::Variation;
 use crate::world::choice::Stream;

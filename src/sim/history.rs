@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use linearizable::{Model, Record, Verdict};
 
-use super::state::{State, kernel as with_kernel};
-use crate::world::{self, Kernel};
+use crate::world::{self, Kernel, kernel as with_kernel};
 
 /// A record of the operations that clients have invoked on a system, of the answers, and of their
 /// times. Returned by [`Sim::history`](super::Sim::history). Clones are the same history.
@@ -120,9 +119,8 @@ const FIRST: u64 = 0;
 const LAST: u64 = u64::MAX;
 
 impl<I: 'static, O: 'static> History<I, O> {
-    /// Returns the history of these types in this world.
-    pub(super) fn of(state: &State) -> History<I, O> {
-        let mut all = state.histories.borrow_mut();
+    /// Returns the history of these types, one of `all` in this world.
+    pub(super) fn of(all: &mut Vec<AnyHistory>) -> History<I, O> {
         let found: Option<&History<I, O>> = all.iter().find_map(|any| any.history.downcast_ref());
         if let Some(found) = found {
             return found.clone();

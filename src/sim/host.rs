@@ -19,13 +19,13 @@ use futures_lite::FutureExt;
 
 use super::disk::Disk;
 use super::machine::{Clock, Faults};
-use super::state::{State, kernel as with_kernel};
+use super::state::State;
 use crate::signal::Signal;
 use crate::time::timeout;
 use crate::world::foreign::{contain, panic_message, wake_all};
 use crate::world::latency::Latency;
 use crate::world::trace::{Fact, Seconds};
-use crate::world::{self, PauseId, StaysHere, TEST};
+use crate::world::{self, PauseId, StaysHere, TEST, kernel as with_kernel};
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
 /// costs every step of its process a check.

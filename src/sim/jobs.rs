@@ -19,9 +19,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::check::{Report, number_from};
 use super::difference;
+use super::environment::number_from;
 use super::replay::Replay;
+use super::report::Report;
 use super::threads::Threads;
 use crate::world::edges;
 use crate::world::faults::FIRST_WILD;

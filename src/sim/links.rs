@@ -1,12 +1,10 @@
 //! [`Links`]: the network between hosts, as a test sets it; and its faults, [`Cut`] and [`Hold`].
 
-use super::find_all;
-use super::state::kernel as with_kernel;
 use crate::world::choice::Probability;
 use crate::world::latency::Latency;
 use crate::world::link::{Bursts, Settings};
 use crate::world::parting::{How, PartingId};
-use crate::world::{self, StaysHere};
+use crate::world::{self, StaysHere, kernel as with_kernel};
 
 /// A set of links between hosts, to be configured; returned by [`Sim::links`](super::Sim::links)
 /// and [`Sim::link`](super::Sim::link).
@@ -335,4 +333,15 @@ impl Drop for Parting {
     fn drop(&mut self) {
         world::with(|kernel| kernel.core.rejoin(self.0));
     }
+}
+
+#[track_caller]
+pub(super) fn find(name: &str) -> usize {
+    let host = with_kernel(|kernel| kernel.core.hosts.find(name));
+    host.unwrap_or_else(|| panic!("polder::sim: no host is called {name:?}"))
+}
+
+#[track_caller]
+fn find_all(names: &[&str]) -> Vec<usize> {
+    names.iter().map(|name| find(name)).collect()
 }

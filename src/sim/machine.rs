@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::links::of;
-use super::state::kernel as with_kernel;
 use crate::world::clock::MAX_DRIFT;
 use crate::world::faults::Kind;
 use crate::world::host_faults::HostFaults;
+use crate::world::kernel as with_kernel;
 use crate::world::link::nanos;
 
 /// The clock of a host, returned by [`Host::clock`](super::Host::clock). All timers there use it,

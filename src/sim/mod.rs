@@ -95,6 +95,7 @@ mod check;
 mod conditions;
 mod difference;
 mod disk;
+mod environment;
 mod exhaustive;
 mod explore;
 mod history;
@@ -108,6 +109,7 @@ mod panics;
 mod paused;
 mod picture;
 mod replay;
+mod report;
 mod shrink;
 mod state;
 mod story;
@@ -122,17 +124,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::time::{Sleep, sleep};
-use crate::world;
 use crate::world::parting::How;
+use crate::world::{self, kernel as with_kernel};
 use host::assert_workers;
-use links::Parting;
-use state::{State, kernel as with_kernel};
+use links::{Parting, find};
+use state::State;
 
 pub use crate::world::latency::Latency;
 pub use crate::world::order::Order;
 pub use crate::world::step::Step;
 pub use chaos::Chaos;
-pub use check::{Report, check, run};
+pub use check::{check, run};
 pub use conditions::Holds;
 pub use disk::Disk;
 pub use history::{History, Invocation, Operation};
@@ -141,6 +143,7 @@ pub use linearizable::{Model, Verdict};
 pub use links::{Cut, Hold, Links};
 pub use machine::{Clock, Faults};
 pub use names::Names;
+pub use report::Report;
 pub use workload::{Draw, Workload};
 
 #[doc(inline)]
@@ -715,7 +718,7 @@ impl Sim {
     /// });
     /// ```
     pub fn history<I: 'static, O: 'static>(&self) -> History<I, O> {
-        History::of(&self.state)
+        History::of(&mut self.state.histories.borrow_mut())
     }
 
     /// Ends all faults, including those of [`chaos`](Self::chaos). Cuts and holds are healed, no
@@ -954,15 +957,4 @@ impl fmt::Debug for Sim {
         let seed = world::with(|kernel| kernel.core.seed);
         f.debug_struct("Sim").field("seed", &seed).finish()
     }
-}
-
-#[track_caller]
-fn find(name: &str) -> usize {
-    let host = with_kernel(|kernel| kernel.core.hosts.find(name));
-    host.unwrap_or_else(|| panic!("polder::sim: no host is called {name:?}"))
-}
-
-#[track_caller]
-fn find_all(names: &[&str]) -> Vec<usize> {
-    names.iter().map(|name| find(name)).collect()
 }

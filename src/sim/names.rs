@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::links::of;
-use super::state::kernel as with_kernel;
+use crate::world::kernel as with_kernel;
 use crate::world::latency::Latency;
 use crate::world::names::{self, Families};
 

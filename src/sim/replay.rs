@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::check::{Run, from_environment, parse};
+use super::environment::{from_environment, parse};
+use super::report::Run;
 use crate::world::faults::Id;
 use crate::world::{Setup, Simpler, Variation};
 

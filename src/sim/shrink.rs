@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::check::{Report, Run};
 use super::replay::Replay;
+use super::report::{Report, Run};
 use crate::world::faults::Id;
 use crate::world::{Setup, Simpler, Variation};
 

@@ -35,7 +35,7 @@ use crate::world::foreign::contain;
 use crate::world::progress::{Call, Progress};
 use crate::world::step::Step;
 use crate::world::trace::{Fact, Seconds};
-use crate::world::{self, Advance, Due, Kernel, Variation};
+use crate::world::{self, Advance, Due, Kernel, Variation, kernel};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -152,15 +152,6 @@ impl Choices {
         }
         number
     }
-}
-
-/// Calls `f` with the kernel of the world that this thread is in.
-///
-/// # Panics
-///
-/// If the thread is in no world: a handle has outlived it.
-pub(super) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
-    world::with(f).expect("polder::sim: this world has ended")
 }
 
 /// Returns a number below `end` that the run's schedule chooses, if all orders are tried.

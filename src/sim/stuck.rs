@@ -14,7 +14,7 @@ use std::process;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::check::{number_from, test_name};
+use super::environment::{number_from, test_name};
 use crate::world;
 use crate::world::foreign::lock;
 use crate::world::progress::{LastCall, Progress};

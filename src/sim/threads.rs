@@ -34,15 +34,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use super::check::{Report, number_from};
+use super::environment::{THREAD, number_from};
+use super::report::Report;
 use super::stuck::{End, Watch};
 use crate::world::foreign::panic_message;
 use crate::world::progress::Progress;
 use crate::world::trace::Comparison;
 use crate::world::{self, Setup};
-
-/// Name of the threads of worlds, followed by the seed if a thread has only one.
-pub(super) const THREAD: &str = "polder-sim";
 
 /// Runs a test in the world of a seed, on this thread.
 pub(super) type World<'a> = dyn Fn(u64, Setup, Arc<Progress>) -> Report + Sync + 'a;

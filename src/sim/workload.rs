@@ -12,10 +12,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::host::{Host, Process};
-use super::state::{State, kernel, one_of_all};
+use super::state::{State, one_of_all};
 use crate::__testing::Outcome;
 use crate::time::sleep;
 use crate::world::choice::Stream;
+use crate::world::kernel;
 use crate::world::latency::Latency;
 
 /// The default limit of the time between two operations of a client: long enough for most

@@ -171,6 +171,15 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     KERNEL.with(|kernel| kernel.borrow_mut().as_deref_mut().map(f))
 }
 
+/// As [`with`].
+///
+/// # Panics
+///
+/// If the thread is in no world: a handle has outlived it.
+pub(crate) fn kernel<R>(f: impl FnOnce(&mut Kernel) -> R) -> R {
+    with(f).expect("polder::sim: this world has ended")
+}
+
 /// As [`with`], if that is the kernel of the world of this number.
 fn with_world<R>(world: u32, f: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     with(|kernel| (kernel.core.world == world).then(|| f(kernel))).flatten()
