@@ -107,7 +107,7 @@ pub(super) async fn remove_dir_all(path: &Path) -> io::Result<()> {
     let mut dirs = vec![path.to_owned()];
     while let Some(dir) = dirs.last() {
         let names = finish(begin(Call::Look), |disk| disk.read_dir(dir)).await?;
-        let inner = names.iter().find(|(_, is_dir)| *is_dir);
+        let inner = names.iter().find(|(_, meta)| meta.is_dir);
         if let Some((name, _)) = inner {
             dirs.push(dir.join(name));
             continue;
@@ -153,10 +153,10 @@ async fn write_all(file: &FileOfProcess, contents: &[u8]) -> io::Result<()> {
 
 pub(super) async fn read_dir(path: &Path) -> io::Result<ReadDir> {
     let names = finish(begin(Call::Look), |disk| disk.read_dir(path)).await?;
-    let entry = |(name, is_dir)| {
+    let entry = |(name, meta): (_, Meta)| {
         Ok(DirEntry {
             path: path.join(name),
-            file_type: Some(file_type(is_dir)),
+            file_type: Some(file_type(meta.is_dir)),
         })
     };
     let entries: Vec<_> = names.into_iter().map(entry).collect();

@@ -140,6 +140,7 @@ impl Disk {
     fn sweep(&mut self) {
         let live = self.reach(&[NOW, SYNCED]);
         self.nodes.all.retain(|node, _| live.contains(node));
+        self.nodes.unnamed.retain(|node| live.contains(node));
         self.max_nodes = (2 * live.len()).max(NODES);
     }
 
@@ -402,7 +403,7 @@ impl Disk {
         Ok(self.nodes.path_of(self.nodes.find(path)?))
     }
 
-    /// Returns the names in a directory, in their order, and whether they are of directories.
+    /// Returns the names in a directory, in their order, and the metadata of what has them.
     ///
     /// ```
     /// # use power_loss::{Disk, OpenFlags};
@@ -411,7 +412,9 @@ impl Disk {
     /// disk.create_dir("/d".as_ref())?;
     /// disk.open("/d/a".as_ref(), create, 0)?;
     /// disk.rename("/d/a".as_ref(), "/b".as_ref())?;
-    /// assert_eq!(disk.read_dir("/".as_ref())?, [("b".into(), false), ("d".into(), true)]);
+    /// let names = disk.read_dir("/".as_ref())?;
+    /// let are_dirs = names.iter().map(|(name, meta)| (name.to_str().unwrap(), meta.is_dir));
+    /// assert_eq!(are_dirs.collect::<Vec<_>>(), [("b", false), ("d", true)]);
     /// disk.remove_dir("/d".as_ref())?;
     /// disk.remove_file("/b".as_ref())?;
     /// assert_eq!(disk.read_dir("/".as_ref())?, []);
@@ -421,10 +424,10 @@ impl Disk {
     /// # Errors
     ///
     /// Those of the path, and [`Error::NotADirectory`].
-    pub fn read_dir(&self, path: &Path) -> Result<Vec<(OsString, bool)>> {
+    pub fn read_dir(&self, path: &Path) -> Result<Vec<(OsString, Meta)>> {
         let names = self.nodes.names(self.nodes.find(path)?, NOW)?.iter();
         Ok(names
-            .map(|(name, node)| (name.clone(), self.nodes.is_dir(*node)))
+            .map(|(name, node)| (name.clone(), self.nodes.meta_of(*node)))
             .collect())
     }
 
@@ -717,7 +720,7 @@ mod tests {
 
     fn list(disk: &Disk, path: &str) -> Vec<String> {
         let names = disk.read_dir(path.as_ref()).unwrap();
-        let name = |(name, _): (OsString, bool)| name.into_string().unwrap();
+        let name = |(name, _): (OsString, Meta)| name.into_string().unwrap();
         names.into_iter().map(name).collect()
     }
 
@@ -1000,6 +1003,14 @@ mod tests {
                 known.extend(tree(&disk, SYNCED));
             }
             tree(&disk, NOW);
+            let named = |node: u32| {
+                let dirs = disk.nodes.all.keys();
+                let mut names = dirs.filter_map(|dir| disk.nodes.names(*dir, NOW).ok());
+                node == ROOT || names.any(|names| names.values().any(|it| *it == node))
+            };
+            for node in disk.nodes.all.keys() {
+                assert_eq!(disk.nodes.meta_of(*node).links, named(*node).into());
+            }
             let changed: BTreeSet<u32> = disk.journal.0.iter().flat_map(Change::dirs).collect();
             let dirs = disk.nodes.all.keys().filter(|dir| disk.nodes.is_dir(**dir));
             let synced: Vec<_> = dirs

@@ -216,10 +216,19 @@ impl OpenFlags {
 /// The metadata of a file or directory, returned by [`Disk::meta`].
 ///
 /// ```
-/// use power_loss::{Disk, Meta};
+/// use power_loss::{Disk, OpenFlags};
 ///
-/// let root = Disk::default().meta("/".as_ref());
-/// assert_eq!(root, Ok(Meta { len: 0, is_dir: true }));
+/// let mut disk = Disk::default();
+/// let flags = OpenFlags { write: true, create: true, ..OpenFlags::default() };
+/// let file = disk.open("/a".as_ref(), flags, 0)?;
+/// disk.write(file, 600, b"text")?;
+/// let meta = disk.meta("/a".as_ref())?;
+/// assert_eq!((meta.len, meta.sectors, meta.links), (604, 1, 1));
+/// disk.rename("/a".as_ref(), "/b".as_ref())?;
+/// assert_eq!(disk.meta("/b".as_ref())?, meta);
+/// disk.remove_file("/b".as_ref())?;
+/// assert_eq!(disk.meta_of_open(file)?.links, 0);
+/// # Ok::<(), power_loss::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meta {
@@ -227,6 +236,13 @@ pub struct Meta {
     pub len: u64,
     /// Whether it is a directory.
     pub is_dir: bool,
+    /// Its number, which no other one has, and which it keeps. The root's is zero.
+    pub number: u32,
+    /// The number of its names: one, or zero if it was removed while it was open. (So it is for
+    /// directories on Btrfs, too, while others count those in them.)
+    pub links: u32,
+    /// The number of sectors of 512 bytes that a file takes.
+    pub sectors: u64,
 }
 
 /// How a sync ends: see [`Disk::end_sync`]. The sync of a directory only succeeds or fails.

@@ -3,7 +3,7 @@
 //! The trees share the nodes: the first one is that of the names now, which processes see; the
 //! other one that of the names on the disk. Paths lead through the first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
@@ -30,6 +30,8 @@ pub(crate) const SYNCED: usize = 1;
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) all: BTreeMap<u32, Node>,
+    /// Those that have had a name, and have none now.
+    pub(crate) unnamed: BTreeSet<u32>,
     /// The number of the next node.
     next: u32,
 }
@@ -49,6 +51,7 @@ impl Nodes {
     pub(crate) fn new() -> Nodes {
         Nodes {
             all: BTreeMap::from([(ROOT, Node::Dir(Default::default()))]),
+            unnamed: BTreeSet::new(),
             next: ROOT + 1,
         }
     }
@@ -146,17 +149,27 @@ impl Nodes {
 
     /// Applies a change of names to one of the trees.
     pub(crate) fn apply(&mut self, change: &Change, when: usize) {
+        let mut gone = [None, None];
         if let Some((dir, name)) = &change.from {
-            self.names_mut(*dir, when).map(|names| names.remove(name));
+            let names = self.names_mut(*dir, when);
+            gone[0] = names.and_then(|names| names.remove(name));
         }
         if let Some((dir, name, node)) = &change.to {
             let names = self.names_mut(*dir, when);
-            names.map(|names| names.insert(name.clone(), *node));
+            gone[1] = names.and_then(|names| names.insert(name.clone(), *node));
+        }
+        if when == NOW {
+            self.unnamed.extend(gone.into_iter().flatten());
+            if let Some((_, _, node)) = &change.to {
+                self.unnamed.remove(node);
+            }
         }
     }
 
-    /// Makes the names on the disk those that processes see, at a power failure.
+    /// Makes the names on the disk those that processes see, at a power failure. Nothing is open
+    /// then, so what has no name is not seen any more.
     pub(crate) fn forget_unsynced(&mut self) {
+        self.unnamed.clear();
         for node in self.all.values_mut() {
             if let Node::Dir(names) = node {
                 names[NOW] = names[SYNCED].clone();
@@ -165,12 +178,17 @@ impl Nodes {
     }
 
     pub(crate) fn meta_of(&self, node: u32) -> Meta {
-        let len = match self.all.get(&node) {
-            Some(Node::File(data)) => data.len(),
-            _ => 0,
+        let (len, sectors) = match self.all.get(&node) {
+            Some(Node::File(data)) => (data.len(), data.sectors()),
+            _ => (0, 0),
         };
-        let is_dir = self.is_dir(node);
-        Meta { len, is_dir }
+        Meta {
+            len,
+            is_dir: self.is_dir(node),
+            number: node,
+            links: (!self.unnamed.contains(&node)).into(),
+            sectors,
+        }
     }
 }
 
