@@ -36,6 +36,7 @@ rooms() {
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'
     out 'src/fs/not_cached.rs' 'not compiled on Linux'
+    out 'src/fs/windows.rs' 'compiled for Windows only'
     out 'src/poller/backends/missing/*' 'compiled in place of backends that are not'
     out 'src/poller/backends/kqueue/*' 'declarations of other systems'
     out 'tests/kqueue/*' 'the model is for tests'

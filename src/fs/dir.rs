@@ -11,9 +11,10 @@ use std::vec;
 
 use futures_lite::Stream;
 
-use super::system::Batches;
+use super::system::{Batches, on_thread};
 use super::{FileType, Metadata, symlink_metadata};
 use crate::blocking::Unblock;
+use crate::kernel::files;
 
 /// Options for creating a directory.
 ///
@@ -106,10 +107,10 @@ impl DirBuilder {
         async move {
             // Keeps the caller's to the end: see `OpenOptions::open`.
             let copy = path.as_ref().to_owned();
-            kernel_call!(
-                super::world::create_dir(&copy, builder.recursive),
-                move || { builder.to_system().create(copy) }
-            )
+            if let Some(files) = super::files() {
+                return files.create_dir(copy, builder.recursive).await;
+            }
+            on_thread(move || builder.to_system().create(copy)).await
         }
     }
 }
@@ -140,10 +141,29 @@ impl DirBuilder {
 /// Cancel safe: if `next()` is dropped, no entry is lost.
 #[must_use = "it reads only while it is polled"]
 pub struct ReadDir {
-    /// Entries that were read. For a simulated directory, all of them.
+    /// Entries that were read. Of a kernel's directory, all of them.
     pub(super) entries: vec::IntoIter<io::Result<DirEntry>>,
     /// The rest of a directory of the system, until its end or an error.
     pub(super) rest: Option<Unblock<Batches>>,
+}
+
+impl ReadDir {
+    /// Of the entries that a kernel has found in a directory.
+    pub(super) fn of_kernel(path: &Path, entries: Vec<files::DirEntry>) -> ReadDir {
+        let entry = |entry: files::DirEntry| {
+            Ok(DirEntry {
+                path: path.join(entry.name),
+                file_type: entry.file_type.map(FileType),
+                #[cfg(unix)]
+                ino: entry.ino,
+            })
+        };
+        let entries: Vec<_> = entries.into_iter().map(entry).collect();
+        ReadDir {
+            entries: entries.into_iter(),
+            rest: None,
+        }
+    }
 }
 
 impl Stream for ReadDir {
@@ -198,6 +218,8 @@ pub struct DirEntry {
     pub(super) path: PathBuf,
     /// `None` if the directory did not say.
     pub(super) file_type: Option<FileType>,
+    #[cfg(unix)]
+    pub(super) ino: u64,
 }
 
 impl DirEntry {

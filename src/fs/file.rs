@@ -1,21 +1,18 @@
 //! [`File`], and the options for opening one.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io::{self, IoSlice, SeekFrom};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
-use super::system::call_open;
-#[cfg(feature = "sim")]
-use super::world;
-use super::{Metadata, Permissions};
-#[cfg(feature = "sim")]
-use crate::world::disk_calls::FileOfProcess;
+use super::system::{SystemFile, here, on_thread};
+use super::{Metadata, Permissions, platform};
+use crate::kernel::files::{self, OpenFile};
+use crate::sys::unsupported;
 
 /// Options for opening a file, like those of the standard library.
 ///
@@ -36,12 +33,7 @@ use crate::world::disk_calls::FileOfProcess;
 /// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    pub(super) read: bool,
-    pub(super) write: bool,
-    pub(super) append: bool,
-    pub(super) truncate: bool,
-    pub(super) create: bool,
-    pub(super) create_new: bool,
+    pub(super) flags: files::OpenOptions,
     pub(super) has_custom_flags: bool,
     /// Those that only the system has.
     pub(super) system: std::fs::OpenOptions,
@@ -61,12 +53,7 @@ impl OpenOptions {
     /// ```
     pub fn new() -> OpenOptions {
         OpenOptions {
-            read: false,
-            write: false,
-            append: false,
-            truncate: false,
-            create: false,
-            create_new: false,
+            flags: files::OpenOptions::default(),
             has_custom_flags: false,
             system: std::fs::OpenOptions::new(),
         }
@@ -84,7 +71,7 @@ impl OpenOptions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
-        self.read = read;
+        self.flags.read = read;
         self
     }
 
@@ -107,7 +94,7 @@ impl OpenOptions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
-        self.write = write;
+        self.flags.write = write;
         self
     }
 
@@ -129,7 +116,7 @@ impl OpenOptions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
-        self.append = append;
+        self.flags.append = append;
         self
     }
 
@@ -149,7 +136,7 @@ impl OpenOptions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
-        self.truncate = truncate;
+        self.flags.truncate = truncate;
         self
     }
 
@@ -168,7 +155,7 @@ impl OpenOptions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
-        self.create = create;
+        self.flags.create = create;
         self
     }
 
@@ -192,7 +179,7 @@ impl OpenOptions {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
-        self.create_new = create_new;
+        self.flags.create_new = create_new;
         self
     }
 
@@ -307,11 +294,14 @@ impl OpenOptions {
             // Keeps the caller's path until the call has ended: dropping a `TempPath` deletes the
             // file.
             let copy = path.as_ref().to_owned();
-            kernel_call!(
-                world::open(&copy, options.to_world()),
-                || options.open_cached(&copy),
-                move || options.open_on_thread(copy)
-            )
+            if let Some(files) = super::files() {
+                let file = files.open(copy, options.flags).await?;
+                return Ok(File(Inner::Kernel(file)));
+            }
+            if let Some(file) = here(|| options.open_cached(&copy)).await? {
+                return Ok(file);
+            }
+            on_thread(move || options.open_on_thread(copy)).await
         }
     }
 }
@@ -319,27 +309,6 @@ impl OpenOptions {
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions::new()
-    }
-}
-
-/// The reads, writes and seeks of a file. By default a dropped operation has done nothing, so there
-/// is nothing to wait for.
-pub(super) trait FileStream:
-    AsyncRead + AsyncWrite + AsyncSeek + Unpin + Send + Sync
-{
-    /// Moves the position to where the program sees it, if a read was dropped.
-    fn poll_position(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// Waits for the end of a dropped write or seek.
-    fn poll_written(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// Waits for the end of every dropped operation. Fails if bytes are left.
-    fn poll_settled(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -390,27 +359,11 @@ pub(super) trait FileStream:
 /// until that read returns (a flush does not). [`set_len`](Self::set_len), the syncs and the
 /// metadata need no position and do not wait: flush before these, if a write may have been dropped.
 /// (In a simulated world a dropped operation is never made.)
-pub struct File {
-    pub(super) handle: Handle,
-    pub(super) stream: Box<dyn FileStream>,
-}
+pub struct File(pub(super) Inner);
 
-pub(super) enum Handle {
-    System(Arc<std::fs::File>),
-    #[cfg(feature = "sim")]
-    World(Arc<FileOfProcess>),
-}
-
-/// Makes a call of a simulated world with an open file of it, or has a thread of the pool make one
-/// with a file of the system.
-macro_rules! open_call {
-    ($self:ident, $file:ident, $world:expr, $system:expr) => {
-        match &$self.handle {
-            Handle::System(file) => call_open(file, $system).await,
-            #[cfg(feature = "sim")]
-            Handle::World($file) => $world.await,
-        }
-    };
+pub(super) enum Inner {
+    System(Box<SystemFile>),
+    Kernel(Box<dyn OpenFile>),
 }
 
 impl File {
@@ -550,7 +503,10 @@ impl File {
     ///
     /// If the future is dropped, the sync may go on.
     pub async fn sync_all(&self) -> io::Result<()> {
-        open_call!(self, file, world::sync(file), |file| file.sync_all())
+        match &self.0 {
+            Inner::System(file) => file.call(std::fs::File::sync_all).await,
+            Inner::Kernel(file) => file.sync().await,
+        }
     }
 
     /// [`sync_all`](Self::sync_all) without the metadata that are not needed to read the bytes,
@@ -578,7 +534,10 @@ impl File {
     ///
     /// That of [`sync_all`](Self::sync_all).
     pub async fn sync_data(&self) -> io::Result<()> {
-        open_call!(self, file, world::sync(file), |file| file.sync_data())
+        match &self.0 {
+            Inner::System(file) => file.call(std::fs::File::sync_data).await,
+            Inner::Kernel(file) => file.sync().await,
+        }
     }
 
     /// Truncates the file to `length` bytes, or extends it with zeroes. The position does not
@@ -606,9 +565,10 @@ impl File {
     ///
     /// [As the others](super#cancel-safety).
     pub async fn set_len(&self, length: u64) -> io::Result<()> {
-        open_call!(self, file, world::set_len(file, length), move |file| {
-            file.set_len(length)
-        })
+        match &self.0 {
+            Inner::System(file) => file.call(move |file| file.set_len(length)).await,
+            Inner::Kernel(file) => file.set_len(length).await,
+        }
     }
 
     /// Returns the metadata of the file, even after it was renamed or removed.
@@ -630,9 +590,13 @@ impl File {
     ///
     /// Cancel safe: dropping the future has no effect.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        open_call!(self, file, world::metadata(file), |file| {
-            file.metadata().map(Metadata::of_system)
-        })
+        match &self.0 {
+            Inner::System(file) => {
+                let found = file.call(std::fs::File::metadata).await?;
+                Ok(Metadata::of_system(found))
+            }
+            Inner::Kernel(file) => file.metadata().await.map(Metadata),
+        }
     }
 
     /// Sets the permissions of the file.
@@ -659,10 +623,14 @@ impl File {
     ///
     /// [As the others](super#cancel-safety).
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
-        open_call!(self, file, world::set_permissions(file), move |file| {
+        let Inner::System(file) = &self.0 else {
+            return Err(unsupported("set_permissions: a simulated file has none"));
+        };
+        file.call(move |file| {
             let current = || Ok(file.metadata()?.permissions());
-            file.set_permissions(permissions.to_system(current)?)
+            file.set_permissions(platform::permissions(&permissions, current)?)
         })
+        .await
     }
 
     /// Returns the file as the standard library's, at the position that the program has seen, once
@@ -687,15 +655,55 @@ impl File {
     /// # Cancel safety
     ///
     /// Not cancel safe: the file is closed.
-    pub async fn into_std(mut self) -> io::Result<std::fs::File> {
-        poll_fn(|cx| self.stream.poll_position(cx)).await?;
-        poll_fn(|cx| self.stream.poll_settled(cx)).await?;
-        drop(self.stream);
-        match self.handle {
-            // A dropped call may go on.
-            Handle::System(file) => Arc::try_unwrap(file).or_else(|file| file.try_clone()),
-            #[cfg(feature = "sim")]
-            Handle::World(_) => Err(crate::world::unsupported("a file of the standard library")),
+    pub async fn into_std(self) -> io::Result<std::fs::File> {
+        match self.0 {
+            Inner::System(file) => file.into_std().await,
+            Inner::Kernel(_) => Err(unsupported(
+                "into_std: a simulated file is none of the system",
+            )),
+        }
+    }
+
+    /// Returns another handle of the same open file (`dup`). Both have one position: an operation
+    /// of either moves it, and so do bytes that a dropped read has brought and that nobody has
+    /// taken. For a position of its own, open the file again.
+    ///
+    /// ```
+    /// use polder::fs::{self, File};
+    /// use polder::io::AsyncWriteExt;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # polder::block_on(async {
+    /// let path = folder.path().join("log");
+    /// let mut log = File::create(&path).await?;
+    /// let mut other = log.try_clone().await?;
+    /// log.write_all(b"one ").await?;
+    /// other.write_all(b"two").await?;
+    /// assert_eq!(fs::read(&path).await?, b"one two");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the process may have no more descriptors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect. (It never waits, and is one as tokio's is.)
+    pub async fn try_clone(&self) -> io::Result<File> {
+        Ok(File(match &self.0 {
+            Inner::System(file) => Inner::System(Box::new(file.try_clone()?)),
+            Inner::Kernel(file) => Inner::Kernel(file.try_clone()?),
+        }))
+    }
+
+    /// Returns the file of which code outside polder gets the descriptor.
+    pub(super) fn lend(&self) -> &std::fs::File {
+        match &self.0 {
+            Inner::System(file) => &file.file,
+            Inner::Kernel(file) => file.lend(),
         }
     }
 }
@@ -709,7 +717,10 @@ impl AsyncRead for File {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        Pin::new(&mut self.stream).poll_read(cx, bytes)
+        match &mut self.0 {
+            Inner::System(file) => Pin::new(file).poll_read(cx, bytes),
+            Inner::Kernel(file) => Pin::new(file).poll_read(cx, bytes),
+        }
     }
 }
 
@@ -722,8 +733,10 @@ impl AsyncWrite for File {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        ready!(self.stream.poll_position(cx))?;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        match &mut self.0 {
+            Inner::System(file) => Pin::new(file).poll_write(cx, bytes),
+            Inner::Kernel(file) => Pin::new(file).poll_write(cx, bytes),
+        }
     }
 
     fn poll_write_vectored(
@@ -734,13 +747,18 @@ impl AsyncWrite for File {
         if slices.iter().all(|slice| slice.is_empty()) {
             return Poll::Ready(Ok(0));
         }
-        ready!(self.stream.poll_position(cx))?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        match &mut self.0 {
+            Inner::System(file) => Pin::new(file).poll_write_vectored(cx, slices),
+            Inner::Kernel(file) => Pin::new(file).poll_write_vectored(cx, slices),
+        }
     }
 
     /// Waits for the end of a dropped write or seek.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_written(cx)
+        match &mut self.0 {
+            Inner::System(file) => Pin::new(file).poll_flush(cx),
+            Inner::Kernel(file) => Pin::new(file).poll_flush(cx),
+        }
     }
 
     /// Flushes. The file is closed when it is dropped.
@@ -755,16 +773,18 @@ impl AsyncSeek for File {
         cx: &mut Context<'_>,
         position: SeekFrom,
     ) -> Poll<io::Result<u64>> {
-        Pin::new(&mut self.stream).poll_seek(cx, position)
+        match &mut self.0 {
+            Inner::System(file) => Pin::new(file).poll_seek(cx, position),
+            Inner::Kernel(file) => Pin::new(file).poll_seek(cx, position),
+        }
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.handle {
-            Handle::System(file) => file.fmt(f),
-            #[cfg(feature = "sim")]
-            Handle::World(file) => file.fmt(f),
+        match &self.0 {
+            Inner::System(file) => file.file.fmt(f),
+            Inner::Kernel(file) => file.fmt(f),
         }
     }
 }

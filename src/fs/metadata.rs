@@ -3,6 +3,8 @@
 use std::io;
 use std::time::SystemTime;
 
+use super::platform;
+use crate::kernel::files;
 use crate::sys::unsupported;
 
 /// Information about a file or directory: [`metadata`](super::metadata), [`File::metadata`] and
@@ -20,23 +22,19 @@ use crate::sys::unsupported;
 /// [`File::metadata`]: super::File::metadata
 /// [`DirEntry::metadata`]: super::DirEntry::metadata
 #[derive(Clone, Debug)]
-pub struct Metadata {
-    pub(super) file_type: FileType,
-    pub(super) length: u64,
-    pub(super) permissions: Permissions,
-    /// When it was written to, read, and created.
-    pub(super) times: [Option<SystemTime>; 3],
-}
+pub struct Metadata(pub(super) files::Metadata);
 
 impl Metadata {
     pub(super) fn of_system(metadata: std::fs::Metadata) -> Metadata {
-        let times = [metadata.modified(), metadata.accessed(), metadata.created()];
-        Metadata {
-            file_type: FileType::of_system(metadata.file_type()),
+        Metadata(files::Metadata {
+            file_type: FileType::of_system(metadata.file_type()).0,
             length: metadata.len(),
-            permissions: Permissions::of_system(metadata.permissions()),
-            times: times.map(Result::ok),
-        }
+            mode: platform::mode(&metadata.permissions()),
+            modified: metadata.modified().ok(),
+            accessed: metadata.accessed().ok(),
+            created: metadata.created().ok(),
+            stat: platform::stat(&metadata),
+        })
     }
 
     /// Returns the file type.
@@ -49,7 +47,7 @@ impl Metadata {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn file_type(&self) -> FileType {
-        self.file_type
+        FileType(self.0.file_type)
     }
 
     /// Returns whether this is a directory.
@@ -105,7 +103,7 @@ impl Metadata {
     /// ```
     #[allow(clippy::len_without_is_empty)] // As the standard library's.
     pub fn len(&self) -> u64 {
-        self.length
+        self.0.length
     }
 
     /// Returns the permissions. (In a simulated world everything can be read and written.)
@@ -119,7 +117,7 @@ impl Metadata {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn permissions(&self) -> Permissions {
-        self.permissions.clone()
+        Permissions { mode: self.0.mode }
     }
 
     /// Returns when it was last written to.
@@ -138,7 +136,7 @@ impl Metadata {
     /// [`Unsupported`](io::ErrorKind::Unsupported) where the system does not say, and in a
     /// simulated world.
     pub fn modified(&self) -> io::Result<SystemTime> {
-        self.time(0)
+        known(self.0.modified)
     }
 
     /// Returns when it was last read, if the system records that.
@@ -155,7 +153,7 @@ impl Metadata {
     ///
     /// As [`modified`](Self::modified).
     pub fn accessed(&self) -> io::Result<SystemTime> {
-        self.time(1)
+        known(self.0.accessed)
     }
 
     /// Returns when it was created.
@@ -173,12 +171,12 @@ impl Metadata {
     ///
     /// As [`modified`](Self::modified).
     pub fn created(&self) -> io::Result<SystemTime> {
-        self.time(2)
+        known(self.0.created)
     }
+}
 
-    fn time(&self, which: usize) -> io::Result<SystemTime> {
-        self.times[which].ok_or_else(|| unsupported("this time of a file is not known here"))
-    }
+fn known(time: Option<SystemTime>) -> io::Result<SystemTime> {
+    time.ok_or_else(|| unsupported("this time of a file is not known here"))
 }
 
 /// The type of a directory's entry.
@@ -192,23 +190,9 @@ impl Metadata {
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileType(Kind);
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Kind {
-    Directory,
-    File,
-    Symlink,
-    /// A pipe, a socket or a device.
-    Other,
-}
+pub struct FileType(pub(super) files::FileType);
 
 impl FileType {
-    #[cfg(feature = "sim")]
-    pub(super) const DIRECTORY: FileType = FileType(Kind::Directory);
-    #[cfg(feature = "sim")]
-    pub(super) const FILE: FileType = FileType(Kind::File);
-
     /// Returns whether this is a directory.
     ///
     /// ```
@@ -219,7 +203,7 @@ impl FileType {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn is_dir(&self) -> bool {
-        self.0 == Kind::Directory
+        self.0 == files::FileType::Directory
     }
 
     /// Returns whether this is a regular file.
@@ -232,7 +216,7 @@ impl FileType {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn is_file(&self) -> bool {
-        self.0 == Kind::File
+        self.0 == files::FileType::File
     }
 
     /// Returns whether this is a symbolic link.
@@ -245,18 +229,18 @@ impl FileType {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn is_symlink(&self) -> bool {
-        self.0 == Kind::Symlink
+        self.0 == files::FileType::Symlink
     }
 
     pub(super) fn of_system(file_type: std::fs::FileType) -> FileType {
         FileType(if file_type.is_dir() {
-            Kind::Directory
+            files::FileType::Directory
         } else if file_type.is_file() {
-            Kind::File
+            files::FileType::File
         } else if file_type.is_symlink() {
-            Kind::Symlink
+            files::FileType::Symlink
         } else {
-            Kind::Other
+            platform::special(file_type)
         })
     }
 }
@@ -282,7 +266,7 @@ impl FileType {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permissions {
     /// Elsewhere than on Unix, with all bits, or without those of [`WRITE`].
-    mode: u32,
+    pub(super) mode: u32,
 }
 
 /// The bits of a mode that permit writing.
@@ -322,7 +306,8 @@ impl Permissions {
         }
     }
 
-    /// Returns the mode, with the bits of the file's type. (A simulated file has 0o777.)
+    /// Returns the mode, with the bits of the file's type. (Everything is permitted for a simulated
+    /// file: it has 0o100777.)
     ///
     /// ```
     /// # polder::block_on(async {
@@ -362,38 +347,6 @@ impl Permissions {
     /// ```
     #[cfg(unix)]
     pub fn from_mode(mode: u32) -> Permissions {
-        Permissions { mode }
-    }
-
-    /// Returns permissions for everything.
-    #[cfg(feature = "sim")]
-    pub(super) fn all() -> Permissions {
-        Permissions { mode: 0o777 }
-    }
-
-    /// Returns the standard library's permissions for a file with those that `current` returns.
-    pub(super) fn to_system(
-        &self,
-        current: impl FnOnce() -> io::Result<std::fs::Permissions>,
-    ) -> io::Result<std::fs::Permissions> {
-        #[cfg(unix)]
-        {
-            drop(current);
-            Ok(std::os::unix::fs::PermissionsExt::from_mode(self.mode))
-        }
-        #[cfg(not(unix))]
-        {
-            let mut permissions = current()?;
-            permissions.set_readonly(self.readonly());
-            Ok(permissions)
-        }
-    }
-
-    fn of_system(permissions: std::fs::Permissions) -> Permissions {
-        #[cfg(unix)]
-        let mode = std::os::unix::fs::PermissionsExt::mode(&permissions);
-        #[cfg(not(unix))]
-        let mode = if permissions.readonly() { 0o555 } else { 0o777 };
         Permissions { mode }
     }
 }

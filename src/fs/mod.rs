@@ -64,29 +64,8 @@
 //! has changed. Paths begin at `/`, even where they are written without it. There are no links, no
 //! times and no permissions: the calls that make or read links or set permissions, and those that
 //! return times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options
-//! are ignored. Other errors are those of Linux.
-
-/// Makes a call of the simulated world that this thread is in, or has a thread of the pool make one
-/// of the system, if it cannot be made at once from what the kernel has in memory.
-macro_rules! kernel_call {
-    ($world:expr, $system:expr) => {{
-        #[cfg(feature = "sim")]
-        if $crate::world::is_here() {
-            return $world.await;
-        }
-        $crate::fs::system::on_thread($system).await
-    }};
-    ($world:expr, $cached:expr, $system:expr) => {{
-        #[cfg(feature = "sim")]
-        if $crate::world::is_here() {
-            return $world.await;
-        }
-        if let Some(result) = $crate::fs::system::here($cached).await? {
-            return Ok(result);
-        }
-        $crate::fs::system::on_thread($system).await
-    }};
-}
+//! are ignored. Other errors are those of Linux. A file lends a placeholder of a descriptor. What
+//! `MetadataExt` tells there is described in the module `unix`.
 
 // Miri knows none of these calls.
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -98,8 +77,10 @@ mod dir;
 mod file;
 mod metadata;
 mod system;
-#[cfg(feature = "sim")]
-mod world;
+#[cfg(unix)]
+pub mod unix;
+#[cfg(windows)]
+pub mod windows;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -107,7 +88,23 @@ use std::path::{Path, PathBuf};
 pub use self::dir::{DirBuilder, DirEntry, ReadDir};
 pub use self::file::{File, OpenOptions};
 pub use self::metadata::{FileType, Metadata, Permissions};
+#[cfg(unix)]
+use self::unix as platform;
+#[cfg(unix)]
+pub use self::unix::symlink;
+#[cfg(windows)]
+use self::windows as platform;
+#[cfg(windows)]
+pub use self::windows::{symlink_dir, symlink_file};
+use crate::kernel;
+use crate::kernel::files::Files;
 use crate::scheduler::not_simulated;
+
+/// Returns the files of this thread's kernel. `None`: the system's.
+#[inline]
+fn files() -> Option<&'static dyn Files> {
+    kernel::current()?.files()
+}
 
 /// Has a thread call `f`, for what only the system has. In a simulated world it fails.
 async fn call_system<R: Send + 'static>(
@@ -148,7 +145,10 @@ async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
 /// Cancel safe: dropping the future has no effect.
 pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::canonicalize(&path), || std::fs::canonicalize(path))
+    if let Some(files) = files() {
+        return files.canonicalize(path).await;
+    }
+    system::on_thread(|| std::fs::canonicalize(path)).await
 }
 
 /// Copies the bytes of a file, and its permissions, to another one, which is created or replaced.
@@ -177,7 +177,10 @@ pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 /// Not cancel safe: if the future is dropped, any part may have been copied.
 pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
-    kernel_call!(world::copy(&from, &to), || std::fs::copy(from, to))
+    if let Some(files) = files() {
+        return files.copy(from, to).await;
+    }
+    system::on_thread(|| std::fs::copy(from, to)).await
 }
 
 /// Creates a directory.
@@ -284,11 +287,13 @@ pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> 
 /// Cancel safe: dropping the future has no effect.
 pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
-    kernel_call!(
-        world::metadata_at(&path),
-        || cached::metadata(&path).map(Metadata::of_system),
-        || std::fs::metadata(path).map(Metadata::of_system)
-    )
+    if let Some(files) = files() {
+        return files.metadata(path, true).await.map(Metadata);
+    }
+    if let Some(found) = system::here(|| cached::metadata(&path)).await? {
+        return Ok(Metadata::of_system(found));
+    }
+    system::on_thread(|| std::fs::metadata(path).map(Metadata::of_system)).await
 }
 
 /// Reads a whole file.
@@ -314,9 +319,13 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// Cancel safe: dropping the future has no effect.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::read(&path), || cached::read(&path), || system::read(
-        path
-    ))
+    if let Some(files) = files() {
+        return files.read(path).await;
+    }
+    if let Some(bytes) = system::here(|| cached::read(&path)).await? {
+        return Ok(bytes);
+    }
+    system::on_thread(|| system::read(path)).await
 }
 
 /// Lists a directory. (A simulated one is sorted by name.)
@@ -347,9 +356,11 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
 /// Cancel safe: dropping the future has no effect.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::read_dir(&path), || {
-        std::fs::read_dir(path).map(ReadDir::of_system)
-    })
+    if let Some(files) = files() {
+        let entries = files.read_dir(path.clone()).await?;
+        return Ok(ReadDir::of_kernel(&path, entries));
+    }
+    system::on_thread(|| std::fs::read_dir(path).map(ReadDir::of_system)).await
 }
 
 /// Returns where a symbolic link leads to.
@@ -424,7 +435,10 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 /// [As the others](self#cancel-safety).
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::remove_dir(&path), || std::fs::remove_dir(path))
+    if let Some(files) = files() {
+        return files.remove_dir(path, false).await;
+    }
+    system::on_thread(|| std::fs::remove_dir(path)).await
 }
 
 /// Removes a directory with everything in it. Symbolic links are removed, and not followed.
@@ -453,9 +467,10 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// Not cancel safe: if the future is dropped, any part may have been removed.
 pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::remove_dir_all(&path), || {
-        std::fs::remove_dir_all(path)
-    })
+    if let Some(files) = files() {
+        return files.remove_dir(path, true).await;
+    }
+    system::on_thread(|| std::fs::remove_dir_all(path)).await
 }
 
 /// Removes a file. Open handles can still read and write it (on Unix).
@@ -484,7 +499,10 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// [As the others](self#cancel-safety).
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::remove_file(&path), || std::fs::remove_file(path))
+    if let Some(files) = files() {
+        return files.remove_file(path).await;
+    }
+    system::on_thread(|| std::fs::remove_file(path)).await
 }
 
 /// Renames a file or directory, atomically where both names are on one file system. A file with the
@@ -516,7 +534,10 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// [As the others](self#cancel-safety).
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
-    kernel_call!(world::rename(&from, &to), || std::fs::rename(from, to))
+    if let Some(files) = files() {
+        return files.rename(from, to).await;
+    }
+    system::on_thread(|| std::fs::rename(from, to)).await
 }
 
 /// Sets the permissions of a file or directory.
@@ -549,7 +570,7 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
     let path = path.as_ref().to_owned();
     call_system("a file's permissions", move || {
         let current = || Ok(std::fs::metadata(&path)?.permissions());
-        std::fs::set_permissions(&path, permissions.to_system(current)?)
+        std::fs::set_permissions(&path, platform::permissions(&permissions, current)?)
     })
     .await
 }
@@ -574,9 +595,10 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
 /// Cancel safe: dropping the future has no effect.
 pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
-    kernel_call!(world::metadata_at(&path), || {
-        std::fs::symlink_metadata(path).map(Metadata::of_system)
-    })
+    if let Some(files) = files() {
+        return files.metadata(path, false).await.map(Metadata);
+    }
+    system::on_thread(|| std::fs::symlink_metadata(path).map(Metadata::of_system)).await
 }
 
 /// Returns whether a path exists.
@@ -632,108 +654,9 @@ pub async fn try_exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 /// Not cancel safe: if the future is dropped, the file may have been created or truncated, and any
 /// number of the first bytes may have been written.
 pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
-    let (path, contents) = (path.as_ref().to_owned(), contents.as_ref());
-    kernel_call!(world::write(&path, contents), {
-        let contents = contents.to_owned();
-        || std::fs::write(path, contents)
-    })
-}
-
-/// Symbolic links of Unix: see [`symlink`](unix::symlink).
-///
-/// ```
-/// use polder::fs::unix::symlink;
-/// # let _ = symlink::<&str, &str>;
-/// ```
-#[cfg(unix)]
-pub mod unix {
-    use std::io;
-    use std::path::Path;
-
-    /// Creates a symbolic link.
-    ///
-    /// ```
-    /// use polder::fs;
-    ///
-    /// # let folder = tempfile::tempdir()?;
-    /// # polder::block_on(async {
-    /// let link = folder.path().join("link");
-    /// fs::unix::symlink("somewhere", &link).await?;
-    /// assert_eq!(fs::read_link(&link).await?.to_str(), Some("somewhere"));
-    /// assert!(fs::symlink_metadata(&link).await?.is_symlink());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](super#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// [As the others](super#cancel-safety).
-    pub async fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
-        super::link(original, link, std::os::unix::fs::symlink).await
+    let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_owned());
+    if let Some(files) = files() {
+        return files.write(path, contents).await;
     }
-}
-
-/// Symbolic links of Windows.
-///
-/// ```
-/// use polder::fs::windows::{symlink_dir, symlink_file};
-/// # let _ = (symlink_dir::<&str, &str>, symlink_file::<&str, &str>);
-/// ```
-#[cfg(windows)]
-pub mod windows {
-    use std::io;
-    use std::path::Path;
-
-    /// Creates a symbolic link to a directory.
-    ///
-    /// ```no_run
-    /// # polder::block_on(async {
-    /// polder::fs::windows::symlink_dir("C:\\data", "link").await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](super#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// [As the others](super#cancel-safety).
-    pub async fn symlink_dir<P: AsRef<Path>, Q: AsRef<Path>>(
-        original: P,
-        link: Q,
-    ) -> io::Result<()> {
-        super::link(original, link, std::os::windows::fs::symlink_dir).await
-    }
-
-    /// Creates a symbolic link to a file.
-    ///
-    /// ```no_run
-    /// # polder::block_on(async {
-    /// polder::fs::windows::symlink_file("C:\\data\\file", "link").await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and [others](super#errors).
-    ///
-    /// # Cancel safety
-    ///
-    /// [As the others](super#cancel-safety).
-    pub async fn symlink_file<P: AsRef<Path>, Q: AsRef<Path>>(
-        original: P,
-        link: Q,
-    ) -> io::Result<()> {
-        super::link(original, link, std::os::windows::fs::symlink_file).await
-    }
+    system::on_thread(|| std::fs::write(path, contents)).await
 }

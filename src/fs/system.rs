@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
 use super::cached::{self, Access};
-use super::file::{FileStream, Handle};
+use super::file::Inner;
 use super::{DirBuilder, DirEntry, File, FileType, OpenOptions, ReadDir, call_system};
 use crate::blocking::{Class, POOL, Unblock};
 use crate::scheduler::budget::{charge, consume, restore};
@@ -104,6 +104,8 @@ impl Iterator for Batches {
             Ok(DirEntry {
                 path: entry.path(),
                 file_type: entry.file_type().ok().map(FileType::of_system),
+                #[cfg(unix)]
+                ino: std::os::unix::fs::DirEntryExt::ino(&entry),
             })
         };
         let batch: Vec<_> = self.0.by_ref().take(BATCH).map(entry).collect();
@@ -134,17 +136,19 @@ impl DirBuilder {
 
 impl OpenOptions {
     pub(super) fn to_system(&self) -> fs::OpenOptions {
-        let mut system = self.system.clone();
-        system.read(self.read).write(self.write).append(self.append);
-        system.truncate(self.truncate).create(self.create);
-        system.create_new(self.create_new);
+        let (mut system, flags) = (self.system.clone(), self.flags);
+        system.read(flags.read).write(flags.write);
+        system.append(flags.append).truncate(flags.truncate);
+        system.create(flags.create).create_new(flags.create_new);
         system
     }
 
     /// Opens a file whose name and content the kernel has in memory.
     pub(super) fn open_cached(&self, path: &Path) -> Option<File> {
-        let changes = self.write || self.append || self.truncate || self.create || self.create_new;
-        if !self.read || changes || self.has_custom_flags {
+        let flags = self.flags;
+        let writes = flags.write || flags.append;
+        let changes = flags.truncate || flags.create || flags.create_new;
+        if !flags.read || writes || changes || self.has_custom_flags {
             return None;
         }
         let (file, access) = cached::open(path)?;
@@ -172,27 +176,8 @@ impl From<fs::File> for File {
 
 impl File {
     fn of_system(file: fs::File, access: Access) -> File {
-        let file = Arc::new(file);
-        File {
-            handle: Handle::System(file.clone()),
-            stream: Box::new(SystemFile {
-                pool: Unblock::new(file.clone()),
-                file,
-                access,
-            }),
-        }
+        File(Inner::System(Box::new(SystemFile::new(file, access))))
     }
-}
-
-/// Calls `f` with an open file. It uses no position, so it does not wait for the operation in
-/// progress. Fails if this thread runs a world, in which the call would end at a time that no seed
-/// determines.
-pub(super) async fn call_open<R: Send + 'static>(
-    file: &Arc<fs::File>,
-    f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
-) -> io::Result<R> {
-    let file = file.clone();
-    call_system("a file of the system", move || f(&file)).await
 }
 
 /// An open file of the system. An operation is made here only while the [`Unblock`] is at rest:
@@ -200,11 +185,57 @@ pub(super) async fn call_open<R: Send + 'static>(
 /// dropped operations keep the promises of `Unblock`.
 pub(super) struct SystemFile {
     pool: Unblock<Arc<fs::File>>,
-    file: Arc<fs::File>,
+    pub(super) file: Arc<fs::File>,
     access: Access,
 }
 
 impl SystemFile {
+    fn new(file: fs::File, access: Access) -> SystemFile {
+        let file = Arc::new(file);
+        SystemFile {
+            pool: Unblock::new(file.clone()),
+            file,
+            access,
+        }
+    }
+
+    /// Calls `f` with the file. It uses no position, so it does not wait for the operation in
+    /// progress. Fails if this thread runs a world, in which the call would end at a time that no
+    /// seed determines.
+    pub(super) async fn call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
+    ) -> io::Result<R> {
+        let file = self.file.clone();
+        call_system("a file of the system", move || f(&file)).await
+    }
+
+    /// Returns another handle of the same open file.
+    pub(super) fn try_clone(&self) -> io::Result<SystemFile> {
+        Ok(SystemFile::new(self.file.try_clone()?, self.access))
+    }
+
+    /// Returns the file at the position that the program has seen.
+    pub(super) async fn into_std(mut self) -> io::Result<fs::File> {
+        poll_fn(|cx| self.poll_position(cx)).await?;
+        poll_fn(|cx| self.pool.poll_settled(cx)).await?;
+        drop(self.pool);
+        // A dropped call may go on.
+        Arc::try_unwrap(self.file).or_else(|file| file.try_clone())
+    }
+
+    /// Moves the position to where the program sees it, if a read was dropped.
+    fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.pool.is_ahead() {
+            return Poll::Ready(Ok(()));
+        }
+        match ready!(Pin::new(&mut self.pool).poll_seek(cx, SeekFrom::Current(0))) {
+            // A pipe or a terminal has no position: what was read stays to be taken.
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => Poll::Ready(Ok(())),
+            sought => Poll::Ready(sought.map(drop)),
+        }
+    }
+
     /// Makes one operation without a thread. `None` is its result if that is not possible.
     fn poll_here<R>(
         &mut self,
@@ -259,6 +290,7 @@ impl AsyncWrite for SystemFile {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_position(cx))?;
         if self.access.writes() {
             let write = |access: &mut Access, file: &fs::File| access.write(file, slices).map(Ok);
             if let Some(written) = ready!(self.poll_here(cx, write)) {
@@ -271,12 +303,13 @@ impl AsyncWrite for SystemFile {
         Pin::new(&mut self.pool).poll_write_vectored(cx, slices)
     }
 
+    /// Waits for the end of a dropped write or seek.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pool).poll_flush(cx)
+        self.pool.poll_written(cx)
     }
 
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pool).poll_close(cx)
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
     }
 }
 
@@ -293,27 +326,6 @@ impl AsyncSeek for SystemFile {
             }
         }
         Pin::new(&mut self.pool).poll_seek(cx, position)
-    }
-}
-
-impl FileStream for SystemFile {
-    fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.pool.is_ahead() {
-            return Poll::Ready(Ok(()));
-        }
-        match ready!(Pin::new(&mut self.pool).poll_seek(cx, SeekFrom::Current(0))) {
-            // A pipe or a terminal has no position: what was read stays to be taken.
-            Err(error) if error.kind() == io::ErrorKind::NotSeekable => Poll::Ready(Ok(())),
-            sought => Poll::Ready(sought.map(drop)),
-        }
-    }
-
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pool.poll_written(cx)
-    }
-
-    fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pool.poll_settled(cx)
     }
 }
 

@@ -9,6 +9,8 @@
 //! Without the feature `kernel` nothing is installed: `current` is a constant, and the calls that
 //! follow from it are not compiled. Unstable: any version of polder may change it.
 
+#[cfg(all(feature = "fs", not(loom)))]
+pub mod files;
 #[cfg(all(feature = "kernel", not(loom)))]
 mod installed;
 
@@ -113,6 +115,12 @@ pub trait Kernel {
     fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
         drop(call);
         false
+    }
+
+    /// Returns the files that `fs` uses. `None`: the system's.
+    #[cfg(all(feature = "fs", not(loom)))]
+    fn files(&self) -> Option<&'static dyn files::Files> {
+        None
     }
 
     /// Begins to count the signals of these numbers for a listener. `None`: the system's.

@@ -7,6 +7,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::files::HostDisk;
+use crate::kernel::files::Files;
 use crate::kernel::{self, BlockingCall, Checks, Installed, Kernel, LookUp, install};
 use crate::time::Timer;
 use crate::world;
@@ -82,6 +84,10 @@ impl Kernel for World {
             call.run();
         }
         true
+    }
+
+    fn files(&self) -> Option<&'static dyn Files> {
+        Some(&HostDisk)
     }
 
     fn signals(&self, numbers: &[usize]) -> Option<io::Result<Box<dyn kernel::Signals>>> {

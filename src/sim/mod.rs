@@ -86,9 +86,9 @@
 //! [`Unsupported`](std::io::ErrorKind::Unsupported), and so does
 //! [`io::Unblock`](crate::io::Unblock). A simulated socket that is asked for its descriptor (`AsFd`
 //! and the like) lends a placeholder. On Unix that is not a socket, so socket calls on it fail,
-//! including those for options. A report shows where a descriptor was asked for. Files of the
-//! standard library, threads that the program starts itself, and child processes are the system's.
-//! See `docs/SIMULATION.md` in the repository for details.
+//! including those for options. A simulated file lends the same. A report shows where a descriptor
+//! was asked for. Files of the standard library, threads that the program starts itself, and child
+//! processes are the system's. See `docs/SIMULATION.md` in the repository for details.
 
 mod chaos;
 mod check;
@@ -98,6 +98,7 @@ mod disk;
 mod environment;
 mod exhaustive;
 mod explore;
+mod files;
 mod history;
 mod host;
 mod jobs;

@@ -85,7 +85,7 @@ pub(crate) enum Call {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
     world: u32,
-    host: usize,
+    pub(crate) host: usize,
     process: usize,
     pub(crate) call: Call,
     /// Whether it fails, decided at random.
@@ -184,6 +184,11 @@ impl Begun {
 impl FileOfProcess {
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Fails if the process may have no more descriptors.
+    pub(crate) fn take_descriptor(&self) -> io::Result<()> {
+        self.with(|kernel| kernel.take_descriptors(1))
     }
 
     /// Begins a call on this file.

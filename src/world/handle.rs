@@ -3,6 +3,7 @@
 //! A socket here is plain data that names one of the kernel's. Each call looks for the kernel of
 //! this thread, and fails on a thread that is not in the socket's world.
 
+use std::fs::File;
 use std::io;
 use std::sync::OnceLock;
 
@@ -63,6 +64,30 @@ pub(crate) fn placeholder() -> io::Result<BorrowedDescriptor<'static>> {
         let _ = PLACEHOLDER.set(open_placeholder()?);
     }
     Ok(PLACEHOLDER.get().expect("it was set above").as_descriptor())
+}
+
+/// Returns the file that is lent for every simulated file: as [`placeholder`], it is shared by all
+/// worlds.
+pub(crate) fn file_placeholder() -> io::Result<&'static File> {
+    static PLACEHOLDER: OnceLock<File> = OnceLock::new();
+    if PLACEHOLDER.get().is_none() {
+        let _ = PLACEHOLDER.set(open_file_placeholder()?);
+    }
+    Ok(PLACEHOLDER.get().expect("it was set above"))
+}
+
+/// Opens a directory, as [`open_placeholder`] does: it can be neither read nor written.
+#[cfg(unix)]
+fn open_file_placeholder() -> io::Result<File> {
+    open_placeholder().map(File::from)
+}
+
+/// Opens the null device without the right to read or write it.
+#[cfg(windows)]
+fn open_file_placeholder() -> io::Result<File> {
+    use std::os::windows::fs::OpenOptionsExt;
+
+    File::options().access_mode(0).open("NUL")
 }
 
 /// Opens a descriptor that is no socket, so that all socket calls on it fail. On Linux it names a

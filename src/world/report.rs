@@ -157,6 +157,13 @@ pub(crate) fn note_lent() {
     with(|kernel| kernel.core.report.remarks.insert(words));
 }
 
+/// [`note_lent`] of a simulated file.
+pub(crate) fn note_lent_file() {
+    let words = "a descriptor of a simulated file was asked for: what is done with it, the world \
+                 does not see";
+    with(|kernel| kernel.core.report.remarks.insert(words));
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -307,6 +307,315 @@ fn links_and_permissions_are_the_systems_or_unsupported() {
     });
 }
 
+/// Those of the file, by whatever way: of the system, the standard library's.
+#[cfg(unix)]
+#[test]
+fn metadata_have_the_numbers_of_stat() {
+    use fs::unix::{DirEntryExt, MetadataExt};
+
+    type Numbers = ([u64; 7], [u32; 3], [i64; 6]);
+    fn numbers(of: &impl MetadataExt) -> Numbers {
+        let sizes = [of.size(), of.blksize(), of.blocks()];
+        let [size, blksize, blocks] = sizes;
+        (
+            [
+                of.dev(),
+                of.ino(),
+                of.nlink(),
+                of.rdev(),
+                size,
+                blksize,
+                blocks,
+            ],
+            [of.mode(), of.uid(), of.gid()],
+            [
+                of.atime(),
+                of.atime_nsec(),
+                of.mtime(),
+                of.mtime_nsec(),
+                of.ctime(),
+                of.ctime_nsec(),
+            ],
+        )
+    }
+
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let file = file_of(&folder, &bytes(5_000)).await;
+        let path = folder.at("file");
+        let found = fs::metadata(&path).await.unwrap();
+        assert_eq!(numbers(&found), numbers(&file.metadata().await.unwrap()));
+        if !is_in_world() {
+            assert_eq!(numbers(&found), numbers(&std::fs::metadata(&path).unwrap()));
+            let null = fs::metadata("/dev/null").await.unwrap();
+            let expected = std::fs::metadata("/dev/null").unwrap();
+            assert_eq!(null.rdev(), expected.rdev());
+        }
+        assert_eq!((found.nlink(), found.size()), (1, 5_000));
+        assert_eq!(found.mode() & 0o170_000, 0o100_000);
+        assert_eq!(found.mode(), found.permissions().mode());
+        let dir = fs::metadata(folder.at("")).await.unwrap();
+        assert_eq!(dir.mode() & 0o170_000, 0o040_000);
+        assert_eq!(dir.dev(), found.dev());
+        assert!(dir.nlink() > 0 && dir.ino() != found.ino());
+
+        fs::write(folder.at("other"), "").await.unwrap();
+        let mut entries = fs::read_dir(folder.at("")).await.unwrap();
+        while let Some(entry) = entries.next().await {
+            let entry = entry.unwrap();
+            assert_eq!(entry.ino(), entry.metadata().await.unwrap().ino());
+            assert_eq!(entry.ino() == found.ino(), entry.file_name() == "file");
+        }
+        fs::rename(&path, folder.at("new")).await.unwrap();
+        let renamed = fs::symlink_metadata(folder.at("new")).await.unwrap();
+        assert_eq!((renamed.ino(), renamed.nlink()), (found.ino(), 1));
+        fs::rename(folder.at("other"), folder.at("new"))
+            .await
+            .unwrap();
+        let replaced = file.metadata().await.unwrap();
+        assert_eq!((replaced.ino(), replaced.nlink()), (found.ino(), 0));
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_type_tells_pipes_sockets_and_devices_apart() {
+    use fs::unix::FileTypeExt;
+
+    in_every_kernel_runtime(|_| async {
+        let folder = Folder::new();
+        let socket = std::os::unix::net::UnixListener::bind(folder.at("socket"));
+        fs::create_dir(folder.at("dir")).await.unwrap();
+        fs::write(folder.at("file"), "").await.unwrap();
+        // Apple's systems have no such call of rustix.
+        #[cfg(target_os = "linux")]
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.at("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        let mut entries = fs::read_dir(folder.at("")).await.unwrap();
+        while let Some(entry) = entries.next().await {
+            let entry = entry.unwrap();
+            let file_type = entry.file_type().await.unwrap();
+            let is = [
+                file_type.is_dir(),
+                file_type.is_file(),
+                file_type.is_socket(),
+                file_type.is_fifo(),
+                file_type.is_char_device() || file_type.is_block_device(),
+            ];
+            let name = entry.file_name();
+            let expected = ["dir", "file", "socket", "pipe"].map(|it| name == it);
+            assert_eq!(is, [&expected[..], &[false]].concat()[..], "{name:?}");
+        }
+        drop(socket.unwrap());
+        let null = fs::metadata("/dev/null").await.unwrap().file_type();
+        assert!(null.is_char_device() && !null.is_block_device() && !null.is_file());
+    });
+}
+
+#[cfg(windows)]
+#[test]
+fn metadata_have_the_attributes_and_times_of_windows() {
+    use std::os::windows::fs::MetadataExt;
+
+    in_every_kernel_runtime(|_| async {
+        let folder = Folder::new();
+        fs::write(folder.at("file"), "text").await.unwrap();
+        for path in [folder.at("file"), folder.at("")] {
+            let found = fs::metadata(&path).await.unwrap();
+            let expected = std::fs::metadata(&path).unwrap();
+            assert_eq!(found.file_attributes(), expected.file_attributes());
+            assert_eq!(found.creation_time(), expected.creation_time());
+            assert_eq!(found.last_write_time(), expected.last_write_time());
+            assert_eq!(found.file_size(), expected.file_size());
+            // The directory may have been read since.
+            assert!(found.last_access_time() <= expected.last_access_time());
+        }
+    });
+}
+
+/// The standard library's traits, by whose names programs know these methods.
+#[cfg(unix)]
+#[test]
+fn options_and_permissions_have_the_traits_of_unix() {
+    use fs::unix::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+
+    fn private(options: &mut impl OpenOptionsExt) {
+        options.mode(0o600).custom_flags(libc::O_CLOEXEC);
+    }
+    fn closed(builder: &mut impl DirBuilderExt) {
+        builder.mode(0o700);
+    }
+    fn mode_of(mut permissions: impl PermissionsExt) -> u32 {
+        permissions.set_mode(permissions.mode() & 0o777);
+        permissions.mode()
+    }
+    in_every_kernel_runtime(|_| async {
+        let folder = Folder::new();
+        let (mut options, mut builder) = (OpenOptions::new(), fs::DirBuilder::new());
+        private(options.write(true).create(true));
+        closed(&mut builder);
+        options.open(folder.at("file")).await.unwrap();
+        builder.create(folder.at("dir")).await.unwrap();
+        for (name, mode) in [("file", 0o600), ("dir", 0o700)] {
+            let found = fs::metadata(folder.at(name)).await.unwrap();
+            assert_eq!(mode_of(found.permissions()), mode);
+        }
+        let permissions: fs::Permissions = PermissionsExt::from_mode(0o400);
+        assert!(permissions.readonly());
+    });
+}
+
+#[test]
+fn a_cloned_file_has_one_position_with_the_other() {
+    in_every_runtime(|_| async {
+        let folder = Folder::new();
+        let all = bytes(1_000);
+        let mut file = file_of(&folder, &all).await;
+        let mut other = file.try_clone().await.unwrap();
+        let mut piece = [0; 100];
+        for start in (0..1_000).step_by(200) {
+            file.read_exact(&mut piece).await.unwrap();
+            assert_eq!(piece, all[start..start + 100]);
+            other.read_exact(&mut piece).await.unwrap();
+            assert_eq!(piece, all[start + 100..start + 200]);
+        }
+        file.seek(SeekFrom::Start(10)).await.unwrap();
+        drop(file);
+        other.write_all(b"X").await.unwrap();
+        assert_eq!(fs::read(folder.at("file")).await.unwrap()[10], b'X');
+        assert_eq!(other.seek(SeekFrom::Current(0)).await.unwrap(), 11);
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_lent_descriptor_is_the_files() {
+    use fs::unix::MetadataExt;
+    use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+    in_every_kernel_runtime(|_| async {
+        let folder = Folder::new();
+        let mut file = file_of(&folder, b"text").await;
+        assert_eq!(file.as_fd().as_raw_fd(), file.as_raw_fd());
+        let copy: OwnedFd = file.as_fd().try_clone_to_owned().unwrap();
+        let mut other = File::from(copy);
+        let one = file.metadata().await.unwrap();
+        let two = other.metadata().await.unwrap();
+        assert_eq!((one.dev(), one.ino()), (two.dev(), two.ino()));
+        file.seek(SeekFrom::Start(2)).await.unwrap();
+        let mut rest = String::new();
+        other.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "xt");
+    });
+}
+
+/// By the seam that simulated worlds use, which needs nothing private.
+#[cfg(feature = "kernel")]
+#[test]
+fn files_are_those_of_the_kernel_that_the_thread_has() {
+    use polder::kernel::files::{Call, DirEntry, Files, Metadata, OpenFile};
+    use polder::kernel::{self, Kernel, files};
+    use std::io;
+
+    /// Has one file, which is named as it is.
+    struct Echo;
+
+    fn ready<T: Send + 'static>(result: io::Result<T>) -> Call<T> {
+        Box::pin(std::future::ready(result))
+    }
+
+    fn none<T: Send + 'static>() -> Call<T> {
+        ready(Err(ErrorKind::ReadOnlyFilesystem.into()))
+    }
+
+    impl Kernel for Echo {
+        fn files(&self) -> Option<&'static dyn Files> {
+            Some(&Echo)
+        }
+    }
+
+    impl Files for Echo {
+        fn open(&self, _: PathBuf, _: files::OpenOptions) -> Call<Box<dyn OpenFile>> {
+            none()
+        }
+
+        fn read(&self, path: PathBuf) -> Call<Vec<u8>> {
+            ready(Ok(path.into_os_string().into_encoded_bytes()))
+        }
+
+        fn write(&self, _: PathBuf, _: Vec<u8>) -> Call<()> {
+            none()
+        }
+
+        fn copy(&self, _: PathBuf, _: PathBuf) -> Call<u64> {
+            none()
+        }
+
+        fn rename(&self, _: PathBuf, _: PathBuf) -> Call<()> {
+            none()
+        }
+
+        fn remove_file(&self, _: PathBuf) -> Call<()> {
+            none()
+        }
+
+        fn metadata(&self, path: PathBuf, follows: bool) -> Call<Metadata> {
+            ready(Ok(Metadata {
+                file_type: if follows {
+                    files::FileType::Fifo
+                } else {
+                    files::FileType::Symlink
+                },
+                length: path.as_os_str().len() as u64,
+                mode: 0o444,
+                modified: None,
+                accessed: None,
+                created: Some(std::time::SystemTime::UNIX_EPOCH),
+                stat: files::Stat::default(),
+            }))
+        }
+
+        fn canonicalize(&self, path: PathBuf) -> Call<PathBuf> {
+            ready(Ok(path))
+        }
+
+        fn create_dir(&self, _: PathBuf, _: bool) -> Call<()> {
+            none()
+        }
+
+        fn read_dir(&self, path: PathBuf) -> Call<Vec<DirEntry>> {
+            let entry = DirEntry {
+                name: path.into(),
+                file_type: None,
+                ino: 7,
+            };
+            ready(Ok(vec![entry]))
+        }
+
+        fn remove_dir(&self, _: PathBuf, _: bool) -> Call<()> {
+            none()
+        }
+    }
+
+    let _installed = kernel::install(&Echo);
+    polder::block_on(async {
+        assert_eq!(fs::read("Cargo.toml").await?, b"Cargo.toml");
+        let metadata = fs::metadata("four").await?;
+        assert!(!metadata.is_file() && metadata.len() == 4);
+        assert!(metadata.permissions().readonly() && metadata.created().is_ok());
+        let unknown = metadata.modified().unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::Unsupported);
+        let mut entries = fs::read_dir("a").await?;
+        let entry = entries.next().await.unwrap()?;
+        assert_eq!(entry.path(), Path::new("a/a"));
+        assert!(entry.file_type().await?.is_symlink());
+        assert!(entries.next().await.is_none());
+        let error = File::create("b").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+        std::io::Result::Ok(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_file_is_taken_over_and_given_back_at_the_position_that_was_seen() {
     in_every_kernel_runtime(|_| async {

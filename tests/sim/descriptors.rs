@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use polder::io::AsyncWriteExt;
 use polder::net::{TcpListener, TcpStream, UdpSocket};
 use polder::sim;
 use polder::time::sleep;
@@ -91,4 +92,27 @@ fn where_two_runs_differ_a_descriptor_that_was_asked_for_is_a_suspect() {
         });
     });
     assert_contains(&words, &["The likely cause: ", "  Or: ", WORDS]);
+}
+
+#[test]
+fn a_simulated_file_lends_what_can_be_neither_read_nor_written() {
+    let run = |asks: bool| {
+        let report = sim::run(1, move |_| async move {
+            let mut file = polder::fs::File::create("/a").await.unwrap();
+            if asks {
+                let fd = file.as_fd();
+                assert!(rustix::io::read(fd, &mut [0; 4]).is_err());
+                assert!(rustix::io::write(fd, b"lost").is_err());
+                assert!(rustix::fs::ftruncate(fd, 0).is_err());
+            }
+            file.write_all(b"text").await.unwrap();
+            let refused = file.into_std().await.unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
+            Err::<(), &str>("for a reason")
+        });
+        report.failure.unwrap()
+    };
+    let words = "a descriptor of a simulated file was asked for";
+    assert!(run(true).contains(words));
+    assert!(!run(false).contains(words));
 }

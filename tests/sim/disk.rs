@@ -420,6 +420,58 @@ fn what_a_process_does_in_the_poll_in_which_it_was_killed_changes_nothing() {
     });
 }
 
+#[cfg(unix)]
+#[test]
+fn a_file_keeps_its_number_over_a_power_off_and_no_other_one_gets_it() {
+    use polder::fs::unix::MetadataExt;
+
+    sim::check(0..20, |sim| async move {
+        let numbers = |path: &'static str| async move {
+            let found = fs::metadata(path).await?;
+            assert_eq!((found.uid(), found.rdev(), found.mtime()), (0, 0, 0));
+            Result::Ok((found.dev(), found.ino()))
+        };
+        let store = sim.host("store");
+        on(&store, || write_synced("/a", b"1")).await?;
+        on(&store, || fs::write("/lost", "2")).await?;
+        let kept = on(&store, move || numbers("/a")).await?;
+        let lost = on(&store, move || numbers("/lost")).await?;
+        assert_ne!(kept, lost);
+        store.power_off();
+        assert_eq!(on(&store, move || numbers("/a")).await?, kept);
+        on(&store, || fs::write("/new", "3")).await?;
+        let new = on(&store, move || numbers("/new")).await?;
+        assert!(new != lost && new != kept && new.0 == kept.0);
+        // Another host has another disk.
+        let other = sim.host("other");
+        on(&other, || fs::write("/a", "1")).await?;
+        assert_ne!(on(&other, move || numbers("/a")).await?.0, kept.0);
+        Result::Ok(())
+    });
+}
+
+#[test]
+fn a_file_is_cloned_as_long_as_there_are_descriptors() {
+    sim::check(0..3, |sim| async move {
+        let store = sim.host("store");
+        store.descriptors(1);
+        on(&store, || async {
+            let file = File::create("/a").await?;
+            assert!(file.try_clone().await.is_err());
+            Result::Ok(())
+        })
+        .await?;
+        store.descriptors(2);
+        on(&store, || async {
+            let file = File::create("/a").await?;
+            let mut other = file.try_clone().await?;
+            drop(file);
+            other.write_all(b"text").await
+        })
+        .await
+    });
+}
+
 #[test]
 fn a_file_that_was_leaked_is_closed_with_its_process() {
     sim::check(0..5, |sim| async move {
