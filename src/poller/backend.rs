@@ -1,4 +1,4 @@
-//! Names of the backends, which of them this machine has, and which one is chosen.
+//! Backends: their names, which of them this machine has, and which one is chosen.
 
 use std::fmt;
 use std::io;
@@ -9,11 +9,10 @@ use super::backends;
 use super::error::{guess_meaning, none_of};
 use crate::sys::{invalid, unsupported};
 
-/// A kernel interface for waiting. A value, chosen at run time.
+/// A kernel interface for polling, chosen at run time.
 ///
 /// Every backend has a name on every platform; [`available`](Self::available) lists those that can
-/// be opened here. A backend that belongs to a disabled feature is not available, and no list names
-/// it.
+/// be opened here. A backend of a disabled feature is never listed.
 ///
 /// # Examples
 ///
@@ -37,32 +36,29 @@ pub enum Backend {
     EventPorts,
     /// I/O completion ports: Windows. The default there.
     Iocp,
-    /// `io_uring(7)`: Linux from 6.1 on, if polder's feature `io-uring` is on and the kernel lets
-    /// this process make a ring. That is checked at run time, because many containers forbid it.
-    /// The ring only polls. It is never the default.
+    /// `io_uring(7)`: Linux from 6.1 on, with polder's feature `io-uring`, if the kernel lets this
+    /// process make a ring, which is checked at run time: many containers forbid it. The ring only
+    /// polls. It is never the default.
     ///
-    /// It needs no system call to check for events, and one for a wait together with everything
-    /// that changed since the last one. That holds for a thread that waits alone: the workers of a
-    /// pool share an epoll set instead, so that closing a socket waits for none of them.
-    /// `docs/PLATFORM.md` has figures, and the differences.
+    /// It checks for events without a system call, and waits and hands over all changes with one.
+    /// That holds for a single thread: the workers of a pool share an epoll set, so that closing a
+    /// socket waits for none of them. `docs/PLATFORM.md` has figures and the differences.
     IoUring,
     /// `poll(2)`: every Unix.
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// The platform's own interface through the `polling` crate: every platform, if polder's
-    /// feature `polling` is on. Slower than polder's own epoll and kqueue. Useful as a second
-    /// opinion if one of these is suspected of a bug, and the adapter for event ports and
-    /// completion ports.
+    /// The platform's own interface through the `polling` crate: every platform, with polder's
+    /// feature `polling`. Slower than polder's own epoll and kqueue. The adapter for event ports
+    /// and completion ports, and a cross-check of the other backends.
     Polling,
-    /// The reactor of the `async-io` crate: every platform, if polder's feature `async-io` is on.
-    /// For processes that also use async-process, async-net or other crates of that family,
-    /// so that they have one reactor and not two.
+    /// The reactor of the `async-io` crate: every platform, with polder's feature `async-io`. For
+    /// processes that also use async-process, async-net or related crates, so that they have one
+    /// reactor.
     ///
-    /// Slower than the platform's own, since async-io asks the kernel for one event at a time. It
-    /// also has a helper thread that drives its reactor when no other thread does, and often an
-    /// event arrives on that thread. [`Capabilities`](super::Capabilities) lists what else is
-    /// missing: there are no edges, no hints and no descriptor.
+    /// Slower than the platform's own: async-io asks the kernel for one event at a time, and often
+    /// its helper thread receives the event. There are no edges, no hints and no descriptor (see
+    /// [`Capabilities`](super::Capabilities)).
     AsyncIo,
 }
 
@@ -84,8 +80,7 @@ impl Backend {
     ];
 
     /// Lists the backends that this platform has, the default first; io_uring only if this process
-    /// may open it. (A sandbox may refuse others when they are opened: each tries the call by which
-    /// it waits.)
+    /// may open it. A sandbox may still refuse one of the others when it is opened.
     ///
     /// ```
     /// use polder::Backend;
@@ -126,7 +121,7 @@ impl Backend {
         }
     }
 
-    /// Returns the name, as [`FromStr`] accepts it: lower case, without spaces.
+    /// Returns the name, as [`FromStr`] accepts it.
     ///
     /// ```
     /// use polder::Backend;
@@ -150,8 +145,8 @@ impl Backend {
         }
     }
 
-    /// Parses a comma-separated list of names in order of preference. Some of them may be
-    /// unavailable here, but not all.
+    /// Parses a comma-separated list of names in order of preference. At least one must be
+    /// available.
     ///
     /// ```
     /// use polder::Backend;
@@ -165,9 +160,8 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name, and for no name. If none
-    /// of them is available: the reason for each, as for a name that is parsed alone. The error
-    /// lists the available backends.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown or missing name. If none is
+    /// available: the reason for each, and a list of the available backends.
     pub fn parse_list(names: &str) -> io::Result<Vec<Backend>> {
         let list: io::Result<Vec<_>> = names.split(',').map(Backend::named).collect();
         let list = list?;
@@ -179,10 +173,9 @@ impl Backend {
         }
     }
 
-    /// Returns the backend that a runtime uses if none was chosen: the first available one of those
-    /// that the environment variable `POLDER_BACKEND` names (as for
-    /// [`parse_list`](Self::parse_list)), else the [default](Self::default). An empty variable
-    /// counts as unset, since scripts often set a variable to nothing.
+    /// Returns the backend that a runtime uses if none was chosen: the first available one that the
+    /// environment variable `POLDER_BACKEND` names (as for [`parse_list`](Self::parse_list)), else
+    /// the [default](Self::default). An empty variable counts as unset.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -194,15 +187,14 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// If the variable contains an unknown name, or names no backend that is available here; the
-    /// error lists the available ones.
+    /// If the variable contains an unknown name, or no available backend. The error lists the
+    /// available backends.
     pub fn from_env() -> io::Result<Backend> {
         Backend::list_from_env().map(|list| list[0])
     }
 
-    /// Returns the available backends among those that the environment variable `POLDER_BACKEND`
-    /// names: like [`from_env`](Self::from_env), followed by the fallbacks if the first cannot be
-    /// opened.
+    /// Returns all available backends that the environment variable `POLDER_BACKEND` names: that of
+    /// [`from_env`](Self::from_env), then the fallbacks if it cannot be opened.
     ///
     /// ```
     /// use polder::Backend;
@@ -233,7 +225,7 @@ impl Backend {
             .ok_or_else(|| invalid(format!("there is no backend {name:?}; {}", list())))
     }
 
-    /// Returns the result of `open` for the first of these backends for which it succeeds.
+    /// Returns the result of `open` for the first backend for which it succeeds.
     pub(crate) fn first_that<T>(
         backends: impl IntoIterator<Item = Backend>,
         open: impl Fn(Backend) -> io::Result<T>,
@@ -251,7 +243,7 @@ impl Backend {
     /// Opens the backend: for one thread that waits, or for several, one at a time.
     pub(super) fn open(self, is_shared: bool) -> io::Result<AnySelector> {
         let interface = match self {
-            // "Why no ring is shared", in the ring's file.
+            // "Why no ring is shared", in `backends/io_uring.rs`.
             Backend::IoUring if is_shared => Backend::Epoll,
             other => other,
         };
@@ -280,13 +272,13 @@ impl Backend {
             Backend::Select => backends::select::open(),
             #[cfg(all(feature = "async-io", not(loom)))]
             Backend::AsyncIo => backends::async_io::open(),
-            // The platform's own interface where we have no backend for it, and `polling` by name.
+            // The platform's own interface where polder has no backend for it, and `polling` by
+            // name.
             _ => backends::polling::open(),
         };
         Ok(AnySelector::Other(selector?))
     }
 
-    /// Returns why it is not available.
     fn unavailable(self) -> io::Error {
         let why = match self {
             Backend::IoUring if backends::io_uring::IS_BUILT => match self.open(false) {
@@ -325,9 +317,9 @@ impl fmt::Display for Backend {
 }
 
 /// Parses the name, case-insensitively. An unknown name is
-/// [`InvalidInput`](io::ErrorKind::InvalidInput), a backend that this platform lacks is
-/// [`Unsupported`](io::ErrorKind::Unsupported), and a ring that the kernel refuses is the kernel's
-/// error; the errors list the available backends.
+/// [`InvalidInput`](io::ErrorKind::InvalidInput), an unavailable backend is
+/// [`Unsupported`](io::ErrorKind::Unsupported), a refused ring is the kernel's error; all list the
+/// available backends.
 impl FromStr for Backend {
     type Err = io::Error;
 
@@ -341,7 +333,6 @@ impl FromStr for Backend {
     }
 }
 
-/// Lists the available backends, in words.
 pub(super) fn list() -> String {
     let names: Vec<_> = Backend::available()
         .iter()

@@ -1,9 +1,8 @@
-//! Capabilities of a backend, as values: nothing above the pollers checks which backend it is.
+//! Capabilities of a backend, as values: no code above the pollers checks which backend it is.
 
 use std::time::Duration;
 
-/// Capabilities of a backend beyond the contract. Values, so that a program can check them at run
-/// time.
+/// Capabilities of a backend beyond the contract, to be checked at run time.
 ///
 /// ```
 /// use polder::Backend;
@@ -27,19 +26,19 @@ pub struct Capabilities {
     pub edge: bool,
     /// Whether events carry the hints `closed` and `error`, as far as the kernel reports them.
     pub hints: bool,
-    /// Whether events carry the hint `priority`: the kernel reports urgent data.
+    /// Whether events carry the hint `priority` for urgent data.
     pub priority: bool,
     /// Whether the poller has a descriptor that another poller can wait for.
     pub descriptor: bool,
-    /// Whether, in edge mode, room to write to a TCP stream is reported only after a write has
-    /// found none. Otherwise each acknowledgement that frees room is an event.
+    /// Whether, in edge mode, room to write to a TCP stream is reported only after a write found
+    /// none. Otherwise each acknowledgement that frees room is an event.
     pub tcp_room_on_demand: bool,
     /// The unit to which timeouts are rounded up.
     pub granularity: Duration,
 }
 
 impl Capabilities {
-    /// All of them, without rounding: a backend says what it lacks. (That of Windows has few.)
+    /// All of them, without rounding: a backend removes what it lacks.
     #[cfg_attr(not(unix), allow(dead_code))]
     pub(super) const ALL: Capabilities = Capabilities {
         level: true,

@@ -27,7 +27,6 @@ pub(in crate::poller) fn busy() -> io::Error {
     )
 }
 
-/// The error of any call but a notification, on the parent's poller.
 #[cold]
 pub(in crate::poller) fn of_the_parent() -> io::Error {
     sys::unsupported(
@@ -35,12 +34,12 @@ pub(in crate::poller) fn of_the_parent() -> io::Error {
     )
 }
 
-/// A failed system call, with words: the backend, once that is known, and the call.
+/// A failed system call, with the name of the call and, once known, of the backend.
 #[derive(Debug)]
 struct Failed {
     backend: Option<Backend>,
     call: &'static str,
-    /// The system's error, kept for its number, since an error with words has none.
+    /// The system's error, kept for its number.
     cause: io::Error,
     /// The most likely cause.
     meaning: Option<String>,
@@ -65,9 +64,9 @@ impl std::error::Error for Failed {
     }
 }
 
-/// Wraps `cause` in an error of `call`, of the same kind. Errors that are not the call's failure,
-/// and that callers recognise by their number, are returned unchanged:
-/// [`Interrupted`](io::ErrorKind::Interrupted), and running out of descriptors.
+/// Wraps `cause` in an error of `call`, of the same kind. Returns unchanged the errors that callers
+/// recognise by their number: [`Interrupted`](io::ErrorKind::Interrupted), and running out of
+/// descriptors.
 #[cold]
 pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     explained(call, cause.into(), None)
@@ -93,9 +92,9 @@ pub(in crate::poller) fn explained(
     io::Error::new(kind, failed)
 }
 
-/// Returns the result of a trial call: each backend waits once without sleeping when it is opened,
-/// so that a call that a sandbox refuses is found there, and the next backend of a list is taken. A
-/// shortage, or a signal, does not say that the call is refused.
+/// Returns the result of a trial call. Each backend polls once when it is opened, so that a call
+/// that a sandbox refuses is found there, and the next backend of a list is taken. A shortage or a
+/// signal does not prove that the call is refused.
 #[cold]
 pub(in crate::poller) fn tried<T>(result: io::Result<T>) -> io::Result<()> {
     use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
@@ -122,7 +121,6 @@ pub(in crate::poller) fn guess_meaning(error: io::Error) -> io::Error {
     })
 }
 
-/// Changes the text of an error, if it is a [`Failed`].
 fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error {
     let kind = error.kind();
     match error.downcast::<Failed>() {
@@ -135,14 +133,14 @@ fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error 
 }
 
 impl Backend {
-    /// Adds the name of this backend to an error, if it is one that names its call.
+    /// Adds the name of this backend to an error that names its call.
     #[cold]
     pub(in crate::poller) fn with_name(self, error: io::Error) -> io::Error {
         with_failed(error, |failed| failed.backend = Some(self))
     }
 }
 
-/// Several backends were tried, and each has failed.
+/// The errors of several backends, none of which could be opened.
 #[derive(Debug)]
 struct NoneOf(Vec<(Backend, io::Error)>);
 
@@ -170,8 +168,8 @@ impl std::error::Error for NoneOf {
     }
 }
 
-/// The error of a list of backends that have all failed: a single error unchanged, or all of them,
-/// with the kind of the first.
+/// Returns the error of a list of backends that have all failed: a single error unchanged, or all
+/// of them, with the kind of the first.
 #[cold]
 pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
     match errors.len() {

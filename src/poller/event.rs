@@ -1,4 +1,4 @@
-//! Types for registering and reporting: [`Token`], [`Mode`], [`Interest`], and [`Event`] in
+//! Types for registering and reporting: [`Token`], [`Mode`], [`Interest`], [`Event`] and
 //! [`Events`].
 
 use std::fmt;
@@ -17,7 +17,7 @@ use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 pub struct Token(pub u64);
 
 impl Token {
-    /// The first of the few tokens that are reserved for the poller.
+    /// The first of the 16 tokens that are reserved for the poller.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -53,8 +53,7 @@ impl Token {
 pub enum Mode {
     /// Reported by every wait while it is ready.
     Level,
-    /// Reported once; then its interest is empty until [`Poller::modify`](super::Poller::modify)
-    /// sets it again.
+    /// Reported once; then disarmed until [`Poller::modify`](super::Poller::modify).
     OneShot,
     /// Reported when something new arrives. The next report is only guaranteed after an operation
     /// was tried until it would block.
@@ -62,9 +61,8 @@ pub enum Mode {
 }
 
 /// The readiness that a source is watched for: a set of [`READABLE`](Self::READABLE),
-/// [`WRITABLE`](Self::WRITABLE) and [`PRIORITY`](Self::PRIORITY).
-///
-/// `|` is the union of two sets, `&` the intersection, `-` the first without the second.
+/// [`WRITABLE`](Self::WRITABLE) and [`PRIORITY`](Self::PRIORITY), with the operators `|`, `&` and
+/// `-` (difference).
 ///
 /// ```
 /// use polder::poller::Interest;
@@ -79,7 +77,7 @@ pub enum Mode {
 pub struct Interest(u8);
 
 impl Interest {
-    /// The empty set: registered, and silent.
+    /// The empty set: only hang-up and errors are reported, once.
     ///
     /// ```
     /// use polder::poller::Interest;
@@ -193,7 +191,6 @@ impl Interest {
     }
 }
 
-/// Implements operators of sets of bits, and their assignments.
 macro_rules! operators {
     ($(
         $(#[$doc:meta])*
@@ -225,7 +222,7 @@ operators! {
     Ready, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
 }
 
-/// The known readiness of a source: the bits of an [`Event`], and of the reactor's readiness.
+/// The readiness of a source: the bits of an [`Event`], and of the reactor's readiness.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ready(pub(crate) u8);
 
@@ -235,7 +232,7 @@ impl Ready {
     pub(crate) const CLOSED: Ready = Ready(4);
     pub(crate) const ERROR: Ready = Ready(8);
     pub(crate) const PRIORITY: Ready = Ready(16);
-    /// Never in an event: the backend gives no hints, so an end may have gone unreported.
+    /// Never in an event: the backend gives no hints, so a hang-up may be unreported.
     pub(crate) const UNKNOWN: Ready = Ready(32);
 
     #[inline]
@@ -243,7 +240,6 @@ impl Ready {
         self.0 & other.0 != 0
     }
 
-    /// Adds `other`, if it is reported.
     #[inline]
     pub(crate) fn add_if(&mut self, is_reported: bool, other: Ready) {
         if is_reported {
@@ -254,8 +250,7 @@ impl Ready {
 
 /// The readiness of one source, as [`Poller::wait`](super::Poller::wait) reports it.
 ///
-/// (Not to be confused with [`event::Event`](crate::event::Event), which tasks and threads set
-/// for each other.)
+/// Not to be confused with [`event::Event`](crate::event::Event), which tasks and threads set.
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -320,7 +315,7 @@ impl Event {
         self.token
     }
 
-    /// Whether reading is worth a try.
+    /// Whether reading is worth an attempt.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -344,7 +339,7 @@ impl Event {
         self.ready.intersects(Ready::READABLE)
     }
 
-    /// Whether writing is worth a try.
+    /// Whether writing is worth an attempt.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -367,7 +362,7 @@ impl Event {
         self.ready.intersects(Ready::WRITABLE)
     }
 
-    /// A hint: whether the peer will send no more, or is gone. Unread data may remain.
+    /// Hint: whether the peer will send no more, or is gone. Unread data may remain.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -395,7 +390,7 @@ impl Event {
         self.ready.intersects(Ready::CLOSED)
     }
 
-    /// A hint: whether the source has an error to report.
+    /// Hint: whether the source has a pending error.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -418,7 +413,7 @@ impl Event {
         self.ready.intersects(Ready::ERROR)
     }
 
-    /// A hint: whether there is urgent data.
+    /// Hint: whether there is urgent data.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -470,15 +465,14 @@ impl fmt::Debug for Event {
 pub struct Events {
     pub(super) list: Vec<Event>,
     limit: usize,
-    /// Buffer for a kernel that has its own form of events; allocated by the first wait.
+    /// Buffer for the kernel's form of events; allocated by the first wait.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) kernel: super::backends::epoll::Buffer,
 }
 
 impl Events {
-    /// Maximum number of events that [`Events::new`] reports in one wait. Measured on Linux 6.18:
-    /// from 16 to 1,024 there is no difference in throughput. This value takes 4 KiB, and a loop
-    /// soon returns from a batch of this size.
+    /// Maximum number of events that [`Events::new`] reports in one wait: 4 KiB. From 16 to 1,024
+    /// there is no difference in throughput (Linux 6.18).
     ///
     /// ```
     /// use polder::poller::Events;
@@ -505,9 +499,8 @@ impl Events {
         Events::with_capacity(Events::DEFAULT_CAPACITY)
     }
 
-    /// Allocates room for `capacity` events a wait, at least one.
-    ///
-    /// The next wait reports sources for which there was no room.
+    /// Allocates room for `capacity` events, at least one. Sources for which there is no room are
+    /// reported by the next wait.
     ///
     /// ```
     /// # #[cfg(unix)] {

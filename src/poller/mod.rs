@@ -1,9 +1,8 @@
-//! Polling the kernel for readiness: one contract, and a backend for each kernel interface.
+//! The poller: one contract for readiness polling, and a backend for each kernel interface.
 //!
-//! A [`Poller`] is one [`Backend`], opened. Descriptors are registered with it under a [`Token`];
-//! [`wait`](Poller::wait) sleeps until some of them are ready, the timeout has elapsed, or a thread
-//! calls [`notify`](Poller::notify). It knows descriptors and tokens, not tasks: the runtime is
-//! built on it, and you can build your own loop on it.
+//! A [`Poller`] is one open [`Backend`]. Descriptors are registered with it under a [`Token`];
+//! [`wait`](Poller::wait) blocks until some of them are ready, the timeout has elapsed, or a thread
+//! calls [`notify`](Poller::notify). The runtime is built on it, and so can your own loop be.
 //!
 //! ```
 //! # #[cfg(unix)] {
@@ -40,49 +39,47 @@
 //!
 //! # The contract
 //!
-//! Every backend guarantees the following, and callers may rely on it:
+//! Every backend guarantees the following:
 //!
-//! * **Concurrency.** Every method may be called from every thread at any time, with one exception:
-//!   one thread waits at a time; a second one gets [`ResourceBusy`](io::ErrorKind::ResourceBusy).
-//!   Registering, modifying and deregistering while another thread waits takes effect in that wait.
-//! * **Tokens** are the caller's: the poller returns them with the events and does not interpret
-//!   them. Two descriptors may share one. A caller that uses each token once can tell a late event
-//!   from one of the descriptor's next owner. [`Token::RESERVED`] and above belong to the poller.
-//! * **Spurious readiness is allowed.** An event says "try again"; the operation decides. Only
-//!   [`readable`](Event::is_readable) and [`writable`](Event::is_writable) are portable facts. The
-//!   other flags are hints, given where [`Capabilities::hints`] is set, and for urgent data where
-//!   [`Capabilities::priority`] is set. A hint that is given is true, except on a socket that is
-//!   not connected yet, where it is meaningless.
+//! * **Concurrency.** Every method may be called from every thread at any time, except that only
+//!   one thread waits at a time; a second one gets [`ResourceBusy`](io::ErrorKind::ResourceBusy). A
+//!   change that is made while another thread waits takes effect in that wait.
+//! * **Tokens** are returned with the events and not interpreted. Two descriptors may share one. A
+//!   caller that uses each token once can tell a late event from an event of the descriptor's next
+//!   owner. [`Token::RESERVED`] and above belong to the poller.
+//! * **Readiness may be spurious**: callers must handle `WouldBlock`. Only
+//!   [`readable`](Event::is_readable) and [`writable`](Event::is_writable) are portable. The other
+//!   flags are hints, given where [`Capabilities::hints`] is set, and for urgent data where
+//!   [`Capabilities::priority`] is set. A hint is true, except on a socket that is not connected
+//!   yet.
 //! * **One wait may report a source twice**, and readable and writable separately.
 //! * **After `deregister` returns** no wait that starts later reports the source. Events already
 //!   handed out carry the old token.
-//! * **The end wakes both sides**: hang-up and error count as readable and as writable, regardless
-//!   of the interest, so that every waiter tries, and learns from the operation what happened. A
-//!   source with an empty interest reports at most its end, and only once.
+//! * **Hang-up and error** are reported as readable and writable, whatever the interest, so that
+//!   every waiter tries its operation. A source with an empty interest reports at most these, once.
 //! * **Timeouts** are never early, and a non-zero timeout is never rounded down to zero. A zero
 //!   timeout still reports ready sources. Signals (`EINTR`) are not seen by the caller.
 //! * **Notifications** are never lost: one wakes the current or else the next wait; any number of
 //!   them before that wait count as one.
-//! * **A child of `fork`** makes its own pollers: each call on one of its parent's is an
-//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. With most
-//!   pollers, the two processes share the kernel's state, so the child would take events and
-//!   interest from its parent; with the others, the child has none of that state.
+//! * **A child of `fork`** makes its own pollers: each call on an inherited one is an
+//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. Most pollers
+//!   share the kernel's state with the child, which would take its parent's events; the others have
+//!   no state in the child.
 //!
 //! # Modes
 //!
 //! [`Mode::Level`] reports as long as a source is ready. [`Mode::OneShot`] reports once, until
-//! [`modify`](Poller::modify) arms it again. [`Mode::Edge`] reports whenever something new arrives.
-//! [`Capabilities`] says which of them a backend has; asking for another one is an
+//! [`modify`](Poller::modify) rearms it. [`Mode::Edge`] reports whenever something new arrives.
+//! [`Capabilities`] lists the modes of a backend; another mode is an
 //! [`Unsupported`](io::ErrorKind::Unsupported) error.
 //!
 //! # Why `register` is unsafe
 //!
-//! A poller remembers a descriptor by its number. If the descriptor is closed while it is
-//! registered, the number can be reused for an unrelated file, and the poller would poll a file
-//! that its caller never passed to it. [I/O safety](std::io#io-safety) forbids that. The borrow
-//! that `register` takes cannot last until `deregister` without tying every poller to a lifetime.
-//! Sources that own their descriptor would keep it from callers that have to own it themselves. So
-//! the duty is stated where it arises. No backend's *memory* safety depends on it.
+//! If a descriptor is closed while it is registered, its number can be reused for an unrelated
+//! file, which the poller would then poll. [I/O safety](std::io#io-safety) forbids that. The borrow
+//! that `register` takes cannot last until `deregister` without tying every poller to a lifetime,
+//! and sources that own their descriptor would keep it from callers that have to own it themselves.
+//! No backend's *memory* safety depends on the duty.
 
 mod backend;
 mod backends;
@@ -159,7 +156,7 @@ impl Poller {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported), listing the available backends, if the platform
     /// lacks it; otherwise the kernel's error. Running out of descriptors is returned unchanged;
-    /// any other error comes with the names of the backend and the call, and the kernel's error as
+    /// other errors name the backend and the call, and have the kernel's error as
     /// [`source`](std::error::Error::source).
     pub fn new(backend: Backend) -> io::Result<Poller> {
         Poller::open(backend, false)
@@ -171,13 +168,12 @@ impl Poller {
     }
 
     fn open(backend: Backend, is_shared: bool) -> io::Result<Poller> {
-        // The process first: children forked after this know that they are other processes.
+        // The process first: children forked after this see that they are other processes.
         let process = Process::current();
         Ok(Poller::with(backend, backend.open(is_shared)?, process))
     }
 
-    /// Opens the first of these backends that can be opened; [`backend`](Self::backend) returns
-    /// which.
+    /// Opens the first of these backends that can be opened.
     ///
     /// ```
     /// use polder::Backend;
@@ -191,7 +187,7 @@ impl Poller {
     /// # Errors
     ///
     /// If none can be opened: the error of [`new`](Self::new) for each, with the kind of the first;
-    /// and [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list.
     pub fn first_of(backends: impl IntoIterator<Item = Backend>) -> io::Result<Poller> {
         Backend::first_that(backends, Poller::new)
     }
@@ -238,7 +234,7 @@ impl Poller {
         self.capabilities
     }
 
-    /// Starts watching `descriptor`, which is identified by `token` in events.
+    /// Starts watching `descriptor`; its events carry `token`.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -258,14 +254,14 @@ impl Poller {
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the descriptor is registered (a duplicate
     /// of it is another descriptor), [`Unsupported`](io::ErrorKind::Unsupported) for a mode that
     /// the backend lacks, [`InvalidInput`](io::ErrorKind::InvalidInput) for a reserved token,
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a descriptor that cannot be waited
-    /// for, such as a regular file.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a descriptor that cannot be
+    /// polled, such as a regular file.
     ///
     /// # Safety
     ///
     /// The descriptor must be [deregistered](Self::deregister) before it is closed, unless the
-    /// poller is dropped first. For that reason it is passed by reference: an owner that is passed
-    /// by value is closed when this returns.
+    /// poller is dropped first. It is passed by reference because an owner passed by value is
+    /// closed on return.
     pub unsafe fn register(
         &self,
         descriptor: impl HasDescriptor,
@@ -281,9 +277,9 @@ impl Poller {
         self.selector.change(descriptor, Change::Register(request))
     }
 
-    /// [`register`](Self::register), [`modify`](Self::modify) and [`deregister`](Self::deregister)
-    /// for a descriptor that is known not to be a regular file, and that its source, which the
-    /// reactor's table holds, keeps open. Saves the check, which is a system call on some backends.
+    /// Changes the registration of a descriptor that is not a regular file, and that its source,
+    /// which the reactor's table holds, keeps open. Saves the check, a system call on some
+    /// backends.
     #[inline]
     pub(crate) fn change_unchecked(
         &self,
@@ -294,8 +290,8 @@ impl Poller {
         self.selector.change(socket, change)
     }
 
-    /// Replaces a registered descriptor's token, interest and mode. Arms a
-    /// [one-shot](Mode::OneShot) source again. A descriptor that is ready already is reported.
+    /// Replaces a registered descriptor's token, interest and mode, and rearms a
+    /// [one-shot](Mode::OneShot) source. A descriptor that is ready already is reported.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -316,7 +312,7 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered, otherwise as
+    /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered, otherwise as for
     /// [`register`](Self::register).
     pub fn modify(
         &self,
@@ -351,9 +347,9 @@ impl Poller {
         (self.selector).change(descriptor.as_descriptor(), Change::Deregister)
     }
 
-    /// Waits until something is ready, `timeout` has elapsed (`None`: never), or a notification
-    /// comes, and replaces `events` with the events of ready sources. Returns their number, which
-    /// may be zero for each of these reasons.
+    /// Waits until a source is ready, `timeout` has elapsed (`None`: never), or the poller is
+    /// notified. Replaces `events` with the events of ready sources, and returns their number,
+    /// which may be zero.
     ///
     /// ```
     /// use polder::Backend;
@@ -370,7 +366,7 @@ impl Poller {
     /// # Errors
     ///
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller;
-    /// otherwise the kernel's error, for instance that it is short of memory.
+    /// otherwise the kernel's error, such as a lack of memory.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         // First, because a thread of the parent may have been waiting.
         self.check_process()?;
@@ -383,13 +379,12 @@ impl Poller {
         Ok(events.len())
     }
 
-    /// [`wait`](Self::wait) for a caller that knows itself to be the only one that waits: the
-    /// thread that drives the reactor of this poller, or holds the lock of its shard. Reads `clock`
-    /// only if the wait was interrupted.
+    /// [`wait`](Self::wait) without the check for a second waiter: the caller drives the reactor of
+    /// this poller, or holds its shard's lock. Reads `clock` only if the wait was interrupted.
     ///
-    /// Returns a time that the clock has reached by now, if it is known without reading the clock:
-    /// the deadline, if the kernel reported that it has passed, or the last reading of the clock,
-    /// if that was not before the deadline.
+    /// Returns a time that the clock has reached, if it is known without reading the clock: the
+    /// deadline, if the kernel reported that it has passed, or the last reading, if it was not
+    /// before the deadline.
     #[inline]
     pub(crate) fn wait_unchecked(
         &self,
@@ -409,8 +404,8 @@ impl Poller {
     }
 
     /// Waits without a deadline, or, unless it `may_sleep`, only checks for events. Hands each
-    /// event to `report`, directly from the kernel's buffer where possible. Also returns if the
-    /// wait was interrupted. For the same caller as [`wait_unchecked`](Self::wait_unchecked).
+    /// event to `report`, directly from the kernel's buffer where possible. Returns also after an
+    /// interruption. The caller is as for [`wait_unchecked`](Self::wait_unchecked).
     #[inline]
     pub(crate) fn wait_without_deadline(
         &self,
@@ -470,9 +465,9 @@ impl Poller {
         }
     }
 
-    /// Wakes the thread that waits, or else the next wait. Cheap when repeated: only the first call
-    /// after a wake-up enters the kernel. (On io_uring each does, if a foreign loop polls its
-    /// [`descriptor`](Self::descriptor).)
+    /// Wakes the thread that waits, or else the next wait. Only the first call after a wake-up
+    /// enters the kernel, except on io_uring while a foreign loop polls its
+    /// [`descriptor`](Self::descriptor).
     ///
     /// ```
     /// use polder::Backend;
@@ -491,7 +486,7 @@ impl Poller {
     /// # Errors
     ///
     /// The kernel's error, if it refuses to write to a descriptor of the poller; the next call
-    /// tries again. No such case is known in practice.
+    /// tries again. No such case is known.
     pub fn notify(&self) -> io::Result<()> {
         if self.is_parents() {
             return Ok(()); // No wait is possible here.
@@ -502,7 +497,7 @@ impl Poller {
     }
 
     /// Returns a descriptor that is readable while a wait would return immediately, for a foreign
-    /// loop to wait for. It may only be polled: its contents belong to the poller.
+    /// loop. It may only be polled: its contents belong to the poller.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -521,8 +516,8 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if [`Capabilities::descriptor`] is not set; and
-    /// the kernel's error if the backend needs another descriptor (io_uring) and none is left.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if [`Capabilities::descriptor`] is not set; the
+    /// kernel's error if the backend needs another descriptor (io_uring) and none is left.
     pub fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.check_process()?;
         (self.selector.descriptor()).map_err(|error| self.backend.with_name(error))
@@ -541,13 +536,13 @@ impl Poller {
         }
     }
 
-    /// Whether there is anything that only a wait carries out: queued requests of io_uring.
+    /// Whether submissions are pending that only the next wait flushes (io_uring).
     #[inline]
     pub(crate) fn has_submissions(&self) -> bool {
         !self.is_parents() && self.selector.has_submissions()
     }
 
-    /// Whether this poller was made by a process from which this one was forked.
+    /// Whether this poller was made by a parent of this process.
     #[inline]
     pub(crate) fn is_parents(&self) -> bool {
         !self.process.is_current()
@@ -562,7 +557,7 @@ impl Poller {
         }
     }
 
-    /// Returns the request of a caller, after checking it, and that this is the poller's process.
+    /// Returns the request, after checking its values and that this is the poller's process.
     fn checked_request(&self, token: Token, interest: Interest, mode: Mode) -> io::Result<Request> {
         self.check_process()?;
         if token >= Token::RESERVED {
@@ -588,8 +583,8 @@ impl Poller {
 
 impl Drop for Poller {
     /// Leaks the selector in a child of `fork`: closing it would remove the parent's sources from
-    /// the kernel's set, or close an unrelated descriptor, if the selector's was not inherited and
-    /// its number was reused.
+    /// the kernel's set, or, if the selector's descriptor was not inherited and its number was
+    /// reused, close an unrelated descriptor.
     fn drop(&mut self) {
         if !self.is_parents() {
             // SAFETY: it is not used after this.
@@ -606,8 +601,8 @@ impl fmt::Debug for Poller {
     }
 }
 
-/// Fails, as epoll does, for a descriptor that is always ready and so cannot be waited for, and for
-/// one that only names a file (`O_PATH`).
+/// Fails, as epoll does, for a descriptor that is always ready, and for a file opened with
+/// `O_PATH`.
 fn refuse_files(descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
     if sys::is_file(&descriptor)? {
         return Err(io::Error::new(

@@ -13,7 +13,7 @@ use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
 
-/// The events of a descriptor that a caller requests, and their token.
+/// The interest and mode that a caller requests for a descriptor, and its token.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) token: Token,
@@ -21,7 +21,7 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
 }
 
-/// A change of what a poller watches a descriptor for.
+/// A change of a descriptor's registration.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
     Register(Request),
@@ -41,14 +41,14 @@ pub(crate) trait Selector: Send + Sync {
     /// its limit. Returns whether the kernel reported that the deadline has passed; `false` implies
     /// nothing about the time.
     ///
-    /// `Interrupted` means that there is nothing to report and that the deadline may not have
-    /// passed: the caller reads the clock and waits again.
+    /// `Interrupted` means that nothing is reported and the deadline may not have passed: the
+    /// caller reads the clock and waits again.
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
 
-    /// Returns the descriptor that is readable while a wait would return immediately; makes it
-    /// first, if the backend does not always have it.
+    /// Returns the descriptor that is readable while a wait would return immediately, making it if
+    /// needed.
     fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
         Err(unsupported("a poller's descriptor"))
     }
@@ -65,14 +65,14 @@ pub(crate) trait Selector: Send + Sync {
         false
     }
 
-    /// The poller's runtime is not driven from now on, until the next wait. Deregistering from
-    /// another thread must not have to wait for that.
+    /// Called when the runtime stops being driven: releases resources so that deregistering from
+    /// another thread does not block until the next wait.
     fn on_idle(&self) {}
 }
 
-/// The selector of any backend. `Poller::wait_without_deadline`, the wait of nearly every turn,
-/// matches on it, so that the waits of epoll and the ring are compiled into the turn; all other
-/// calls go through the trait object that `deref` returns.
+/// The selector of any backend. `Poller::wait_without_deadline` matches on it, so that the waits of
+/// epoll and the ring are inlined into the worker's loop; other calls use the trait object of
+/// `deref`.
 pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
@@ -99,7 +99,7 @@ impl Deref for AnySelector {
 }
 
 impl AnySelector {
-    /// Whether there are orders that only a wait carries out: only a ring has them. Called in each
+    /// Whether submissions are pending that only the next wait flushes: a ring's. Called in each
     /// turn without sources.
     #[inline]
     pub(super) fn has_submissions(&self) -> bool {
@@ -107,14 +107,14 @@ impl AnySelector {
     }
 }
 
-/// When a wait ends if nothing comes.
+/// The end of a wait without events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
     /// Immediately.
     Now,
-    /// At `deadline`, by a clock that was last read at `now`. A backend only gets deadlines in the
-    /// future. It passes the difference to the kernel, never the deadline: the process's clock need
-    /// not be the kernel's.
+    /// At `deadline`, by a clock that was last read at `now`. Always in the future. A backend
+    /// passes the difference to the kernel, never the deadline: the process's clock need not be the
+    /// kernel's.
     Deadline {
         deadline: Instant,
         now: Instant,
@@ -123,8 +123,8 @@ pub(crate) enum Until {
 }
 
 impl Until {
-    /// Returns the end of a wait for `timeout` (`None`: forever) that begins now. Reads the clock
-    /// only if necessary.
+    /// Returns the end of a wait for `timeout` (`None`: forever). Reads the clock only if
+    /// necessary.
     pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Until {
         match timeout {
             None => Until::Never,

@@ -1,39 +1,35 @@
-//! Uses `async-io`'s reactor to poll the kernel: one reactor, instead of two, in a process that
-//! also uses async-process, zbus or async-net. Behind the feature `async-io`.
+//! The adapter for async-io's reactor: one reactor, instead of two, in a process that also uses
+//! async-process, zbus or async-net. Behind the feature `async-io`.
 //!
-//! That reactor belongs to the process, not to us. Each descriptor is an [`async_io::Async`], and
-//! the waker that async-io gets for it is ours, a [`Signal`]. The thread that drives the reactor
-//! calls it: async-io's helper thread, or a thread in `async_io::block_on`. The signal puts itself
-//! in the poller's **inbox** and ends the wait of the **parker**, the only thing in which our
-//! threads sleep. Our thread looks up the signals' sources in the **table**.
+//! Each descriptor is an [`async_io::Async`], whose waker is a [`Signal`]. The thread that drives
+//! async-io's reactor (its helper thread, or a thread in `async_io::block_on`) calls the signal,
+//! which adds itself to the poller's **inbox** and ends the wait of the **parker**, in which the
+//! poller's thread sleeps. That thread looks up the signals' sources in the **table**.
 //!
-//! **We never drive async-io's reactor.** Driving it calls all wakers of the process, in the middle
-//! of our wait: they may spawn, set timers, drive this very runtime, or block. So the wait sleeps
-//! in a poller of the platform that has nothing registered, and async-io's own thread does the
-//! rest. The price is a thread switch for each event.
+//! **Why async-io's reactor is never driven here.** Driving it calls all wakers of the process, in
+//! the middle of a wait: they may spawn, set timers, drive this very runtime, or block. So the wait
+//! sleeps in a poller of the platform that has nothing registered. The price is a thread switch an
+//! event.
 //!
-//! **Why no signal is lost.** It is put in the inbox under the inbox's lock. Then the parker is
-//! notified, which ends its current or else its next wait. The waiter looks at the inbox after each
-//! wait.
+//! **Why no signal is lost.** It is added under the inbox's lock. Then the parker is notified,
+//! which ends its current or else its next wait. The waiter checks the inbox after each wait.
 //!
 //! * **Arming.** async-io asks the kernel for one event at a time. So a report spends the interest,
-//!   and levels are made by arming reported sources again before the next wait. There are no edges:
-//!   made from this they would be levels, and spin.
-//! * **No stale event:** a signal counts only if the table still has that very signal and its
-//!   direction is still asked for; `modify` retracts unreported signals, and arms again.
-//! * **A zero timeout** must report all ready sources, regardless of what async-io's thread is
-//!   doing. So such a wait first asks the kernel itself, by one `poll(2)` of everything that is
-//!   asked for.
+//!   and for levels, reported sources are rearmed before the next wait. Edges made from this would
+//!   spin.
+//! * **Why no event is stale:** a signal counts only if the table still has it and its direction is
+//!   still requested; `modify` retracts unreported signals, and rearms.
+//! * **A zero timeout** must report all ready sources, so such a wait first asks the kernel itself,
+//!   by one `poll(2)` of everything that is requested.
 //! * **Order.** A signal is in the inbox at most once, and leaves it at the front: a source that is
-//!   ready again and again comes after all others, however few events a wait has room for.
-//! * **The end** of a source is reported in the directions asked for. async-io gives no hints.
+//!   always ready starves no other, however few events a wait has room for.
+//! * **Hang-up** is reported in the requested directions. async-io gives no hints.
 //! * **Once per process:** a descriptor can be in async-io only once. If it is there already
-//!   (through another poller of ours, or a foreign `async_io::Async`), we register a duplicate of
-//!   it.
-//! * async-io opens its reactor on first use, and *panics* if there are no descriptors left for it.
-//!   So the first poller tries that first, with a separate reactor.
+//!   (through another poller, or a foreign `async_io::Async`), a duplicate of it is registered.
+//! * async-io opens its reactor on first use, and *panics* if there are no descriptors left. So the
+//!   first poller opens a separate reactor first.
 //!
-//! Lock order: table, then async-io's, then inbox. Foreign code runs under none of ours.
+//! Lock order: table, then async-io's, then inbox. Foreign code runs under none of these.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
@@ -62,7 +58,6 @@ use crate::sys::{
     self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, Process, Race, RawDescriptor,
 };
 
-/// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     match AsyncIo::new() {
         Ok(selector) => Ok(Box::new(selector)),
@@ -80,7 +75,7 @@ pub(super) struct AsyncIo {
 #[derive(Default)]
 struct Table {
     sources: HashMap<RawDescriptor, Source>,
-    /// Reported sources, to be armed again before the next wait.
+    /// Reported sources, to be rearmed before the next wait.
     to_rearm: Vec<RawDescriptor>,
 }
 
@@ -91,12 +86,10 @@ struct Source {
     request: Request,
 }
 
-/// One direction of a source.
 struct DirectionState {
     signal: Arc<Signal>,
     waker: Waker,
-    /// Whether async-io has the waker, or had it and has called it, and the inbox still holds the
-    /// signal.
+    /// Whether async-io has the waker, or has called it and the inbox still holds the signal.
     armed: bool,
 }
 
@@ -104,23 +97,21 @@ struct DirectionState {
 struct Signal {
     inbox: Arc<Inbox>,
     descriptor: RawDescriptor,
-    /// Its direction: [`READABLE`](Interest::READABLE) or [`WRITABLE`](Interest::WRITABLE).
+    /// [`READABLE`](Interest::READABLE) or [`WRITABLE`](Interest::WRITABLE).
     interest: Interest,
     /// Whether it is in the inbox.
     queued: AtomicBool,
     /// Whether it also counts.
     raised: AtomicBool,
-    /// Whether a poll of the kernel has already reported an event that async-io is still about to
-    /// signal.
+    /// Whether a poll of the kernel has already reported an event that async-io is about to signal.
     owed: AtomicBool,
-    /// Whether it was raised for such an event, and nothing else.
+    /// Whether it was raised only for such an event.
     doubtful: AtomicBool,
-    /// Whether its source is gone.
+    /// Whether its source was removed.
     dead: AtomicBool,
 }
 
-/// The directions, as they are asked for and reported. Urgent data counts as readable in async-io,
-/// and cannot be requested alone.
+/// The directions. Urgent data counts as readable in async-io, and cannot be requested alone.
 const DIRECTIONS: [(Interest, Ready); 2] = [
     (Interest::READABLE, Ready::READABLE),
     (Interest::WRITABLE, Ready::WRITABLE),
@@ -135,8 +126,8 @@ struct InboxState {
     /// Number of dead signals among these.
     dead: usize,
     notified: bool,
-    /// `None` once the poller is gone. Used only under the lock, so that its descriptors close with
-    /// the poller, even if async-io's thread still holds a signal.
+    /// `None` once the poller is dropped. Used only under the lock, so that its descriptors close
+    /// with the poller, even if async-io's thread still holds a signal.
     parker: Option<Arc<dyn Selector>>,
 }
 
@@ -158,8 +149,8 @@ impl InboxState {
         Some(signal)
     }
 
-    /// Marks the signal of a source that is removed. Dead signals are swept out when they outnumber
-    /// the living: so the inbox stays as short as the table, even while no thread waits.
+    /// Marks the signal of a removed source. Dead signals are swept out when they outnumber the
+    /// others, so the inbox stays as short as the table, even while no thread waits.
     fn mark_dead(&mut self, signal: &Signal) {
         signal.dead.store(true, Ordering::Relaxed);
         if !signal.queued.load(Ordering::Relaxed) {
@@ -185,8 +176,7 @@ impl Wake for Signal {
         self.doubtful.store(is_owed && is_new, Ordering::Relaxed);
         state.raise(self);
         if let Some(parker) = &state.parker {
-            // A failure cannot be reported to async-io. The signal stays where the next wait finds
-            // it.
+            // A failure cannot be reported to async-io. The next wait finds the signal.
             let _ = parker.notify();
         }
     }
@@ -237,7 +227,7 @@ impl DirectionState {
     }
 
     /// Whether it was raised for an event that a poll of the kernel had already reported, and is no
-    /// longer ready. (If asking fails, it counts.)
+    /// longer ready. If asking fails, it counts.
     fn is_stale(&self, io: &Async<Watched>) -> bool {
         self.signal.doubtful.swap(false, Ordering::Relaxed)
             && sys::is_ready(io, self.signal.interest.is_writable()).is_ok_and(|is| !is)
@@ -257,8 +247,8 @@ impl Source {
         (self.directions.iter()).any(|direction| Arc::ptr_eq(&direction.signal, signal))
     }
 
-    /// Arms the directions asked for. If that fails, the source is unusable: async-io holds a waker
-    /// that the kernel does not know of.
+    /// Arms the requested directions. If that fails, the source is unusable: async-io holds a waker
+    /// that the kernel has no registration for.
     fn arm(&mut self) -> io::Result<()> {
         for direction in &mut self.directions {
             if self.request.interest.contains(direction.signal.interest) {
@@ -268,7 +258,6 @@ impl Source {
         Ok(())
     }
 
-    /// Marks its signals as dead: it leaves the table.
     fn mark_dead(&self, inbox: &Inbox) {
         let mut state = inbox.0.lock();
         for direction in &self.directions {
@@ -276,7 +265,7 @@ impl Source {
         }
     }
 
-    /// Takes the readiness to report: the raised signals of directions asked for. Under the inbox's
+    /// Takes the readiness to report: the raised signals of requested directions. Under the inbox's
     /// lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
@@ -294,16 +283,15 @@ impl Source {
     }
 }
 
-/// The descriptor that async-io watches. async-io requires an object that has a descriptor and
-/// never lets go of it.
+/// The descriptor that async-io watches: async-io requires an object that keeps its descriptor.
 enum Watched {
     /// The caller's own, listed in [`LENT`].
     Lent(BorrowedDescriptor<'static>),
     Duplicate(OwnedDescriptor),
 }
 
-/// Descriptors that our pollers have lent to async-io. Some kernels refuse a second registration;
-/// on others it would replace the first.
+/// Descriptors that pollers have lent to async-io. Some kernels refuse a second registration; on
+/// others it would replace the first.
 static LENT: LazyLock<Mutex<HashSet<RawDescriptor>>> = LazyLock::new(Mutex::default);
 
 impl Watched {
@@ -343,12 +331,12 @@ sys::lend_descriptor!([] Watched, |watched| match watched {
     Watched::Duplicate(descriptor) => descriptor.as_descriptor(),
 });
 
-/// Starts async-io's reactor and its thread, unless that was done. It panics if there are no
-/// descriptors left for it, so a similar reactor is opened first, which returns an error.
+/// Starts async-io's reactor and its thread, once. It panics if there are no descriptors left, so a
+/// similar reactor is opened first, which returns an error.
 ///
 /// A child of `fork` has neither the thread nor, since the kernel shares it, its own reactor.
 fn start_reactor() -> io::Result<()> {
-    /// The first process that came here. Recorded before async-io is called, because a child may
+    /// The first process that called this. Recorded before async-io is called, because a child may
     /// find async-io half started, and would wait for it.
     static OWNER: Race<Process> = Race::new();
     if !OWNER.get_or_init(Process::current).is_current() {
@@ -388,7 +376,7 @@ impl AsyncIo {
         })
     }
 
-    /// Arms again the sources that were reported with levels, or turned out not to be ready.
+    /// Rearms the sources that were reported with levels, or turned out not to be ready.
     fn rearm(&self, events: &mut Events) {
         let mut table = self.table.lock();
         let Table { sources, to_rearm } = &mut *table;
@@ -400,7 +388,7 @@ impl AsyncIo {
                 return true;
             }
             if !source.request.interest.is_empty() && source.arm().is_err() {
-                // Closed behind our back: reported once, and forgotten.
+                // Closed behind our back: reported once, and removed.
                 let end = Ready::READABLE | Ready::WRITABLE | Ready::ERROR;
                 events.push(Event::new(source.request.token, end));
                 source.mark_dead(&self.inbox);
@@ -410,7 +398,6 @@ impl AsyncIo {
         });
     }
 
-    /// Turns signals into events. Returns whether there was a notification.
     fn collect(&self, events: &mut Events) -> bool {
         let mut table = self.table.lock();
         let Table { sources, to_rearm } = &mut *table;
@@ -437,8 +424,8 @@ impl AsyncIo {
         std::mem::take(&mut state.notified)
     }
 
-    /// Raises the signals of everything that is ready now. (Anything that async-io reports again
-    /// afterwards is reported twice, which pollers may do.)
+    /// Raises the signals of all ready sources. async-io may report some again, which pollers may
+    /// do.
     fn poll_now(&self) {
         let table = self.table.lock();
         let asked: Vec<_> = (table.sources.values())
@@ -460,7 +447,7 @@ impl AsyncIo {
         for (source, (reads, writes)) in asked.into_iter().zip(ready) {
             for (direction, is_ready) in source.directions.iter().zip([reads, writes]) {
                 if is_ready {
-                    // If it is raised already, async-io has reported all it had to report of it.
+                    // If it is raised already, async-io has reported everything.
                     if !direction.signal.raised.load(Ordering::Relaxed) {
                         direction
                             .signal

@@ -1,36 +1,32 @@
-//! `epoll(7)`: Linux and Android. Level, one-shot and edges; one system call per wait.
+//! The epoll backend: Linux and Android. Level, one-shot and edges; one system call per wait.
 //!
-//! The set contains two descriptors of our own, both watched for edges, so that neither is ever
-//! read: an eventfd for notifications, and a timerfd, made when first needed, for the end of a
-//! wait.
+//! The set contains two descriptors of polder's, both edge-triggered, so that neither is ever read:
+//! an eventfd for notifications, and a timerfd, made when first needed, for deadlines.
 //!
 //! **Timeouts.** The kernel may overrun the timeout of the call (`epoll_wait`, and `epoll_pwait2`
 //! since 5.11) by the thread's timer slack, 50 µs by default, or, if that is more, by a thousandth
-//! of the timeout's length (five thousandths in a process that was made nice), at most 100 ms
-//! (`select_estimate_accuracy` in Linux's fs/select.c). It does not overrun a timerfd. So the
-//! call's own timeout is used for far deadlines: it costs no further call, and nearly every such
-//! deadline is cancelled or pushed back. It ends early enough for the timerfd to do the rest. The
-//! timerfd is also what a foreign loop can see ([`arm`](Epoll::arm)).
+//! of the timeout (five thousandths in a niced process), at most 100 ms (`select_estimate_accuracy`
+//! in Linux's fs/select.c). It does not overrun a timerfd. Far deadlines use the call's own
+//! timeout: it costs no further call, and nearly every such deadline is cancelled or pushed back.
+//! It ends early enough for the timerfd to do the rest. A foreign loop sees the timerfd
+//! ([`arm`](Epoll::arm)).
 //!
-//! **Clocks.** The process's clock need not be the kernel's: a preload library (libfaketime) shifts
-//! it, makes it run faster or slower, or stops it. So the kernel is only given a *duration* to
-//! wait, and a time of the process's clock only serves to tell whether the timerfd is armed for it
-//! already. If the two clocks run at the same rate, an armed timer is right to the nanosecond, and
-//! its expiry means that the deadline has passed. If they do not, a wait may end before its time on
-//! the process's clock: a caller that waits for a deadline then reads the clock again, as the
-//! runtime does (`sys::has_kernel_clock`).
+//! **Clocks.** The process's clock need not be the kernel's: libfaketime shifts it, changes its
+//! rate, or stops it. So the kernel is only given a *duration*, and a time of the process's clock
+//! only serves to tell whether the timerfd is armed for it already. If the rates are the same, an
+//! armed timer is exact, and its expiry means that the deadline has passed. If not, a wait may end
+//! early by the process's clock, and the caller reads the clock again (`sys::has_kernel_clock`).
 //!
-//! The kernel writes to a buffer that comes with the caller's [`Events`], and its set is the only
-//! shared state: nothing here needs a lock but the timerfd.
+//! The kernel's buffer is in the caller's [`Events`], and its set is the only shared state: only
+//! the timerfd needs a lock.
 //!
 //! Traps:
 //!
-//! * `epoll_ctl` itself reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and one
-//!   that cannot be waited for (`EPERM`).
+//! * `epoll_ctl` itself reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and a
+//!   descriptor that cannot be polled (`EPERM`).
 //! * A descriptor that is closed while a duplicate of it is open stays in the set, and can no
 //!   longer be removed. Hence the contract's duty to deregister first.
-//! * `EPOLLHUP` and `EPOLLERR` are reported without being asked for, again and again: see
-//!   [`flags`].
+//! * `EPOLLHUP` and `EPOLLERR` are reported repeatedly, whatever the interest: see [`flags`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -55,10 +51,10 @@ use crate::sys::{self, Race, timespec};
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// The timerfd fires at multiples of this, so that deadlines near each other share a wake-up, and
-/// so that a deadline requested twice, with the clock read in between, maps to the same moment. The
-/// median lateness of 100,000 timers within 200 ms is 14 µs with this value; with 20 µs it is 9 µs,
-/// for a tenth more CPU time; without any grid 4 µs, for half as much again (Linux 6.18).
+/// The grid of the timerfd, so that deadlines near each other share a wake-up, and a deadline
+/// requested twice, with the clock read in between, maps to the same moment. The median lateness of
+/// 100,000 timers within 200 ms is 14 µs with this value; with 20 µs it is 9 µs, for a tenth more
+/// CPU time; without a grid 4 µs, for half as much again (Linux 6.18).
 pub(super) const TIMER_RESOLUTION: Duration = Duration::from_micros(32);
 
 /// Timeouts from this length on use the call's own timeout, except for their last part.
@@ -70,7 +66,6 @@ pub(in crate::poller) struct Epoll {
     timer: Mutex<Timer>,
 }
 
-/// Buffer to which the kernel writes events.
 #[derive(Default)]
 pub(in crate::poller) struct Buffer(Vec<MaybeUninit<epoll::Event>>);
 
@@ -92,19 +87,17 @@ impl std::fmt::Debug for Buffer {
 #[derive(Default)]
 struct Timer {
     descriptor: Option<OwnedFd>,
-    /// The first moment that it was armed at; the grid is the multiples of [`TIMER_RESOLUTION`]
-    /// from here.
+    /// The moment of the first arming; the grid is the multiples of [`TIMER_RESOLUTION`] from here.
     origin: Option<Instant>,
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
-    /// Whether it was armed [`COARSE_TIMEOUT`] before that or earlier: for a foreign loop. Then a
-    /// wait arms it again, so that a clock that jumped meanwhile makes no wait late by more than
+    /// Whether it was armed [`COARSE_TIMEOUT`] or more before its expiry, for a foreign loop. Then
+    /// a wait arms it again, so that a clock that jumped meanwhile delays no wait by more than
     /// `COARSE_TIMEOUT`.
     from_afar: bool,
 }
 
 impl Epoll {
-    /// Opens the backend.
     pub(in crate::poller) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| failed("epoll_create1", error))?;
@@ -121,7 +114,8 @@ impl Epoll {
             notifier,
             timer: Mutex::new(Timer::default()),
         };
-        // Once, so that opening costs no further call. (A filter comes before the first runtime.)
+        // Once, so that opening costs no further call. A seccomp filter is installed before the
+        // first runtime.
         static HAS_WAITED: Race<()> = Race::new();
         if HAS_WAITED.get().is_none() {
             let trial = made.wait_without_deadline(&mut Events::with_capacity(1), false, |_, _| {});
@@ -134,9 +128,9 @@ impl Epoll {
         Ok(made)
     }
 
-    /// Makes the timerfd fire at `deadline`, or a little later, on the grid. Costs a system call
-    /// only if it is not armed for that already. If the process's clock is not the kernel's, that
-    /// cannot be known, and it is armed each time.
+    /// Makes the timerfd fire at `deadline`, rounded up to the grid. Costs a system call only if it
+    /// is not armed for that already; if the process's clock is not the kernel's, it is armed each
+    /// time.
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
@@ -153,7 +147,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Makes the timerfd fire after `left`; zero disarms it.
+    /// Arms the timerfd; zero disarms it.
     fn arm_timer(&self, timer: &mut Timer, left: Duration) -> io::Result<()> {
         if cfg!(miri) {
             return Err(io::ErrorKind::Unsupported.into()); // Miri has no timerfd.
@@ -181,15 +175,14 @@ impl Epoll {
         }
         match self.set_timer(deadline, now) {
             Ok(()) => self.call(events, None, |outcome| outcome.fired),
-            // If there is no descriptor for the timer, whole milliseconds have to suffice.
+            // Without a descriptor for the timer, whole milliseconds have to suffice.
             Err(_) => self.call(events, Some(in_millis(timeout)), |outcome| {
                 outcome.timed_out
             }),
         }
     }
 
-    /// Makes one call, with `timeout`. `is_over` says whether its result proves that the deadline
-    /// has passed.
+    /// Makes one call. `is_over` returns whether the result proves that the deadline has passed.
     fn call(
         &self,
         events: &mut Events,
@@ -204,15 +197,15 @@ impl Epoll {
         })?;
         let is_over = is_over(&outcome);
         if outcome.is_full && (is_over || !list.is_empty()) {
-            // A notification that found no room in the buffer came before this wait returns. Its
-            // edge is reported later, and then ends no wait.
+            // A notification that found no room in the buffer was sent before this wait returns.
+            // Its edge is reported later, and then ends no wait.
             self.notifier.reset();
         }
         if is_over || outcome.notified || !list.is_empty() {
             Ok(is_over)
         } else {
             // A stale timer has fired, or the call's own timeout, which covers only a part: the
-            // caller waits again. See `Selector::wait`.
+            // caller waits again.
             Err(Errno::INTR.into())
         }
     }
@@ -233,8 +226,7 @@ impl Epoll {
         let timeout = (!may_sleep).then_some(&NOW);
         let outcome = self.call_kernel(&mut events.kernel, limit, timeout, report)?;
         if outcome.is_full {
-            // As in `call`. The caller finds the reason for a notification by itself:
-            // `Reactor::resume` reports it.
+            // As in `call`. `Reactor::resume` reports the reason for a notification.
             self.notifier.reset();
         }
         Ok(())
@@ -253,8 +245,7 @@ impl Epoll {
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
         }
-        // Our own two descriptors take up places in the buffer; the kernel keeps events that do not
-        // fit for the next call.
+        // The two descriptors of polder's take up places; the kernel keeps events that do not fit.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_pwait", error))?;
         let mut outcome = CallOutcome {
@@ -352,8 +343,9 @@ impl Selector for Epoll {
 }
 
 /// Returns the flags to ask the kernel for. The kernel always adds `EPOLLHUP` and `EPOLLERR`,
-/// except for a one-shot source that was reported. An end that has no waiter must not end every
-/// wait; so an empty interest is one-shot in any mode but edges, which report an end once anyway.
+/// except for a one-shot source that was reported. A hang-up without a waiter must not end every
+/// wait; so an empty interest is one-shot in any mode but edges, which report a hang-up once
+/// anyway.
 fn flags(request: Request) -> EventFlags {
     let mode = match request.mode {
         Mode::Level if request.interest.is_empty() => EventFlags::ONESHOT,
@@ -376,12 +368,11 @@ fn ready(flags: EventFlags) -> Ready {
     flags::ready(polled)
 }
 
-/// The longest time that the timerfd is armed for: practically never, and well within the limits of
-/// the kernel's arithmetic.
+/// The longest timeout of the timerfd: 100 years, well within the kernel's arithmetic.
 pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Returns the first moment of the grid that is not before `end`. (A clock that was set back may be
-/// before `origin`.)
+/// Returns the first moment of the grid that is not before `end`. A clock that was set back may be
+/// before `origin`.
 pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
     let past = |distance: Duration| distance.subsec_nanos() % TIMER_RESOLUTION.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {
@@ -394,14 +385,14 @@ pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
     end.checked_add(missing).unwrap_or(end)
 }
 
-/// Returns a long timeout for `epoll_wait`, less its greatest possible overrun, and a little more.
+/// Returns a long timeout for `epoll_wait`, less its greatest possible overrun and a millisecond.
 fn shortened(timeout: Duration) -> Duration {
     const MILLISECOND: Duration = Duration::from_millis(1);
     const LARGEST_SLACK: Duration = Duration::from_millis(100);
     whole_millis(timeout - (timeout / 200).min(LARGEST_SLACK) - MILLISECOND)
 }
 
-/// Returns a short timeout for `epoll_wait`, never shortened.
+/// Returns a short timeout for `epoll_wait`, rounded up.
 fn in_millis(timeout: Duration) -> Duration {
     whole_millis(timeout + Duration::from_nanos(999_999))
 }
@@ -477,7 +468,7 @@ mod tests {
         let (day, now) = (Duration::from_secs(24 * 3600), Instant::now());
         let clocks = [Some(now), now.checked_add(day), now.checked_sub(day)];
         for clock in clocks.into_iter().flatten() {
-            // The last one stands still: the same moment is requested repeatedly.
+            // The last clock is stopped: the same moment is requested repeatedly.
             for micros in [1, 3_000, 700, 20_000, 700, 700] {
                 let timeout = Duration::from_micros(micros);
                 let start = Instant::now();
@@ -545,7 +536,7 @@ mod tests {
         epoll.set_timer(end, now).unwrap();
         let timer = epoll.timer.lock().descriptor.as_ref().unwrap().try_clone();
         let timer = timer.unwrap();
-        // We disarm it in the kernel, behind the poller's back: it stays disarmed.
+        // Disarmed in the kernel, unknown to the poller: it stays disarmed.
         sys::set_timerfd(&timer, Duration::ZERO).unwrap();
         epoll.set_timer(end, now).unwrap();
         let left = rustix::time::timerfd_gettime(&timer).unwrap().it_value;

@@ -1,8 +1,6 @@
-//! A poller's data on each descriptor, by its number: for kernels that keep no table of their own,
-//! or that accept changes which the contract refuses.
-//!
-//! The checks are here: a descriptor is registered once, and is registered when it is modified or
-//! deregistered.
+//! The table of descriptors, by number: for kernels that keep no table of their own, or that accept
+//! changes which the contract refuses. It checks that a descriptor is registered once, and is
+//! registered when it is modified or deregistered.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,7 +9,7 @@ use crate::poller::error::{not_registered, registered_already};
 use crate::poller::{Change, Interest, Mode, Request, Token};
 use crate::slab::shrink;
 
-/// The entries of a table. `T` is what the backend keeps in each, besides the request.
+/// The entries of a table. `T` is the backend's data.
 #[derive(Default)]
 pub(super) struct FdTable<T> {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
@@ -22,8 +20,8 @@ pub(super) struct FdTable<T> {
 
 #[derive(Clone, Copy)]
 pub(super) struct FdEntry<T> {
-    /// That of the last registration. [`UNREGISTERED`] after it was deregistered, but not if the
-    /// poller itself has given it up, as for a closed descriptor.
+    /// The last request; [`UNREGISTERED`] after it was deregistered, but not if the poller itself
+    /// removed it, as for a closed descriptor.
     pub(super) request: Request,
     pub(super) registered: bool,
     pub(super) changed: bool,
@@ -34,7 +32,6 @@ pub(super) struct FdEntry<T> {
     pub(super) data: T,
 }
 
-/// The request of an entry that is not registered.
 const UNREGISTERED: Request = Request {
     token: Token(0),
     interest: Interest::NONE,
@@ -73,8 +70,8 @@ impl<T: Copy + Default + PartialEq> FdTable<T> {
         entry
     }
 
-    /// Removes the unused entries at the end, with the memory that they have needed. Their
-    /// descriptors are the ones that the kernel hands out last.
+    /// Removes the unused entries at the end, and frees their memory. The kernel hands out their
+    /// numbers last.
     pub(super) fn trim(&mut self) {
         let is_unused =
             |entry: &FdEntry<T>| !entry.registered && !entry.changed && entry.data == T::default();

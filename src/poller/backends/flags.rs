@@ -1,10 +1,9 @@
-//! The flags of `poll(2)`, which epoll and io_uring use too.
+//! Flags of `poll(2)`, which epoll and io_uring use too.
 
 use rustix::event::PollFlags;
 
 use crate::poller::{Interest, Ready};
 
-/// Not every system has it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const READ_HANGUP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -19,7 +18,6 @@ pub(super) fn flags(interest: Interest) -> PollFlags {
     flags
 }
 
-/// Returns the readiness that the kernel reports with these flags.
 #[inline]
 pub(super) fn ready(flags: PollFlags) -> Ready {
     let mut ready = Ready::default();

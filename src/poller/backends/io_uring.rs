@@ -1,79 +1,71 @@
-//! `io_uring(7)`: Linux from 6.1 on. One-shot and edges, by a ring that can only poll. No system
-//! call to check for events, and one for a wait and everything that changed since the last one.
+//! The io_uring backend: Linux from 6.1 on. One-shot and edges, by a ring that can only poll. No
+//! system call to check for events, and one for a wait together with all changes since the last
+//! one.
 //!
-//! **Overview.** Each armed source is one `IORING_OP_POLL_ADD` in the ring: multishot for edges,
-//! single for one-shot. The kernel is never given a buffer, so nothing here differs from another
-//! kind of poller. The ring admits only polls, timeouts and their removal
-//! (`IORING_REGISTER_RESTRICTIONS`): an attacker that gets hold of it cannot read or open anything
-//! through it.
+//! **Overview.** Each armed source is one `IORING_OP_POLL_ADD`: multishot for edges, single for
+//! one-shot. The kernel is never given a buffer. `IORING_REGISTER_RESTRICTIONS` admits only polls,
+//! timeouts and their removal: an attacker that gets hold of the ring can read or open nothing.
 //!
-//! **Access to the ring.** With `DEFER_TASKRUN` the kernel lets only one thread enter the ring, the
-//! *owner*: the thread that waits. So every request of a caller goes to the [`Table`], behind a
-//! lock, as a *submission* that the owner carries out before it next enters the kernel
-//! ([`sync`](Table::sync)). **Why no submission is lost:** the owner carries out submissions, and
-//! sets `waiting`, under the lock. A submission that comes before that is carried out; one that
-//! comes after it sees `waiting` and writes to the notifier, which the ring polls, so the owner
-//! returns from its wait. The ring is created disabled, and enabled by the first thread that waits.
-//! If another thread waits later, it makes its own ring, arms everything there again, and drops the
-//! old ring.
+//! **Access to the ring.** With `DEFER_TASKRUN` only one thread may enter the ring, its *owner*:
+//! the thread that waits. A caller's request is queued in the [`Table`], behind a lock, as a
+//! pending *submission*; the owner flushes it before it next enters the kernel
+//! ([`sync`](Table::sync)). **Why no submission is lost:** the owner flushes submissions, and sets
+//! `waiting`, under the lock. A submission queued before that is flushed; the thread that queues a
+//! later one sees `waiting` and writes to the notifier, which the ring polls, so the owner returns
+//! from its wait. The ring is created disabled, and enabled by the first thread that waits. Another
+//! thread that waits later makes its own ring, arms everything there, and drops the old ring.
 //!
-//! **Why no ring is shared.** A poller on which several threads wait is an epoll set on this
-//! backend too (`Backend::open`). In any ring the kernel ends a poll, and lets go of its file, on
-//! the thread that has armed it (`io_req_task_work_add` in io_uring/io_uring.c), whichever request
-//! removes it: `ASYNC_CANCEL`, `POLL_REMOVE`, `IORING_REGISTER_SYNC_CANCEL`. So closing a socket
-//! would have to wait for another worker: for milliseconds while completions overflow, and without
-//! a bound if that worker sleeps where nothing interrupts it, as in `fsync`. Events are held up
-//! likewise, and each interrupts that worker: a round trip between tasks of two workers took 23 µs
-//! of processor time in a shared ring, and takes 13 µs with epoll (Linux 6.18). A ring that polls
-//! an epoll set would need one system call more for each wait than epoll alone.
+//! **Why no ring is shared.** Several threads that wait on a poller get an epoll set on this
+//! backend too (`Backend::open`). In any ring the kernel ends a poll, and releases its file, on the
+//! thread that has armed it (`io_req_task_work_add` in io_uring/io_uring.c), whichever request
+//! removes it: `ASYNC_CANCEL`, `POLL_REMOVE`, `IORING_REGISTER_SYNC_CANCEL`. Closing a socket would
+//! block on another worker: for milliseconds while completions overflow, without a bound if that
+//! worker is in an uninterruptible sleep (`fsync`). Each event also interrupts that worker: a round
+//! trip between tasks of two workers took 23 µs of CPU time in a shared ring, 13 µs with epoll
+//! (Linux 6.18). A ring that polls an epoll set would need one more system call a wait than epoll
+//! alone.
 //!
-//! **Why no stale event is reported.** Each request of a poll has a number, its generation, which
-//! the kernel returns with each of its completions. Any change abandons the number, and later
-//! completions with it are discarded. Nothing is lost, since a new poll reports a source that is
-//! ready.
+//! **Why no stale event is reported.** Each POLL_ADD gets a unique generation in its `user_data`; a
+//! change replaces it, and completions with a superseded one are ignored. Nothing is lost, since a
+//! new poll reports a source that is ready.
 //!
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
-//! Deregistering on the owner's thread removes the poll immediately, with a system call if it was
-//! armed. On another thread it is a submission: carried out immediately if the owner sleeps,
-//! otherwise when it next enters the kernel. If the poller's runtime is not driven
-//! ([`on_idle`](Uring::on_idle)), that may be never, so the ring is dropped, and the next wait
-//! makes another. Neither sleeps.
+//! Deregistering on the owner's thread removes an armed poll immediately, with a system call. On
+//! another thread it is a submission: flushed immediately if the owner waits, otherwise when it
+//! next enters the kernel. If the poller's runtime is not driven ([`on_idle`](Uring::on_idle)),
+//! that may be never, so the ring is dropped, and the next wait makes another. Neither blocks.
 //!
-//! Traps. Each has a test, mostly in `ring_tests`. Figures: Linux 6.18.
+//! Traps, tested mostly in `ring_tests` (Linux 6.18):
 //!
-//! * **Removing a poll does not close the file.** The removal leaves the reference to deferred
-//!   work, which runs only in a call with `IORING_ENTER_GETEVENTS`, and at most twenty pieces in
-//!   each call (`IO_LOCAL_TW_DEFAULT_MAX` in io_uring/io_uring.h):
-//!   [`remove_now`](Table::remove_now) calls until all is done.
-//!   (<https://github.com/axboe/liburing/issues/568>)
-//! * **`IORING_OP_POLL_REMOVE` does not remove** a poll for which an event is on the way: it fails
-//!   with `EALREADY`, and the poll stays (`io_poll_disarm` in io_uring/poll.c).
-//!   `IORING_OP_ASYNC_CANCEL` marks the poll, and it ends.
-//! * **Twenty at a time**, for events too: a wait calls again while `IORING_SQ_TASKRUN` is set and
-//!   there is room.
-//! * **A thread's polls die with it**: hence a separate ring for each thread that waits.
-//! * **Hints lie.** A completion reports the wake-up's key, and not the file's actual state: one
-//!   ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the kernel
-//!   asks the file. `POLLRDBAND` distinguishes the two cases, since no file with urgent data
-//!   reports it when asked: see [`ready`](ring::ready). Hang-up and error are true either way,
-//!   since their wake-ups have no key.
-//! * **A hang-up of the reading side is reported without being asked for** (`IO_POLL_UNMASK` in
-//!   io_uring/poll.c), and completes a one-shot poll for writability again and again: such a source
-//!   gets a multishot poll, which reports the hang-up once
-//!   ([`Polled::is_multishot`](table::Polled::is_multishot)).
-//! * **A full completion queue ends a multishot poll**; so does the kernel when it is short of
-//!   memory. After each end that was not requested, the source is armed again.
+//! * **Removing a poll does not release the file.** The reference is left to deferred work, which
+//!   runs only in a call with `IORING_ENTER_GETEVENTS`, at most twenty pieces a call
+//!   (`IO_LOCAL_TW_DEFAULT_MAX` in io_uring/io_uring.h;
+//!   <https://github.com/axboe/liburing/issues/568>): [`remove_now`](Table::remove_now) calls until
+//!   all is done. A wait also calls again while `IORING_SQ_TASKRUN` is set and there is room.
+//! * **`IORING_OP_POLL_REMOVE` fails** with `EALREADY` if an event is on the way, and the poll
+//!   stays (`io_poll_disarm` in io_uring/poll.c). `IORING_OP_ASYNC_CANCEL` ends it.
+//! * **A thread's polls end with it**: hence a separate ring for each thread that waits.
+//! * **CQE flags are unreliable.** A completion reports the wake-up's key, not the file's state:
+//!   one ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the
+//!   kernel asks the file. `POLLRDBAND` tells which, since no file with urgent data reports it when
+//!   asked: see [`ready`](ring::ready). Hang-up and error are true, since their wake-ups have no
+//!   key.
+//! * **A hang-up of the reading side is always reported** (`IO_POLL_UNMASK` in io_uring/poll.c),
+//!   and completes a one-shot poll for writability repeatedly: such a source gets a multishot poll,
+//!   which reports the hang-up once ([`Polled::is_multishot`](table::Polled::is_multishot)).
+//! * **A full completion queue ends a multishot poll**; so does a lack of memory. After each end
+//!   that was not requested, the source is rearmed.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
-//!   the kernel is entered again. Submissions that it has not taken stay in the queue, and
-//!   submissions that find no room there stay submissions. A wait that is refused again and again
-//!   pauses, and fails after about a second ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
-//! * **`fork`.** The queues are shared memory: the parent would run what a child puts there. So the
-//!   child does not have that memory (`MADV_DONTFORK`), and in a child the `Poller` neither
-//!   forwards calls to this file nor drops the ring.
+//!   the kernel is entered again. Submissions that it refuses stay in the queue, or pending if the
+//!   queue is full. A wait that is refused repeatedly pauses, and fails after about a second
+//!   ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
+//! * **`fork`.** The queues are shared memory: the parent would run a child's submissions. So the
+//!   child lacks that memory (`MADV_DONTFORK`), and its `Poller` neither calls this file nor drops
+//!   the ring.
 //! * **A zero timeout sleeps** for microseconds: a check without sleeping passes no timeout.
-//! * **A thread that polls the ring's descriptor keeps sleeping**: deferred work wakes only the
-//!   ring's owner, and only in its own call (`io_req_local_work_add` in io_uring/io_uring.c). But
-//!   the kernel signals it to a registered eventfd, so a foreign loop gets that.
+//! * **A thread that polls the ring's descriptor is not woken**: deferred work wakes only the
+//!   ring's owner, in its own call (`io_req_local_work_add` in io_uring/io_uring.c). But the kernel
+//!   signals a registered eventfd, so a foreign loop gets that.
 //! * **A dropped ring** releases its files some milliseconds later (`io_ring_exit_work`): a ring
 //!   that its owner drops is emptied first.
 //! * `IORING_POLL_ADD_LEVEL` is in the header, but refused
@@ -106,18 +98,16 @@ mod table;
 use ring::{TIMEOUT, new_ring, skip_success, user_data};
 use table::{Collected, MAX_ROUNDS, Table, pause};
 
-/// Size of the submission queue; more submissions are handed over in several calls. 16 KiB.
+/// Size of the submission queue: 16 KiB. More submissions take several calls.
 const SUBMISSIONS: u32 = 256;
 
-/// Number of completions that the kernel can report before they are collected: 16 KiB. More than
-/// [`SUBMISSIONS`] submissions produce; the kernel keeps completions that do not fit.
+/// Size of the completion queue: 16 KiB, more than [`SUBMISSIONS`] produce. The kernel keeps
+/// completions that do not fit.
 const COMPLETIONS: u32 = 1024;
 
-/// Whether this build asks the kernel for a ring.
 pub(in crate::poller) const IS_BUILT: bool = true;
 
-/// Whether a ring can be made here: asks the kernel once. A temporary shortage does not count as an
-/// answer.
+/// Whether a ring can be made here; asks the kernel once. A temporary shortage is not recorded.
 pub(in crate::poller) fn is_available() -> bool {
     static REFUSED: Race<bool> = Race::new();
     if let Some(refused) = REFUSED.get() {
@@ -137,15 +127,14 @@ pub(in crate::poller) struct Uring {
     table: Mutex<Table>,
     /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
     eventfd: OnceLock<WakeDescriptor>,
-    /// The first moment from which a timeout was requested; the grid is the multiples of
-    /// [`TIMER_RESOLUTION`] from here.
+    /// The moment of the first timeout; the grid is the multiples of [`TIMER_RESOLUTION`] from
+    /// here.
     origin: OnceLock<Instant>,
     submissions: u32,
     completions: u32,
 }
 
 impl Uring {
-    /// Opens the backend.
     pub(in crate::poller) fn new() -> io::Result<Uring> {
         Uring::with_queues(SUBMISSIONS, COMPLETIONS)
     }
@@ -167,8 +156,8 @@ impl Uring {
         })
     }
 
-    /// Makes the calling thread own the ring, and the ring write to the eventfd that a foreign loop
-    /// polls, if there is one. No thread may be waiting.
+    /// Makes the calling thread own the ring, and the ring write to a foreign loop's eventfd, if
+    /// there is one. No thread may be waiting.
     #[inline]
     fn acquire(&self, table: &mut Table) -> io::Result<()> {
         if !table.is_own() {
@@ -221,8 +210,8 @@ impl Uring {
         }
     }
 
-    /// Hands over all submissions before a foreign loop sleeps. If the kernel refuses some, the
-    /// foreign loop is woken, and the next wait hands them over.
+    /// Flushes before a foreign loop sleeps. If the kernel refuses some submissions, the foreign
+    /// loop is woken, and the next wait flushes them.
     fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
         table.flush()?;
         if !table.is_prepared(true) || !table.ring().submission().is_empty() {
@@ -231,8 +220,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Writes to the foreign loop's eventfd. The kernel would write there too when it sees the
-    /// write to the notifier. But a write to an eventfd that results from a write to another one is
+    /// Writes to the foreign loop's eventfd directly. The kernel would do so when it sees the write
+    /// to the notifier, but a write to an eventfd that results from a write to another one is
     /// delayed through RCU by milliseconds (`eventfd_signal_allowed` in io_uring/eventfd.c).
     fn wake_foreign_loop(&self) {
         if let Some(eventfd) = self.eventfd.get() {
@@ -240,7 +229,7 @@ impl Uring {
         }
     }
 
-    /// Changes a descriptor's entry, and makes sure that the kernel learns of it.
+    /// Changes a descriptor's entry, and makes sure that the kernel gets the change.
     fn change_line(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
         table.fds.check(number, change)?;
@@ -248,8 +237,8 @@ impl Uring {
         let is_owner = table.is_own();
         let has_eventfd = self.eventfd.get().is_some();
         if (table.waiting || has_eventfd && !is_owner) && table.fds.changed.is_empty() {
-            // Under the lock, so that the owner cannot have left that wait yet. If it is refused,
-            // nothing has changed.
+            // Under the lock, so that the owner is still in that wait. If it is refused, nothing
+            // has changed.
             self.notifier.wake()?;
             self.wake_foreign_loop();
         }
@@ -263,27 +252,25 @@ impl Uring {
         table.fds.mark_changed(number);
         if is_to_remove {
             if is_owner {
-                // If that fails, the removal stays a submission, which the next wait carries out.
+                // On failure the removal stays pending for the next wait.
                 let _ = table.remove_now(number);
             } else if table.is_idle && !has_eventfd {
                 table.drop_ring();
             }
         }
         if is_owner && has_eventfd {
-            // A foreign loop may sleep next.
             self.flush_exposed(&mut table)
         } else {
             Ok(())
         }
     }
 
-    /// Returns this as a trait object.
     #[inline]
     pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
         self
     }
 
-    /// Whether there are submissions that only a wait carries out.
+    /// Whether submissions are pending that only a wait flushes.
     #[inline]
     pub(in crate::poller) fn has_submissions(&self) -> bool {
         let table = self.table.lock();
@@ -311,11 +298,11 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits for at most `timeout` (`None`: until something comes), or, unless it `may_sleep`, only
-    /// checks for events. Returns whether the kernel reported that the time has passed.
+    /// Waits for at most `timeout` (`None`: forever), or, unless it `may_sleep`, only checks for
+    /// events. Returns whether the kernel reported that the time has passed.
     ///
-    /// If the caller `comes_again` in every case, a completion without an event ends the wait too.
-    /// Nearly always there are no submissions then, and one call reports everything.
+    /// If the caller `comes_again`, a completion without an event ends the wait too. Nearly always
+    /// there are no submissions then, and one call reports everything.
     #[inline]
     fn wait_once(
         &self,
@@ -363,16 +350,16 @@ impl Uring {
             if table.refusals.are_many() {
                 return Err(pause(table));
             }
-            // It was a submission, or an event of something that has changed meanwhile. Or a signal
-            // came after submissions were taken, which the kernel does not report then. Or
-            // submissions are left.
+            // A submission, an event of a source that was changed meanwhile, or a signal that came
+            // after submissions were taken, which the kernel does not report. Or submissions are
+            // left.
             if timeout.is_some() || comes_again {
                 return Err(Errno::INTR.into());
             }
         }
     }
 
-    /// Hands over the remaining submissions, has the kernel do its deferred work, and collects the
+    /// Flushes the remaining submissions, has the kernel do its deferred work, and collects the
     /// results.
     fn collect_more(
         &self,
@@ -405,15 +392,15 @@ impl Uring {
             if !table.ring().submission().is_empty() {
                 let _ = table.enter_now();
             }
-            // A notification that found no room in `events` came before this wait returns. Its
+            // A notification that found no room in `events` was sent before this wait returns. Its
             // completion comes later, and then ends no wait.
             collected.notified |= self.notifier.reset();
         }
         Ok(())
     }
 
-    /// Returns the timeout to pass to the kernel: until the first moment of the
-    /// [`TIMER_RESOLUTION`] that is not before `deadline`.
+    /// Returns the timeout for the kernel: until the first moment of the grid that is not before
+    /// `deadline`.
     fn timeout(&self, deadline: Instant, now: Instant) -> Duration {
         let target = round_up(*self.origin.get_or_init(|| now), deadline);
         let left = deadline.saturating_duration_since(now);
@@ -528,20 +515,20 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         if table.is_own() {
-            // The kernel closes the rest, but later. (Another thread may not enter the ring: it
-            // drops that of a runtime that has closed, and so polls nothing, or of a bare
-            // `Poller`.)
+            // The kernel closes the rest, but later. Another thread may not enter the ring: it
+            // drops the ring of a runtime that has closed, and so polls nothing, or of a bare
+            // `Poller`.
             let _ = table.remove_all();
         }
     }
 }
 
 thread_local! {
-    /// The number of this [`thread`]; 0: it has not requested one yet.
+    /// The number of this [`thread`]; 0: none yet.
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns a number for the calling thread that no other thread has, or will have.
+/// Returns a number that is unique to the calling thread.
 fn thread() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     if NUMBER.get() == 0 {

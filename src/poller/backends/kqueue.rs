@@ -1,37 +1,35 @@
-//! `kqueue(2)`: macOS and the other Apple systems, FreeBSD, NetBSD, OpenBSD, DragonFly. Level,
-//! one-shot and edges; one system call per wait, and one for a change of both directions.
+//! The kqueue backend: macOS and the other Apple systems, FreeBSD, NetBSD, OpenBSD, DragonFly.
+//! Level, one-shot and edges; one system call per wait, and one for a change of both directions.
 //!
-//! A kqueue watches a descriptor by *filters*, one for reading and one for writing, each of which
-//! is added, reported and removed separately. So a **table** records, by descriptor number, the
-//! requested interest and the filters that the kernel has. It also detects duplicates, which a
-//! kqueue would take for changes, and unknown descriptors. A change removes the existing filters
-//! and adds the wanted ones, in one call, since adding an existing filter does not change its flags
-//! (`kqueue_register` in FreeBSD's sys/kern/kern_event.c). Adding a filter reports a descriptor
-//! that is ready already.
+//! A kqueue watches a descriptor by *filters*, one for reading and one for writing, each added,
+//! reported and removed separately. A **table** records, by descriptor number, the requested
+//! interest and the kernel's filters. It also detects duplicates, which a kqueue would take for
+//! changes, and unknown descriptors. A change removes the existing filters and adds the wanted
+//! ones, in one call, since adding an existing filter does not change its flags (`kqueue_register`
+//! in FreeBSD's sys/kern/kern_event.c). Adding a filter reports a descriptor that is ready already.
 //!
-//! **No stale event, no lost one.** With each report of a filter the kernel returns the
-//! *generation* of the change that added the filter. The generation is not the token, which need
-//! not fit into a pointer. Changes are made under the table's lock, and reports are read under it,
-//! after the wait. If a report's generation is not its entry's, the entry has been changed since,
-//! and the filters added then report again.
+//! **Why no event is stale or lost.** Each report of a filter carries the *generation* of the
+//! change that added it (a token need not fit into a pointer). Changes are made under the table's
+//! lock, and reports are read under it, after the wait. If the generations differ, the entry was
+//! changed since, and the filters added then report again.
 //!
 //! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the entry
 //! is spent. A filter of a spent entry that is reported in a later wait is dropped and deleted, so
-//! each change costs at most two such reports. (`EV_ONESHOT` would be a flag of each filter, and
-//! not of the source. And on NetBSD deleting such a filter hangs for ever if another thread's
-//! `kevent` is returning it at that moment: seen on 7.99.34.)
+//! each change costs at most two such reports. `EV_ONESHOT` would be a flag of each filter, and not
+//! of the source, and on NetBSD deleting such a filter hangs forever if another thread's `kevent`
+//! is returning it at that moment (seen on 7.99.34).
 //!
 //! Traps, each seen in the kernels' sources or manuals (docs/PLATFORM.md lists them):
 //!
-//! * `EV_EOF` on the read filter comes even with data unread: it is readable, and closed. On the
-//!   write filter our own `shutdown(Write)` sets it too, so it is not a hint there. `fflags` is the
-//!   socket's error.
-//! * On a pipe whose other end is closed no write filter can be added on some systems (`EPIPE`,
-//!   NetBSD's `EBADF`): it is reported from [`Table::broken`], by our own notification.
+//! * `EV_EOF` on the read filter is set even with data unread: readable, and closed. On the write
+//!   filter our own `shutdown(Write)` sets it too, so it is no hint there. `fflags` is the socket's
+//!   error.
+//! * On a pipe whose other end is closed some systems refuse a write filter (`EPIPE`, NetBSD's
+//!   `EBADF`): it is reported from [`Table::broken`], by our own notification.
 //! * The write filter of a full pipe reports nothing when the reader closes, on some systems. The
 //!   read filter of its write end does: see [`needs_end`].
-//! * Closing a descriptor removes its filters, but a number that was closed behind our back stays
-//!   in the table: hence the contract's duty to deregister first.
+//! * Closing a descriptor removes its filters, but an fd closed behind our back stays in the table:
+//!   hence the contract's duty to deregister first.
 //! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is recognised by
 //!   its filter.
 
@@ -82,7 +80,6 @@ const FILTERS: [(Interest, Filter); 2] = [
 
 pub(in crate::poller) const IS_BUILT: bool = true;
 
-/// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(Kqueue::new()?))
 }
@@ -93,11 +90,9 @@ struct Kqueue {
     table: Mutex<Table>,
     /// When our timer fires, for a foreign loop.
     armed: Mutex<Option<Instant>>,
-    /// Buffer of the waiting thread.
     buffer: Mutex<Buffer>,
 }
 
-/// Buffer to which the kernel writes events.
 #[derive(Default)]
 struct Buffer(Vec<Kevent>);
 
@@ -113,19 +108,17 @@ struct Table {
     broken: Vec<RawFd>,
 }
 
-/// The state of a descriptor's filters.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct FilterState {
     generation: usize,
     /// The filters that the kernel has.
     filters: Interest,
-    /// Whether its mode is one-shot, and it was reported.
+    /// Whether it is one-shot, and was reported.
     spent: bool,
     /// Whether it is in [`Table::broken`].
     broken: bool,
 }
 
-/// Ends a wait from another thread.
 enum Wake {
     User(Arc<Queue>),
     /// For systems without user events.
@@ -161,8 +154,7 @@ impl WakeSource for Wake {
 
 impl Wake {
     fn new(queue: &Arc<Queue>) -> io::Result<Wake> {
-        // The reason for a refusal does not matter: the error of the other way is the one to
-        // return.
+        // The reason for a refusal does not matter: the error of the other way is returned.
         if let Some((filter, _)) = sys::USER {
             let change = sys::kevent_of(
                 SELF_IDENT,
@@ -187,7 +179,6 @@ impl Wake {
     }
 }
 
-/// Applies one change, which must have `EV_RECEIPT`.
 fn change_one(queue: &Queue, change: Kevent) -> Result<(), Errno> {
     change_all(queue, [change])
 }
@@ -219,8 +210,8 @@ impl Kqueue {
         }
     }
 
-    /// Replaces the filters of an entry by those of its interest, both or none. If that fails, the
-    /// entry has none.
+    /// Replaces the filters of an entry by those of its interest, both or none. On failure it has
+    /// none.
     fn set_filters(&self, table: &mut Table, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
         let FdEntry { request, data, .. } = &mut table.fds.all[number as usize];
@@ -261,7 +252,7 @@ impl Kqueue {
         let (mut refused, mut is_broken) = (None, false);
         for (change, receipt) in changes.iter().zip(&receipts[..count]) {
             if change.flags & EV_ADD == 0 {
-                // A missing filter's descriptor was closed behind our back.
+                // The descriptor was closed behind our back, with its filter.
                 continue;
             }
             let is_write = change.filter == EVFILT_WRITE;
@@ -291,12 +282,12 @@ impl Kqueue {
         Ok(())
     }
 
-    /// Reports a descriptor as writable although the kernel does not watch it for writing.
+    /// Reports a descriptor as writable although it has no write filter.
     fn mark_broken(&self, table: &mut Table, number: RawFd) -> io::Result<()> {
         let data = &mut table.fds.all[number as usize].data;
         if !data.broken {
             data.broken = true;
-            // A change has reset it, and the list may have the number from before.
+            // A change has reset the flag, and the list may have the number from before.
             if !table.broken.contains(&number) {
                 table.broken.push(number);
             }
@@ -312,7 +303,6 @@ impl Table {
         self.last_generation
     }
 
-    /// Turns the kernel's report of a filter into an event.
     fn collect(
         &mut self,
         queue: &Queue,
@@ -328,7 +318,7 @@ impl Table {
             return;
         }
         if report.filter == EVFILT_READ && needs_end_of(entry.request.interest) {
-            // Only asked for its end, which is reported by `collect_broken`.
+            // Registered only for the hang-up, which `collect_broken` reports.
             if report.flags & EV_EOF != 0 {
                 data.broken = true;
                 if !self.broken.contains(&(report.ident as RawFd)) {
@@ -360,8 +350,8 @@ impl Table {
         *last = Some(report.ident);
     }
 
-    /// Reports the descriptors known to be broken. Returns whether there is more to report: because
-    /// there was no room, or because one is reported as long as there is interest in it.
+    /// Reports the broken descriptors. Returns whether there is more to report: there was no room,
+    /// or a level is reported repeatedly.
     fn collect_broken(&mut self, events: &mut Events) -> bool {
         let Table { fds, broken, .. } = self;
         broken.retain(|number| {
@@ -461,15 +451,14 @@ impl Selector for Kqueue {
             }
         }
         if count > 0 && (over || !events.is_empty()) {
-            // A notification that found no room in the buffer came before this wait returns. Its
-            // event is reported later, and then ends no wait.
+            // A notification that found no room in the buffer was sent before this wait returns.
+            // Its event is reported later, and then ends no wait.
             self.notifier.reset();
         }
         if over || notified || !events.is_empty() {
             Ok(over)
         } else {
-            // A report of something that has changed meanwhile, or our timer; or this was only a
-            // part of the timeout.
+            // A stale report, our timer, or only a part of the timeout.
             Err(Errno::INTR.into())
         }
     }
@@ -536,8 +525,8 @@ fn needs_end_of(interest: Interest) -> bool {
     interest.is_writable() && !interest.is_readable() && sys::full_pipe_tells_no_end()
 }
 
-/// Whether the error of adding a write filter means that the other end of a pipe is closed.
-/// NetBSD's is also that of a number that is not open (`pipe_kqfilter` in its sys/kern/sys_pipe.c).
+/// Whether adding a write filter failed because the other end of a pipe is closed. NetBSD's error
+/// is also that of a number that is not open (`pipe_kqfilter` in its sys/kern/sys_pipe.c).
 fn is_reader_gone(descriptor: BorrowedDescriptor<'_>, error: i32) -> bool {
     match error {
         libc::EPIPE => true,
@@ -546,8 +535,7 @@ fn is_reader_gone(descriptor: BorrowedDescriptor<'_>, error: i32) -> bool {
     }
 }
 
-/// Returns the error of adding a filter. Some systems cannot watch everything that `select` can:
-/// macOS refuses terminals and other devices with `EINVAL`.
+/// Returns the error of adding a filter. macOS refuses terminals and other devices with `EINVAL`.
 fn refusal(number: i32) -> io::Error {
     let error = io::Error::from_raw_os_error(number);
     match number {
@@ -568,7 +556,7 @@ fn ready(report: &Kevent, others: Interest) -> Ready {
         _ => Ready::WRITABLE,
     };
     if is_end {
-        // An end concerns both directions, even if only one filter reports it. The write filter
+        // A hang-up concerns both directions, even if only one filter reports it. The write filter
         // also has it after our own `shutdown(Write)`, when the peer may still send.
         if report.filter == EVFILT_READ || !others.contains(Interest::READABLE) {
             ready |= Ready::READABLE | Ready::WRITABLE;
@@ -593,12 +581,10 @@ mod tests {
         static CALLS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Called by each `kevent`.
     pub(super) fn count_call() {
         CALLS.set(CALLS.get() + 1);
     }
 
-    /// Returns the result of `f`, and the number of calls of `kevent` that it made on this thread.
     fn calls<T>(f: impl FnOnce() -> T) -> (T, usize) {
         let before = CALLS.get();
         let result = f();
@@ -631,7 +617,7 @@ mod tests {
 
     const READABLE: Interest = Interest::READABLE;
 
-    /// On systems without user events (OpenBSD, NetBSD 9), a descriptor of ours takes their place.
+    /// For systems without user events (OpenBSD, NetBSD 9).
     #[test]
     fn a_descriptor_notifies_as_a_user_event_does() {
         let queue = Arc::new(Queue::new().unwrap());
@@ -687,7 +673,7 @@ mod tests {
         }
     }
 
-    /// A kqueue, of which only one direction can be watched.
+    /// A kqueue can be watched in one direction only.
     #[test]
     fn a_direction_that_is_refused_leaves_no_filter_of_the_other_one() {
         let (kqueue, inner) = (Kqueue::new().unwrap(), Kqueue::new().unwrap());
@@ -743,7 +729,6 @@ mod tests {
             assert_eq!(count, 1, "to deregister, {mode:?}");
             assert_eq!(look(&kqueue, &mut events), 0, "{events:?}");
         }
-        // A source with an empty interest costs no call.
         let ((), count) = calls(|| {
             let mode = Mode::Edge;
             (kqueue.change(
@@ -754,7 +739,6 @@ mod tests {
             kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
         });
         assert_eq!(count, 0);
-        // Without user events, our descriptor is written to.
         let wake = Wake::new(&Arc::new(Queue::new().unwrap())).unwrap();
         let is_user = matches!(wake, Wake::User(_));
         let ((), count) = calls(|| (0..1_000).for_each(|_| kqueue.notify().unwrap()));
@@ -772,7 +756,6 @@ mod tests {
             let register = Change::Register(request(1, interest, Mode::Edge));
             let error = kqueue.change(number, register).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{interest:?}");
-            // It is not reported either, and not registered.
             assert_eq!(look(&kqueue, &mut Events::new()), 0);
             kqueue.change(number, Change::Deregister).unwrap_err();
         }
@@ -848,8 +831,8 @@ mod tests {
         );
     }
 
-    /// On some systems no write filter can be added to a pipe without a reader; so this test marks
-    /// it as broken on purpose.
+    /// On some systems no write filter can be added to a pipe without a reader; this test marks one
+    /// as broken.
     #[test]
     fn what_is_known_to_be_broken_is_reported_like_what_the_kernel_reports() {
         let kqueue = Kqueue::new().unwrap();
@@ -864,7 +847,6 @@ mod tests {
                     .unwrap()
             };
             break_it();
-            // It ends a wait that would otherwise last for ever.
             events.clear();
             assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
             let event = events.iter().next().unwrap();
@@ -878,7 +860,6 @@ mod tests {
             break_it();
             kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
             assert_eq!(look(&kqueue, &mut events), 0, "{mode:?}, deregistered");
-            // If there is no room, it is reported in a later wait.
             (kqueue.change(ours.as_fd(), Change::Register(request(3, READABLE, mode)))).unwrap();
             let (other, mut others) = pair();
             others.write_all(b"x").unwrap();
@@ -896,8 +877,6 @@ mod tests {
         }
     }
 
-    /// A report that the kernel made before a change, and that is read after it, belongs to no
-    /// source.
     #[test]
     fn a_report_that_is_older_than_the_last_change_is_dropped() {
         let kqueue = Kqueue::new().unwrap();

@@ -1,11 +1,10 @@
-//! Ends a long wait where the call's own timeout is not reliable.
+//! Long waits, where the call's own timeout is not reliable.
 //!
-//! If the process was stopped (SIGSTOP, a debugger) and continues, Linux's `ppoll` and `pselect6`
-//! restart with the timeout that was left when it was stopped (`poll_select_finish` in
-//! fs/select.c): they are late by the pause. A timerfd keeps running meanwhile. So a wait of more
-//! than [`SHORT`] is two calls: one of that length with a timeout of its own, and, if nothing came,
-//! one without, and with a timerfd among the descriptors. A busy loop makes only the first call; so
-//! the timerfd costs only a thread that has nothing to do.
+//! If the process was stopped (SIGSTOP, a debugger), Linux's `ppoll` and `pselect6` restart with
+//! the timeout that was left (`poll_select_finish` in fs/select.c): they are late by the pause. A
+//! timerfd keeps running. So a wait of more than [`SHORT`] is two calls: one of that length with
+//! its own timeout, and, if there was no event, one with a timerfd among the descriptors. A busy
+//! loop makes only the first call; so the timerfd costs only an idle thread.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -16,29 +15,27 @@ use std::time::Duration;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::sys::{set_timerfd, timerfd};
 
-/// Whether a timer is needed. Only these systems have it.
 const HAS_TIMER: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// After a stop a wait may be late by this much. Shorter waits are not worth three more system
-/// calls.
+/// The lateness that a stop may cause. Shorter waits are not worth three more system calls.
 pub(super) const SHORT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct LongTimeout {
-    /// Whether the first call of a wait has ended, and nothing had come.
+    /// Whether the first call of a wait has ended without events.
     is_idle: bool,
     #[cfg(any(target_os = "linux", target_os = "android"))]
     timer: Option<OwnedFd>,
 }
 
-/// The part of a wait that the next call is.
+/// The part of a wait that the next call covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The call has a timeout for all the time that is left, or no timeout is wanted.
+    /// All the time that is left.
     Whole,
-    /// The call ends after [`SHORT`].
+    /// The first [`SHORT`].
     First,
-    /// The call has no timeout: this descriptor becomes readable at the end.
+    /// The rest: this descriptor becomes readable at the end.
     Timer(RawFd),
 }
 
@@ -57,7 +54,7 @@ impl LongTimeout {
         }
     }
 
-    /// Records the end of a call; `Ok(false)`: nothing had come.
+    /// Records the result of a call; `Ok(false)`: no events.
     pub(super) fn end(&mut self, part: Part, result: &io::Result<bool>) {
         if let Part::Timer(_) = part {
             self.set_timer(Duration::ZERO);
@@ -67,8 +64,8 @@ impl LongTimeout {
         }
     }
 
-    /// Makes the timer readable after `timeout`, or never if that is zero; makes the timer first.
-    /// Returns `None` if none can be made.
+    /// Makes the timer readable after `timeout`; zero disarms it. Returns `None` if none can be
+    /// made.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn set_timer(&mut self, timeout: Duration) -> Option<RawFd> {
         if self.timer.is_none() {

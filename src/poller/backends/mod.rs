@@ -1,9 +1,9 @@
-//! The backends, side by side: one file for each kernel interface (three for the ring), with one
-//! struct that implements [`Selector`](super::Selector), its functions in the order of the trait.
+//! One module per backend: each defines one type that implements [`Selector`](super::Selector), its
+//! functions in the order of the trait.
 //!
-//! `poll` and `select` share the [interest table](table). Its [`fd_table`] is also that of kqueue
-//! and the ring, and the [`flags`] of `poll` are also those of epoll and the ring. The [`notifier`]
-//! ends a wait from another thread. `missing` has the placeholders for backends that are not built.
+//! `poll` and `select` share the [interest table](table). Its [`fd_table`] is also used by kqueue
+//! and io_uring, the [`flags`] of `poll` also by epoll and io_uring. The [`notifier`] ends a wait
+//! from another thread. `missing` has placeholders for backends that are not built.
 
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(super) mod async_io;

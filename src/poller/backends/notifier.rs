@@ -1,4 +1,4 @@
-//! Ends a wait from another thread: an eventfd, or a socket pair where there is no eventfd.
+//! The notifier, which ends a wait from another thread: an eventfd, or else a socket pair.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,12 +12,8 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// A descriptor that becomes readable when a thread calls [`notify`](Notifier::notify).
 ///
-/// **Why no notification is lost.** `state` is two bits and a count of rounds:
-///
-/// | bit | means |
-/// |---|---|
-/// | `PENDING` | a thread has notified since the last round ended |
-/// | `WRITTEN` | and a byte is in the descriptor for it |
+/// **Why no notification is lost.** `state` is two bits and a count of rounds: `PENDING`, a thread
+/// has notified in this round; `WRITTEN`, and the descriptor has a byte for it.
 ///
 /// A call sets `PENDING`. If both bits were set already, it is done: the waiter that will clear
 /// them has yet to see the byte, and returns after this call. Otherwise the caller writes a byte
@@ -27,12 +23,12 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// writes again. So a round can end during a call. If the call began that round, the waiter has
 /// seen it. If not, it may be unseen, and starts over.
 ///
-/// The waiter ends the round when it has seen the byte. If the byte must be taken out, it does so
-/// by [`consume`](Notifier::consume), *before* it ends the round, so that it can never take out the
-/// byte of a later one. If the descriptor is watched for edges, it uses
-/// [`acknowledge`](Notifier::acknowledge). Ending the round (`AcqRel`) makes visible what the
-/// callers did before. A byte without `PENDING` is left over, or a [`wake`](Notifier::wake): the
-/// waiter looks around, and its wait goes on.
+/// The waiter ends the round when it has seen the byte. If the byte must be taken out, it uses
+/// [`consume`](Notifier::consume), which does so *before* the end of the round, so that it cannot
+/// take out the byte of a later one; if the descriptor is edge-triggered,
+/// [`acknowledge`](Notifier::acknowledge). Ending the round (`AcqRel`) makes the callers' earlier
+/// writes visible. A byte without `PENDING` is left over, or a [`wake`](Notifier::wake): the waiter
+/// handles changes, and its wait continues.
 pub(super) struct Notifier<W = WakeDescriptor> {
     state: AtomicU32,
     wake_source: W,
@@ -40,7 +36,7 @@ pub(super) struct Notifier<W = WakeDescriptor> {
 
 const PENDING: u32 = 1;
 const WRITTEN: u32 = 2;
-/// Increment of the round count. 2^30 rounds between two steps of one call would go unnoticed.
+/// Increment of the round count. 2^30 rounds between two steps of one call would be unnoticed.
 const ROUND: u32 = 4;
 
 /// The descriptor that bytes are written to.
@@ -48,11 +44,10 @@ pub(super) trait WakeSource {
     /// Makes it readable. Does nothing if it is full, since then it is readable.
     fn write(&self) -> io::Result<()>;
 
-    /// Empties it.
     fn drain(&self);
 
-    /// Whether it must be emptied even if it is watched for edges, so that it cannot fill up:
-    /// writing to a full one causes no edge.
+    /// Whether it must be emptied even if it is edge-triggered: writing to a full one causes no
+    /// edge.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "not everywhere is it watched for edges")
@@ -104,7 +99,7 @@ impl<W: WakeSource> Notifier<W> {
         }
     }
 
-    /// Makes the descriptor readable without a notification: the waiter wakes up and looks around.
+    /// Makes the descriptor readable without a notification, so that the waiter handles changes.
     pub(super) fn wake(&self) -> io::Result<()> {
         self.wake_source.write()
     }
@@ -116,7 +111,7 @@ impl<W: WakeSource> Notifier<W> {
         self.reset()
     }
 
-    /// As [`consume`](Self::consume), for a descriptor that is watched for edges.
+    /// [`consume`](Self::consume) for an edge-triggered descriptor.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "not everywhere is it watched for edges")
@@ -128,8 +123,7 @@ impl<W: WakeSource> Notifier<W> {
         self.reset()
     }
 
-    /// Ends the round: returns whether there was a notification, with which a wait returns. The
-    /// byte may still be there.
+    /// Ends the round: returns whether there was a notification. The byte may still be there.
     pub(super) fn reset(&self) -> bool {
         // A waiter that saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);
@@ -144,18 +138,17 @@ impl<W: WakeSource> Notifier<W> {
     }
 }
 
-/// Returns the state after the end of the round.
 fn end_of(state: u32) -> u32 {
     (state & !(PENDING | WRITTEN)).wrapping_add(ROUND)
 }
 
-/// An eventfd, since writing to it needs no memory; a socket pair where there is none, or where it
-/// is refused, as a sandbox may do.
+/// An eventfd, since writing to it needs no memory; a socket pair where there is none, or where a
+/// sandbox refuses it.
 #[derive(Debug)]
 pub(crate) struct WakeDescriptor {
     reader: OwnedFd,
-    /// The other end of a socket pair. An eventfd has one descriptor, and is full only after
-    /// 2^64 - 2 writes.
+    /// The other end of a socket pair. An eventfd has one descriptor, and is full only after 2^64 -
+    /// 2 writes.
     writer: Option<OwnedFd>,
 }
 
@@ -190,8 +183,7 @@ impl WakeDescriptor {
     }
 
     fn pair() -> io::Result<WakeDescriptor> {
-        // A pair of sockets rather than a pipe: the standard library makes it close-on-exec on
-        // every Unix.
+        // Not a pipe: the standard library makes a pair close-on-exec on every Unix.
         let (reader, writer) = UnixStream::pair().map_err(|error| failed("socketpair", error))?;
         reader.set_nonblocking(true)?;
         writer.set_nonblocking(true)?;
@@ -201,13 +193,12 @@ impl WakeDescriptor {
         })
     }
 
-    /// Returns the descriptor that becomes readable.
     pub(crate) fn descriptor(&self) -> BorrowedDescriptor<'_> {
         self.reader.as_fd()
     }
 
-    /// Makes it readable by one system call, `write`, which a signal handler may make. If it is
-    /// full, it is readable.
+    /// Makes it readable by one `write`, which a signal handler may call. If it is full, it is
+    /// readable.
     pub(crate) fn try_write(&self) -> rustix::io::Result<()> {
         let writer = self.writer.as_ref().unwrap_or(&self.reader);
         match rustix::io::write(writer, &1_u64.to_ne_bytes()) {
@@ -256,9 +247,9 @@ mod tests {
     }
 }
 
-/// The eventfd or the socket pair is modelled by a mutex, which orders as the kernel's lock does.
-/// Left out: a write that finds it full (which it reports as done), and a waiter that watches
-/// edges, which acts like one that drains.
+/// The descriptor is modelled by a mutex, which orders as the kernel's lock does. Left out: a write
+/// that finds it full (reported as done), and an edge-triggered waiter, which acts like one that
+/// drains.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -266,7 +257,6 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicUsize, Ordering as O};
 
-    /// A wake_source with `failures` writes that fail first.
     struct Fake {
         bytes: Mutex<usize>,
         failures: Mutex<usize>,
@@ -297,7 +287,6 @@ mod loom_tests {
 
     struct Model {
         notifier: Notifier<Fake>,
-        /// The subject of the notifications.
         things: AtomicUsize,
     }
 
@@ -313,14 +302,12 @@ mod loom_tests {
             })
         }
 
-        /// Brings one thing, and notifies until that succeeds.
         fn bring(&self) {
             self.things.fetch_add(1, O::Relaxed);
             while self.notifier.notify().is_err() {}
         }
 
-        /// Waits once: until a notification, ignoring spurious wake-ups. Loom fails the model if it
-        /// waits for ever.
+        /// Waits once, ignoring spurious wake-ups. Loom fails the model if it waits forever.
         fn wait(&self) {
             loop {
                 let mut bytes = self.notifier.wake_source.bytes.lock();
@@ -334,7 +321,6 @@ mod loom_tests {
             }
         }
 
-        /// Waits until `total` things have come.
         fn work(&self, total: usize) {
             while self.things.load(O::Relaxed) < total {
                 self.wait();
@@ -389,7 +375,7 @@ mod loom_tests {
             };
             world.wait();
             bringer.join().unwrap();
-            // The second was merged with the first, or has come since.
+            // The second was merged with the first, or is later.
             let left = world.notifier.consume();
             assert!(!world.notifier.consume(), "reported twice, or three times");
             let _ = left;

@@ -1,8 +1,6 @@
 //! The selector of a worker whose kernel has a poller for it ([`kernel::Poller`]): it reports that
-//! poller's events, and never sleeps. The kernel is told when the worker has something to do.
-//!
-//! A socket of such a kernel has no descriptor, so it is registered by a method of [`Poller`] that
-//! is here.
+//! poller's events, and never sleeps. Sockets of such a kernel have no descriptor, so they are
+//! registered by methods of [`Poller`] that are here.
 
 use std::io;
 
@@ -50,12 +48,11 @@ impl Poller {
     }
 }
 
-// The kernel's flags are the bits of `Ready`.
 const _: () = assert!(kernel::READABLE == Ready::READABLE.0);
 const _: () = assert!(kernel::WRITABLE == Ready::WRITABLE.0);
 const _: () = assert!(kernel::CLOSED == Ready::CLOSED.0 && kernel::ERROR == Ready::ERROR.0);
 
-/// An end concerns both directions.
+/// A hang-up concerns both directions.
 fn ready(flags: u8) -> Ready {
     if flags & (kernel::CLOSED | kernel::ERROR) != 0 {
         Ready(flags) | Ready::READABLE | Ready::WRITABLE

@@ -1,8 +1,8 @@
-//! `poll(2)`: every Unix. Level and one-shot, by an [interest table](super::table).
+//! The poll backend: every Unix. Level and one-shot, by an [interest table](super::table).
 //!
-//! The call refuses more descriptors than the process may open (`RLIMIT_NOFILE`; on macOS also more
-//! than `OPEN_MAX`), even if they were opened before the limit was lowered. Then they are polled in
-//! parts: see [`poll`].
+//! The call refuses more descriptors than `RLIMIT_NOFILE` (on macOS also more than `OPEN_MAX`),
+//! even if they were opened before the limit was lowered. Then they are polled in parts: see
+//! [`poll`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -26,7 +26,6 @@ const IS_EXACT: bool = cfg!(any(
     target_os = "dragonfly"
 ));
 
-/// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     try_poll()?;
     let capabilities = Capabilities {
@@ -39,7 +38,7 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(selector))
 }
 
-/// An array of the armed descriptors, side by side.
+/// The armed descriptors, without gaps.
 #[derive(Default)]
 pub(super) struct PollFds {
     fds: Vec<PollFd<'static>>,
@@ -50,7 +49,6 @@ pub(super) struct PollFds {
 const ABSENT: u32 = u32::MAX;
 
 impl PollFds {
-    /// Gives the memory back that many descriptors have needed.
     fn trim(&mut self) {
         while self.places.last() == Some(&ABSENT) {
             self.places.pop();
@@ -90,15 +88,15 @@ impl PollSet for PollFds {
     }
 }
 
-/// How long a wait that has to poll in parts sleeps: an event outside the first part is late by at
-/// most this.
+/// How long a wait that polls in parts sleeps: the maximum delay of an event outside the first
+/// part.
 const NAP: Duration = Duration::from_millis(5);
 
 /// Calls poll(2) with any number of descriptors, and adds its reports to `reports`.
 ///
-/// If the kernel refuses that number, all of them are polled in parts without sleeping. If none is
-/// ready, the first part, which should contain the notifier, is polled for at most a [`NAP`]. A
-/// longer wait then ends with `INTR`, and the caller waits again. Nothing is lost, since levels are
+/// If the kernel refuses that number, all are polled in parts without sleeping. If none is ready,
+/// the first part, which should contain the notifier, is polled for at most a [`NAP`]; a longer
+/// wait then ends with `INTR`, and the caller waits again. Nothing is lost, since levels are
 /// reported until they are taken.
 pub(super) fn poll(
     fds: &mut [PollFd<'_>],
@@ -144,7 +142,6 @@ fn poll_in_parts(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<us
     }
 }
 
-/// Returns the entry of a descriptor, to be polled for `interest`.
 pub(super) fn entry(number: RawFd, interest: Interest) -> PollFd<'static> {
     // SAFETY: the number is not -1, since it came from a borrowed descriptor. The caller that
     // registered it ensures that it is open, or that polling it is allowed: "Why `register` is

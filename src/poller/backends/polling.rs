@@ -1,22 +1,21 @@
-//! The platform's own interface through the `polling` crate: kqueue, event ports and I/O completion
-//! ports; on Linux, polling's epoll, so that this adapter is executed there too.
+//! The adapter for the `polling` crate: kqueue, event ports and I/O completion ports; on Linux,
+//! polling's epoll, so that it is executed there too.
 //!
-//! `polling` is well maintained and well tested on these kernels. It differs from the contract as
-//! follows:
+//! `polling` is well tested on these kernels. It differs from the contract as follows:
 //!
-//! * Its keys are `usize`, which may be smaller than our tokens. So a key is an index into our own
-//!   table, which also detects duplicates (kqueue would accept them) and unknown descriptors.
-//! * **No stale event:** a source that is changed while a thread waits gets another key, and a key
-//!   that is freed then is not reused before that wait is over. So an event that the kernel gave to
-//!   the thread before a change, and that the thread reports after it, finds an empty entry.
-//!   Nothing is lost: a change arms the source, and that reports one that is ready.
+//! * Its keys are `usize`, which may be smaller than a token. So a key is an index into a table,
+//!   which also detects duplicates (kqueue would accept them) and unknown descriptors.
+//! * **Why no event is stale:** a source that is changed while a thread waits gets another key, and
+//!   a key that is freed then is not reused before that wait is over. So an event that the thread
+//!   got from the kernel before a change, and reports after it, finds an empty entry. Nothing is
+//!   lost: a change arms the source, which reports it if it is ready.
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
 //!   came with the data: so there are no hints.
-//! * It does not report whether a wait ended because its timeout elapsed.
-//! * On Windows, a registration or change may take no effect in a wait that another thread is just
-//!   about to start: `polling` 3.11 checks whether a thread waits, and then either notifies the
-//!   kernel or leaves it to the next wait, and in between that wait can begin. So a thread that
-//!   changes something during a wait interrupts the wait: see [`Polling::wake`].
+//! * It does not report whether the timeout elapsed.
+//! * On Windows, a change may take no effect in a wait that another thread is about to start:
+//!   `polling` 3.11 checks whether a thread waits, and then either notifies the kernel or leaves it
+//!   to the next wait, and that wait can begin in between. So a change during a wait interrupts it:
+//!   see [`Polling::wake`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -40,10 +39,9 @@ struct Polling {
     poller: polling::Poller,
     table: Mutex<Table>,
     buffer: Mutex<polling::Events>,
-    /// Whether [`notify`](Selector::notify) was called since the last wait was over. Set before
-    /// `polling` is notified, so that the wait that this ends finds it. A wait that takes it has
-    /// ended since, so the notification is served, even if the notification of `polling` ends
-    /// another wait later.
+    /// Whether [`notify`](Selector::notify) was called since the last wait. Set before `polling` is
+    /// notified, so that the wait that this ends finds it. A wait that takes it has ended since, so
+    /// the notification is served, even if the notification of `polling` ends another wait later.
     notified: AtomicBool,
 }
 
@@ -53,15 +51,14 @@ struct Table {
     keys: HashMap<RawDescriptor, usize, BuildHasherDefault<DefaultHasher>>,
     /// By key.
     tokens: Slab<Option<Token>>,
-    /// Keys freed while a thread waited, which must not be reused before its wait is over.
+    /// Keys freed while a thread waited, not to be reused before its wait is over.
     retired: Vec<usize>,
     waiting: bool,
-    /// Whether the current wait was interrupted to look again. Cleared when a wait begins: a wake
-    /// of an earlier wait may then end this one without a reason, and it is repeated.
+    /// Whether the current wait was interrupted for a change. Cleared when a wait begins: the wake
+    /// of an earlier wait may then end this one spuriously, and it is repeated.
     woken: bool,
 }
 
-/// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(Polling::new()?))
 }
@@ -80,9 +77,9 @@ impl Polling {
         })
     }
 
-    /// Makes the current wait look again at changes. Called under the table's lock: a wait sets
-    /// `waiting` under the lock before it begins, so a wait that is not seen here finds the change.
-    /// Once is enough for a wait, which then ends and is repeated.
+    /// Interrupts the current wait for a change. Called under the table's lock: a wait sets
+    /// `waiting` under it before it begins, so a wait that is not seen here finds the change. Once
+    /// is enough for a wait, which then ends and is repeated.
     fn wake(&self, table: &mut Table) -> io::Result<()> {
         if !(table.waiting && cfg!(windows)) || table.woken {
             return Ok(());
@@ -92,25 +89,23 @@ impl Polling {
         Ok(())
     }
 
-    /// Called after a wait; returns whether it ended too early if it brought no events. (That wait
-    /// need not have been woken itself: a wake that comes when a wait has just ended by itself
-    /// ends another one.)
+    /// Whether the wait that has just ended ended too early if it has no events. A wake that comes
+    /// just after a wait ends the next one, which need not have been woken itself.
     fn was_too_short(&self, until: &Until) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
         let too_early = match *until {
-            // A check without sleeping has seen everything. And it must end, however often it is
+            // A check without sleeping has seen everything, and must end, however often it is
             // woken.
             Until::Now => false,
             Until::Deadline { deadline, .. } => Instant::now() < deadline,
             Until::Never => true,
         };
-        // Elsewhere only a timeout that was cut ends a wait for no reason.
+        // Elsewhere only a timeout that was cut ends a wait early.
         let may_be = cfg!(windows) || cut(until) != until.timeout();
         may_be && too_early && !notified
     }
 }
 
-/// Returns the timeout of one call.
 fn cut(until: &Until) -> Option<Duration> {
     until.timeout().map(|timeout| timeout.min(LONGEST_TIMEOUT))
 }
@@ -245,8 +240,8 @@ fn report(key: usize, interest: Interest) -> Report {
     report
 }
 
-/// An empty interest is one-shot in any mode but edges, so that an end without a waiter does not
-/// end every wait: the same as for our own epoll.
+/// An empty interest is one-shot in any mode but edges, so that a hang-up without a waiter does not
+/// end every wait: as for epoll.
 fn poll_mode(request: Request) -> PollMode {
     match request.mode {
         Mode::Level if request.interest.is_empty() => PollMode::Oneshot,
@@ -261,7 +256,7 @@ fn ready(report: &Report) -> Ready {
     ready.add_if(report.readable, Ready::READABLE);
     ready.add_if(report.writable, Ready::WRITABLE);
     ready.add_if(report.is_priority(), Ready::READABLE | Ready::PRIORITY);
-    // Any other event: the waiter tries, and learns from the operation what it is about.
+    // Any other event: the waiter tries its operation.
     if ready == Ready::default() {
         ready = Ready::READABLE | Ready::WRITABLE;
     }
@@ -294,7 +289,7 @@ mod tests {
         }
     }
 
-    /// On Windows 50 days would be for ever, and NetBSD would refuse four years.
+    /// On Windows 50 days would be forever, and NetBSD would refuse four years.
     #[test]
     fn a_wait_that_is_cut_is_repeated_unless_it_was_notified() {
         let platform = Polling::new().unwrap();
@@ -312,8 +307,7 @@ mod tests {
         assert!(!platform.was_too_short(&long), "it was notified");
     }
 
-    /// Otherwise an event that the kernel has given to the waiting thread, and that the thread has
-    /// not reported yet, would come with the new token.
+    /// Otherwise an unreported event would carry the new token.
     #[test]
     fn what_is_changed_while_a_thread_waits_gets_another_key() {
         let platform = Polling::new().unwrap();
@@ -348,7 +342,7 @@ mod tests {
         platform.change(socket.as_fd(), Change::Deregister).unwrap();
     }
 
-    /// Otherwise it would come with the next owner's token.
+    /// Otherwise an unreported event would carry the next owner's token.
     #[test]
     fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
         let platform = Polling::new().unwrap();

@@ -1,18 +1,17 @@
-//! `select(2)`: every Unix but illumos and Solaris, where `select` is limited to `FD_SETSIZE` in
-//! every case. Level and one-shot, by an [interest table](super::table).
+//! The select backend: every Unix but illumos and Solaris, whose `select` is limited to
+//! `FD_SETSIZE`. Level and one-shot, by an [interest table](super::table).
 //!
 //! Traps:
 //!
 //! * `FD_SETSIZE` is libc's limit, not the kernel's: the kernels of Linux, Apple and the BSDs take
-//!   longer sets (rustix calls Apple's function that does), so the sets are as long as necessary.
-//! * A single closed descriptor makes the whole call fail with `EBADF`. Then each is checked
-//!   separately, and those that are not open are reported as closed.
-//! * The third set means urgent data (and on some systems more): a hint. There is none for hang-up
-//!   or error; both show as readable and writable.
-//! * But on Linux a hang-up shows only as readable (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c).
-//!   So a writer would wait for ever if its peer has shut down both directions, but keeps its
-//!   descriptor open. So there, as long as a descriptor is asked for writing, all descriptors are
-//!   waited for by poll(2).
+//!   longer sets (rustix calls Apple's function that does).
+//! * A closed descriptor makes the whole call fail with `EBADF`. Then each is checked separately,
+//!   and reported as closed if it is not open.
+//! * The third set means urgent data (and on some systems more): a hint. Hang-up and error have no
+//!   hint; both show as readable and writable.
+//! * But on Linux a hang-up shows only as readable (`POLLIN_SET` and `POLLOUT_SET` in fs/select.c):
+//!   a writer would wait forever for a peer that has shut down both directions without closing. So
+//!   there, as long as a descriptor is registered for writing, all are polled by poll(2).
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -27,7 +26,6 @@ use crate::poller::error::{failed, tried};
 use crate::poller::{Capabilities, Interest, Ready, Selector};
 use crate::sys::timespec;
 
-/// Opens the backend.
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     let capabilities = Capabilities {
         edge: false,
@@ -74,13 +72,11 @@ const PARTS: [(Interest, Ready); 3] = [
 ];
 
 impl FdSets {
-    /// Returns the descriptors that are asked for, in any way, and their interests.
     fn descriptors(&self) -> impl Iterator<Item = (RawFd, Interest)> {
         let all = (0..).zip(self.interests.iter().copied());
         all.filter(|(_, interest)| !interest.is_empty())
     }
 
-    /// Turns the three sets of the result into one report for each descriptor.
     fn report(&mut self, reports: &mut Vec<Report>) {
         self.found.resize(self.interests.len(), Ready::default());
         for (set, (_, ready)) in self.result.iter().zip(PARTS) {
@@ -109,7 +105,7 @@ impl FdSets {
     }
 }
 
-/// Puts a descriptor into the set for `part` of its interest, or takes it out. The three sets grow
+/// Adds a descriptor to the set for `part` of its interest, or removes it. The three sets grow
 /// alike, because the kernel assumes that they have the same length.
 #[inline(never)] // Not three times over.
 fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Interest) {
@@ -182,7 +178,7 @@ impl PollSet for FdSets {
                     is_closed: true,
                 }));
                 if reports.is_empty() {
-                    // It was closed and reopened meanwhile, or is no longer asked for.
+                    // It was closed and reopened meanwhile, or is no longer polled.
                     return Err(Errno::INTR.into());
                 }
                 Ok(())

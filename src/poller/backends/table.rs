@@ -1,29 +1,26 @@
-//! The common part of `poll(2)` and `select(2)`: the kernel keeps no state, so the poller does.
+//! The interest table of `poll(2)` and `select(2)`: the kernel keeps no state, so the poller does.
 //!
-//! Two halves, each with its own lock:
+//! Two halves, each with its own lock; lock order: poll set, then table.
 //!
-//! * the **interest table** ([`InterestTable`]): the callers' requests, by descriptor number.
+//! * The **interest table** ([`InterestTable`]): the callers' requests, by descriptor number.
 //!   Locked only briefly.
-//! * the **poll set** (a [`PollSet`]): the set passed to the kernel. Locked by the waiting thread,
-//!   of which there is one, for the length of its wait. It holds only armed sources: a source that
-//!   is not waited for costs the kernel nothing, and its hang-up, which poll reports without being
-//!   asked, cannot end a wait.
+//! * The **poll set** (a [`PollSet`]): the set passed to the kernel. Locked by the waiting thread,
+//!   of which there is one, for the length of its wait. It holds only armed sources: a source
+//!   without a waiter costs the kernel nothing, and its hang-up, which poll always reports, cannot
+//!   end a wait.
 //!
-//! Registering, modifying and deregistering write to the table, without a system call. The
-//! descriptor is added to the table's `changed`, and the waiter copies changes to the poll set
-//! before it calls the kernel. **Why no change is lost:** the waiter copies changes, and sets
-//! `waiting`, under the table's lock. A change that comes before that is copied; one that comes
-//! after it sees `waiting` and writes to the notifier, which is in the poll set, so the waiter
-//! returns from the kernel. **Why no stale event is reported:** after the wait, again under the
-//! lock, the kernel's report of a descriptor counts only if its entry in the table has not changed
-//! since it was copied. If it has, the next round asks again, and nothing is lost, since the kernel
-//! reports levels.
+//! Registering, modifying and deregistering write to the table, without a system call, and add the
+//! descriptor to its `changed`; the waiter copies changes to the poll set before it calls the
+//! kernel. **Why no change is lost:** the waiter copies changes, and sets `waiting`, under the
+//! table's lock. An earlier change is copied; the author of a later one sees `waiting` and writes
+//! to the notifier, which is in the poll set, so the waiter returns from the kernel. **Why no stale
+//! event is reported:** after the wait, again under the lock, a report counts only if its
+//! descriptor's entry has not changed since it was copied. If it has, the next round asks again,
+//! and nothing is lost, since the kernel reports levels.
 //!
 //! **Why a descriptor closes when its owner closes it.** A thread in `poll` or `select` holds a
-//! reference to each file that it waits for. Deregistering is a change: the waiter returns from the
-//! kernel, and drops the reference. The thread that deregisters sleeps until then.
-//!
-//! Lock order: poll set, then table.
+//! reference to each file. Deregistering makes the waiter return from the kernel, which drops the
+//! reference; the thread that deregisters blocks until then.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -46,12 +43,11 @@ pub(super) trait PollSet: Send {
     /// Polls a descriptor for `interest` from now on; stops polling it if that is empty.
     fn set(&mut self, number: RawFd, interest: Interest);
 
-    /// Calls the kernel, and adds its report of each descriptor that is ready to `reports`: none
-    /// if the timeout has elapsed.
+    /// Calls the kernel, and adds its report of each ready descriptor to `reports`: none if the
+    /// timeout has elapsed.
     fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()>;
 }
 
-/// The kernel's report of one descriptor.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
     pub(super) number: RawFd,
@@ -64,18 +60,14 @@ pub(super) struct Report {
 pub(super) struct TablePoller<W = WakeDescriptor> {
     capabilities: Capabilities,
     notifier: Notifier<W>,
-    /// The notifier's descriptor.
     notified: RawFd,
     table: Mutex<InterestTable>,
-    /// A waiter has left the kernel.
     has_left: Condvar,
     waiter: Mutex<Waiter>,
 }
 
-/// Data of the waiting thread.
 struct Waiter {
     poll_set: Box<dyn PollSet>,
-    /// The reports of the last call.
     reports: Vec<Report>,
     /// The first descriptor for which the last wait had no room.
     cursor: RawFd,
@@ -89,7 +81,6 @@ struct InterestTable {
     waiting: bool,
     /// The number of waits that have ended; wraps.
     waits: usize,
-    /// The number of threads that wait for a wait to end.
     leaving: usize,
 }
 
@@ -142,11 +133,11 @@ impl<W: WakeSource> TablePoller<W> {
         let mut table = self.table.lock();
         table.fds.check(number, change)?;
         if table.waiting && table.fds.changed.is_empty() {
-            // Under the lock, so that the waiter cannot have left that wait yet, nor see the change
+            // Under the lock, so that the waiter is still in that wait, and does not see the change
             // before it is made. If it is refused, nothing has changed.
             self.notifier.wake()?;
         }
-        // It is in the poll set, or, if it has changed already, may be there yet.
+        // It is in the poll set, or, if it has changed already, may still be there.
         let is_polled = (table.fds.all.get(number as usize))
             .is_some_and(|entry| entry.changed || !entry.request.interest.is_empty());
         table.fds.change(number, change);
@@ -154,8 +145,8 @@ impl<W: WakeSource> TablePoller<W> {
         Ok((table, is_polled))
     }
 
-    /// Sleeps until the wait that is under way has left the kernel. The waiter was woken, and takes
-    /// no lock until then that the caller may have.
+    /// Blocks until the current wait has left the kernel. The waiter was woken, and until then
+    /// takes no lock that the caller may have.
     #[cold]
     fn wait_for_waiter(&self, mut table: MutexGuard<'_, InterestTable>) {
         let wait = table.waits;
@@ -225,15 +216,14 @@ impl<W: WakeSource> TablePoller<W> {
         if passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
             Ok(passed)
         } else {
-            // Woken by a change of another thread, or by a descriptor that has changed meanwhile;
-            // or this was only a part of the timeout.
+            // Woken by a change, by a descriptor that has changed meanwhile, or after a part of the
+            // timeout.
             Err(Errno::INTR.into())
         }
     }
 }
 
 impl InterestTable {
-    /// Copies the changes to the poll set.
     fn sync(&mut self, poll_set: &mut dyn PollSet) {
         for number in self.fds.changed.drain(..) {
             let entry = &mut self.fds.all[number as usize];
@@ -243,12 +233,12 @@ impl InterestTable {
         self.fds.trim();
     }
 
-    /// Turns the kernel's reports into events. If there is no room for all of them, begins with
-    /// the descriptor at which the last wait ended, so that each has its turn.
+    /// Turns the kernel's reports into events. If there is no room for all, begins with the
+    /// descriptor at which the last wait ended, so that none starves.
     fn collect(&mut self, reports: &mut Vec<Report>, cursor: &mut RawFd, events: &mut Events) {
         if reports.len() > events.limit() {
-            // By descriptor number, which takes a step for each entry, as the call has done. (A
-            // sort takes several KiB of code.)
+            // By descriptor number, one step for each entry, as the call has done. A sort takes
+            // several KiB of code.
             let mut places = vec![None; self.fds.all.len()];
             for report in reports.drain(..) {
                 if let Some(place) = places.get_mut(report.number as usize) {
@@ -306,10 +296,9 @@ impl Selector for TablePoller {
     }
 }
 
-/// The table and the notifier, with a kernel of three descriptors, of which the first is the
+/// The table and the notifier, with a kernel of three descriptors, the first of which is the
 /// notifier's. Left out: timeouts, errors, descriptors closed without being deregistered, and the
-/// repetition of an interrupted `wait`, which is the model's loop. The state of the byte is under
-/// one lock here, as in the kernel.
+/// repetition of an interrupted `wait`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -358,7 +347,7 @@ mod loom_tests {
             self.asked[number as usize] = !interest.is_empty();
         }
 
-        /// Loom fails the model if this waits for ever.
+        /// Loom fails the model if this waits forever.
         fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()> {
             let mut readable = self.kernel.readable.lock();
             loop {
@@ -403,7 +392,6 @@ mod loom_tests {
             drop(self.poller.change_line(number, change).unwrap());
         }
 
-        /// Waits once, until something is reported or it is notified.
         fn wait(&self) -> Vec<u64> {
             let mut events = Events::with_capacity(3);
             while let Err(error) = self.poller.wait_once(&mut events, None) {

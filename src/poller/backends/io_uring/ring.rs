@@ -1,4 +1,4 @@
-//! Rings that can only poll, the submissions that they take, and what they report.
+//! Rings that can only poll, their submissions, and their completions.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,8 +19,8 @@ use crate::poller::error::explained;
 use crate::poller::{BorrowedDescriptor, Interest, Ready};
 use crate::sys;
 
-// The user data of a completion: the generation in the upper half, and in the lower the
-// descriptor's number or one of these values, which are greater than any descriptor.
+// The user data: the generation in the upper half; in the lower the descriptor's number, or one of
+// these values, which are greater than any descriptor.
 pub(super) const NOTIFIER: u32 = u32::MAX;
 pub(super) const TIMEOUT: u32 = u32::MAX - 1;
 pub(super) const SUBMISSION: u32 = u32::MAX - 2;
@@ -35,7 +35,6 @@ pub(super) const NO_IOWAIT: IoringEnterFlags = IoringEnterFlags::from_bits_retai
 /// `IORING_REGISTER_EVENTFD`.
 const REGISTER_EVENTFD: u8 = 4;
 
-/// Makes a ring, which can only poll, for one thread.
 pub(super) fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
     let refused = |call, error| {
         let meaning = meaning(&error);
@@ -60,7 +59,7 @@ pub(super) fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring
     let flags = squeue::Flags::SKIP_SUCCESS.bits();
     let mut restrictions: Vec<_> = (operations.into_iter().map(Restriction::sqe_op))
         .chain([Restriction::sqe_flags_allowed(flags)])
-        // Restrictions also apply to what may be registered.
+        // Restrictions also apply to registering.
         .chain([Restriction::register_op(REGISTER_EVENTFD)])
         .collect();
     let restricted = ring.submitter().register_restrictions(&mut restrictions);
@@ -71,15 +70,13 @@ pub(super) fn new_ring(submissions: u32, completions: u32) -> io::Result<IoUring
         completions: 0,
         flags: IoringEnterFlags::empty(),
     };
-    // See `tried`. The kernel refuses to enter a ring that is not enabled; a sandbox comes before
-    // it.
+    // See `tried`. The kernel refuses to enter a ring that is not enabled; a sandbox comes first.
     match trial.enter(None) {
         Err(error) if error != Errno::BADFD => Err(refused("io_uring_enter", error.into())),
         _ => Ok(ring),
     }
 }
 
-/// Returns the most likely reason why a ring cannot be made.
 fn meaning(error: &io::Error) -> Option<String> {
     match Errno::from_io_error(error)? {
         Errno::PERM => {
@@ -144,7 +141,7 @@ impl Call {
     }
 }
 
-/// Returns the readiness that a completion reports, as far as the interest goes; `None`: none.
+/// Returns the readiness in `interest` that a completion reports, if any.
 #[inline]
 pub(super) fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     /// The mask of an arrived byte, if polled with urgent data and without.
@@ -160,7 +157,7 @@ pub(super) fn ready(mask: u32, interest: Interest) -> Option<Ready> {
         flags -= PollFlags::RDHUP;
     }
     if flags.contains(PollFlags::PRI | PollFlags::RDBAND) {
-        // With out-of-band data this is the key of a wake-up, which says only what may be there.
+        // With out-of-band data this is the key of a wake-up: urgent data is only possible.
         flags -= PollFlags::PRI;
         flags |= PollFlags::IN;
     }
@@ -184,7 +181,6 @@ pub(super) fn poll(
     submission.multi(is_multishot).build().user_data(data)
 }
 
-/// Returns the submission that removes the poll armed with `data`.
 pub(super) fn remove(data: u64) -> squeue::Entry {
     skip_success(opcode::AsyncCancel::new(data).build())
 }

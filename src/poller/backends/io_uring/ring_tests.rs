@@ -32,7 +32,7 @@ fn are_all_met() -> bool {
     REFUSALS.with_borrow(Vec::is_empty)
 }
 
-/// Returns `None` where no ring can be made: then there is nothing to test.
+/// Returns `None` where no ring can be made: the tests are skipped.
 fn poller() -> Option<Poller> {
     poller_of(64, 256)
 }
@@ -56,7 +56,7 @@ fn ring(poller: &Poller) -> &Uring {
     }
 }
 
-/// Keeps other tests from having children until it is dropped.
+/// Prevents other tests from forking until it is dropped.
 fn no_children() -> RwLockWriteGuard<'static, ()> {
     CHILDREN.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,7 +69,7 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
     (ours, theirs)
 }
 
-/// (The end of a ring interrupts the thread that owned it, as a signal does.)
+/// The end of a ring interrupts its owner, as a signal does.
 fn assert_sees_the_end(mut peer: impl Read) {
     let read = loop {
         match peer.read(&mut [0]) {
@@ -81,7 +81,7 @@ fn assert_sees_the_end(mut peer: impl Read) {
 }
 
 fn register(poller: &Poller, source: &impl AsFd, token: u64, interest: Interest, mode: Mode) {
-    // SAFETY: each test deregisters what it closes before the poller goes.
+    // SAFETY: each test deregisters what it closes before the poller is dropped.
     unsafe { poller.register(source.as_fd(), Token(token), interest, mode) }.unwrap();
 }
 
@@ -106,7 +106,7 @@ fn next(poller: &Poller) -> Vec<Event> {
     events.iter().copied().collect()
 }
 
-/// Makes pairs with registered first ends, all of which are ready.
+/// Makes pairs whose first ends are registered.
 fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream)> {
     let pairs: Vec<_> = (0..count).map(|_| UnixStream::pair().unwrap()).collect();
     for (token, (ours, _)) in (0..).zip(&pairs) {
@@ -193,7 +193,7 @@ fn one_wait_reports_as_many_as_there_is_room_for() {
     assert!(poll_now(&poller).is_empty(), "told twice");
 }
 
-/// Returns the reports of one wait without a deadline. If nothing comes, ends after [`LIMIT`].
+/// Returns the reports of one wait without a deadline, of at most [`LIMIT`].
 fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
     let (mut events, mut told) = (Events::with_capacity(64), Vec::new());
     let (done, is_done) = std::sync::mpsc::channel();
@@ -222,12 +222,10 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
     for (token, (ours, _)) in (0..).zip(&pairs) {
         (uring.change(ours.as_fd(), Change::Register(edges(token)))).unwrap();
     }
-    // The submissions are handed over.
     uring.wait(&mut Events::new(), &Until::Now).unwrap();
     for (_, theirs) in &pairs {
         (&*theirs).write_all(b"x").unwrap();
     }
-    // One call yields twenty.
     assert_eq!(told_quickly(&uring, || {}).len(), 64);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(b"x").unwrap();
@@ -239,7 +237,7 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
         }
         (uring.change(ours.as_fd(), Change::Register(edges(64)))).unwrap();
     });
-    // It may return without events, because it was woken to take the submission.
+    // It may return without events, woken to take the submission.
     while told.is_empty() && start.elapsed() < LIMIT {
         told = match register.take() {
             Some(register) => told_quickly(&uring, register),
@@ -316,14 +314,14 @@ fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
     socket2::SockRef::from(&theirs)
         .send_out_of_band(b"!")
         .unwrap();
-    // (Of the last two ordinary bytes, one may still have to be reported.)
+    // One of the last two ordinary bytes may still have to be reported.
     let start = Instant::now();
     while !next(&poller).iter().any(Event::is_priority) {
         assert!(start.elapsed() < LIMIT, "the urgent byte is not reported");
     }
 }
 
-/// A half-closed peer would complete a one-shot poll for room again and again.
+/// A half-closed peer would complete a one-shot poll for room repeatedly.
 #[test]
 fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
     let Some(poller) = poller() else { return };
@@ -387,7 +385,7 @@ fn a_child_of_fork_gets_errors_and_its_parent_everything() {
     assert!(poll_now(&poller).is_empty());
     let mut poller = Some(poller);
     in_child(|| {
-        // The child's copy, which it drops.
+        // The child's copy.
         let poller = poller.take().unwrap();
         let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
         let unsupported = Err(io::ErrorKind::Unsupported);
@@ -433,11 +431,11 @@ fn the_ring_polls_and_does_nothing_else() {
 #[test]
 fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
     let Some(poller) = poller() else { return };
-    // (The slack is 50 µs.)
+    // The slack is 50 µs.
     let bound = Duration::from_micros(100 + 32 + 45);
     let mut events = Events::new();
     let (begin, mut fewest, mut count) = (Instant::now(), LIMIT, 0);
-    // A busy machine may hold up some hundred waits in a row.
+    // A busy machine may delay some hundred waits in a row.
     while count < 200 || (fewest >= bound && begin.elapsed() < Duration::from_secs(10)) {
         count += 1;
         let (start, timeout) = (Instant::now(), Duration::from_micros(100));
@@ -449,7 +447,7 @@ fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
     assert!(fewest < bound, "{fewest:?}, at best, of {count} waits");
 }
 
-/// The kernel returns this when completions must be collected before anything else.
+/// The kernel returns this when completions must be collected first.
 #[test]
 fn a_ring_that_is_busy_is_entered_again() {
     for error in [Errno::BUSY, Errno::AGAIN] {
@@ -490,15 +488,13 @@ fn a_ring_that_is_busy_is_entered_again() {
             assert!(told.is_empty() && are_all_met(), "{told:?}");
             (&*theirs).write_all(b"x").unwrap();
             assert_eq!(told_quickly(uring, || {}), [Token(7)]);
-            // Closing.
             refuse(&[error]);
             poller.deregister(ours).unwrap();
         }
     }
 }
 
-/// The queue is full of submissions that the kernel has not taken, so there is no room for the
-/// rest.
+/// The queue is full of submissions that the kernel has refused, so there is no room for the rest.
 #[test]
 fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
     for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
@@ -560,7 +556,6 @@ fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
         Ok(())
     };
     assert_eq!(refused(0, &mut sleep), Ok(()));
-    // It goes on as before.
     uring.wait(&mut events, &Until::Never).unwrap();
     assert_eq!(uring.table.lock().refusals.count, 0);
 }
@@ -578,8 +573,7 @@ fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
     poller.deregister(&ours).unwrap();
     let left = REFUSALS.with_borrow_mut(std::mem::take).len();
     assert!(left >= 150, "it was entered {} times", 200 - left);
-    // The number is free, and most likely goes to the next descriptor, which must keep its
-    // poll.
+    // The number is free, and most likely reused by the next descriptor, which must keep its poll.
     drop(ours);
     let (next_ours, next_theirs) = UnixStream::pair().unwrap();
     register(&poller, &next_ours, 101, READABLE, Mode::Edge);
@@ -592,8 +586,7 @@ fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
     drop(pairs);
 }
 
-/// The kernel had no memory for a completion, so a poll is lost, and `BADR` is the only report
-/// of it.
+/// The kernel had no memory for a completion, so a poll is lost; `BADR` is the only report of it.
 #[test]
 fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
     for mode in [Mode::Edge, Mode::OneShot] {
@@ -644,7 +637,6 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
     );
 }
 
-/// Fewer events are taken at a time than come.
 #[test]
 fn an_order_is_handed_over_although_more_is_ready_than_there_is_room_for() {
     let Some(poller) = poller() else { return };
@@ -655,7 +647,6 @@ fn an_order_is_handed_over_although_more_is_ready_than_there_is_room_for() {
     poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
     register(&poller, &ours, 1_000, READABLE, Mode::Edge);
     let is_told = (0..100).any(|round| {
-        // There is always more to report.
         let (_, busy) = &pairs[round % pairs.len()];
         (0..4).for_each(|_| (&*busy).write_all(b"x").unwrap());
         poller.wait(&mut events, Some(Duration::ZERO)).unwrap();

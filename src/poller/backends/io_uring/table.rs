@@ -1,4 +1,4 @@
-//! The polls of a ring, its submissions, and its calls of the kernel.
+//! The table of a ring: its polls, its submissions, and its calls of the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -20,11 +20,10 @@ use crate::sync::MutexGuard;
 pub(super) struct Table {
     /// `None` between two owners.
     pub(super) ring: Option<IoUring>,
-    /// The [`thread`](super::thread) that owns the ring; 0: not owned yet, or there is no ring.
-    /// While `waiting` is set no other thread touches the ring; otherwise only the owner does,
-    /// under the lock.
+    /// The [`thread`](super::thread) that owns the ring; 0: none. While `waiting` is set no other
+    /// thread touches the ring; otherwise only the owner does, under the lock.
     pub(super) owner: u64,
-    /// Whether the owner sleeps in the kernel, or is about to.
+    /// Whether the owner is blocked in the kernel, or about to be.
     pub(super) waiting: bool,
     /// Whether the runtime is not driven for now.
     pub(super) is_idle: bool,
@@ -32,9 +31,9 @@ pub(super) struct Table {
     pub(super) signals: bool,
     pub(super) fds: FdTable<Polled>,
     /// Whether a removal may be in the queue, or among the kernel's deferred work. Until it is
-    /// carried out, the kernel keeps a file open that its user may have closed.
+    /// done, the kernel keeps a file open that its user may have closed.
     pub(super) removes: bool,
-    /// Counts the requests of polls and timeouts.
+    /// The last generation of a poll or timeout.
     pub(super) generation: u32,
     /// The notifier's descriptor, followed by its generation; 0: none.
     pub(super) notifier: RawFd,
@@ -49,11 +48,11 @@ pub(super) struct Table {
     pub(super) refusals: Refusals,
 }
 
-/// Consecutive calls that the kernel has refused, without a completion in between.
+/// Consecutive refused calls, without a completion in between.
 #[derive(Default)]
 pub(super) struct Refusals {
     pub(super) count: u32,
-    /// Number of pauses that waits have made meanwhile.
+    /// The pauses of waits meanwhile.
     pub(super) pauses: u32,
     pub(super) last: Option<Errno>,
 }
@@ -63,8 +62,8 @@ pub(super) struct Refusals {
 pub(super) struct Polled {
     /// The generation of the poll that the kernel has; 0: none.
     pub(super) armed: u32,
-    /// A generation that the kernel polls, or has polled, with an interest that has been withdrawn.
-    /// Not set together with `armed`.
+    /// A generation that the kernel may poll, with an interest that was withdrawn. Not set together
+    /// with `armed`.
     pub(super) stale: u32,
     /// Whether it should be polled. Cleared by deregistering, and by a report that disarms it.
     pub(super) wanted: bool,
@@ -72,7 +71,7 @@ pub(super) struct Polled {
     pub(super) is_multishot: bool,
 }
 
-/// Information from completions, apart from the events of sources.
+/// The result of completions, apart from the events of sources.
 #[derive(Default)]
 pub(super) struct Collected {
     pub(super) notified: bool,
@@ -80,24 +79,23 @@ pub(super) struct Collected {
     pub(super) is_full: bool,
 }
 
-/// Number of calls in which a wait has the kernel do deferred work: enough for a batch of events.
-/// The rest is left to the next wait.
+/// The calls in which a wait has the kernel do deferred work: enough for a batch of events. The
+/// rest is left to the next wait.
 pub(super) const MAX_ROUNDS: usize = 16;
 
-/// Number of consecutive refusals after which a wait [pauses](pause), and a removal is left to the
-/// next wait.
+/// Consecutive refusals after which a wait [pauses](pause), and a removal is left to the next wait.
 const MAX_REFUSALS: u32 = 16;
 
-/// Length of a pause, and number of consecutive pauses after which the wait fails: about a second.
+/// Length of a pause, and the number of pauses after which the wait fails: about a second.
 const PAUSE: Duration = Duration::from_millis(1);
 pub(super) const MAX_PAUSES: u32 = 1000;
 
 /// Pauses after [`MAX_REFUSALS`], so that no thread spins until the kernel has memory again.
-/// Returns the error of the wait: `INTR`, so that the caller looks around and waits again, or,
-/// after [`MAX_PAUSES`], the refusal.
+/// Returns the error of the wait: `INTR`, so that the caller waits again, or, after [`MAX_PAUSES`],
+/// the refusal.
 ///
-/// Meanwhile the lock is not held, and `waiting` is not set: other threads' submissions are carried
-/// out by the next wait, at the latest after the pause.
+/// The lock is not held meanwhile, and `waiting` is not set: other threads' submissions are flushed
+/// by the next wait, at the latest after the pause.
 #[cold]
 pub(super) fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
     if table.refusals.pauses < MAX_PAUSES {
@@ -131,7 +129,7 @@ impl Refusals {
 }
 
 impl Table {
-    /// Whether the calling thread owns the ring, and there are no submissions to put into it.
+    /// Whether the calling thread owns the ring, and no submissions are pending.
     #[inline]
     pub(super) fn is_prepared(&self, has_eventfd: bool) -> bool {
         self.is_own()
@@ -140,19 +138,17 @@ impl Table {
             && (self.signals || !has_eventfd)
     }
 
-    /// Whether there is a ring, and the calling thread owns it.
     #[inline]
     pub(super) fn is_own(&self) -> bool {
         self.owner != 0 && self.owner == NUMBER.get()
     }
 
-    /// Returns the ring of the calling thread.
     #[inline]
     pub(super) fn ring(&mut self) -> &mut IoUring {
         self.ring.as_mut().expect("the calling thread has a ring")
     }
 
-    /// Makes the ring write to the eventfd that a foreign loop polls.
+    /// Makes the ring write to a foreign loop's eventfd.
     #[cold]
     pub(super) fn signal(&mut self, eventfd: &WakeDescriptor) -> io::Result<()> {
         let number = eventfd.descriptor().as_raw_fd();
@@ -162,7 +158,7 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets the polls, for a new ring, in which nothing is armed.
+    /// Resets the polls, for a new ring, in which nothing is armed.
     pub(super) fn forget_polls(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
         (self.signals, self.removes) = (false, false);
@@ -176,14 +172,13 @@ impl Table {
     }
 
     /// Drops the ring, no matter which thread owns it; the owner must not be waiting. The kernel
-    /// lets go of all files that it polls. The next wait makes another ring.
+    /// releases all files that it polls. The next wait makes another ring.
     #[cold]
     pub(super) fn drop_ring(&mut self) {
         (self.ring, self.owner) = (None, 0);
         self.forget_polls();
     }
 
-    /// Returns the number of the next generation.
     pub(super) fn next_generation(&mut self) -> u32 {
         self.generation = self.generation.wrapping_add(1).max(1);
         self.generation
@@ -202,8 +197,8 @@ impl Table {
         Ok(pushed.is_ok())
     }
 
-    /// Puts all changes into the queue, as far as there is room. The rest stays in `changed`, and
-    /// the next wait, which finds the table not [prepared](Self::is_prepared), continues with it.
+    /// Puts all changes into the queue, as far as there is room. The rest stays in `changed` for
+    /// the next wait, which finds the table not [prepared](Self::is_prepared).
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.notified_by == 0 {
             let generation = self.next_generation();
@@ -242,10 +237,10 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the poll of a deregistered entry. The kernel has let go of the file when this
-    /// returns, unless it refuses calls: then the removal stays in `changed` or in the queue, and
-    /// the next wait hands it over. The removal names the generation, so it does not remove the
-    /// poll of the number's next owner.
+    /// Removes the poll of a deregistered entry. The kernel has released the file when this
+    /// returns, unless it refuses calls: then the removal stays pending or in the queue for the
+    /// next wait. The removal names the generation, so it cannot remove a poll of the number's next
+    /// owner.
     pub(super) fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
         let stale = self.fds.all[number as usize].data.stale;
         if !self.push(&remove(user_data(stale, number as u32)))? {
@@ -256,9 +251,9 @@ impl Table {
         self.finish_work()
     }
 
-    /// Hands over all submissions, and has the kernel do all deferred work: at most one piece for
-    /// each poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]. The next
-    /// wait collects the completions, and hands over any remaining submissions.
+    /// Flushes all submissions, and has the kernel do all deferred work: at most one piece for each
+    /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]; the next wait
+    /// does the rest.
     pub(super) fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.fds.all.len() {
@@ -277,7 +272,6 @@ impl Table {
         Ok(())
     }
 
-    /// Records that the kernel has carried out all removals.
     #[inline]
     pub(super) fn end_removals(&mut self) {
         if self.removes {
@@ -286,14 +280,14 @@ impl Table {
         }
     }
 
-    /// Whether the kernel may keep a file open that has been deregistered. (Its number may be
-    /// another source's by now.)
+    /// Whether the kernel may keep a file open that has been deregistered. Another source may have
+    /// its number by now.
     pub(super) fn keeps_any(&self) -> bool {
         let is_stale = |number: &RawFd| self.fds.all[*number as usize].data.stale != 0;
         self.removes || self.fds.changed.iter().any(is_stale)
     }
 
-    /// Hands over all submissions, unless the kernel refuses them.
+    /// Flushes all submissions, unless the kernel refuses them.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
         let has_submissions = !self.ring().submission().is_empty();
@@ -304,14 +298,14 @@ impl Table {
         }
     }
 
-    /// Whether entering the kernel would achieve anything: there are submissions, or deferred work.
+    /// Whether entering the kernel has any effect: there are submissions, or deferred work.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
         let queue = self.ring().submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Enters the kernel without sleeping. Submissions that it does not take stay in the queue.
+    /// Enters the kernel without sleeping. Submissions that it refuses stay in the queue.
     pub(super) fn enter_now(&mut self) -> io::Result<()> {
         match self.call(0).enter(None) {
             Err(Errno::INTR) => Ok(()),
@@ -319,16 +313,14 @@ impl Table {
         }
     }
 
-    /// Handles the result of a call. Returns `Ok` if it is no failure: after a refusal, completions
-    /// must be collected, and the kernel entered again.
+    /// Handles the result of a call. A refusal is `Ok`: completions are collected, and the kernel
+    /// is entered again.
     #[inline]
     fn end_call(&mut self, result: Result<u32, Errno>) -> io::Result<()> {
         match result {
             Ok(_) => self.refusals.end(),
-            // Completions must be collected first, or the kernel is short of memory for a
-            // submission.
+            // Completions must be collected first, or the kernel has no memory for a submission.
             Err(error @ (Errno::BUSY | Errno::AGAIN)) => self.refusals.add(error),
-            // Completions stay in the queue.
             Err(error) => return Err(failed("io_uring_enter", error)),
         }
         Ok(())
@@ -344,7 +336,7 @@ impl Table {
                 Ok(true)
             }
             Err(Errno::BADR) => {
-                // The kernel had no memory to keep a completion, so a poll may be lost.
+                // The kernel had no memory for a completion, so a poll may be lost.
                 self.drop_ring();
                 Err(Errno::INTR.into())
             }
@@ -369,7 +361,7 @@ impl Table {
         }
     }
 
-    /// Removes all polls. The kernel has let go of their files when this returns, unless it refuses
+    /// Removes all polls. The kernel has released their files when this returns, unless it refuses
     /// calls.
     pub(super) fn remove_all(&mut self) -> io::Result<()> {
         let all = opcode::AsyncCancel2::new(types::CancelBuilder::any());
@@ -379,7 +371,6 @@ impl Table {
         self.finish_work()
     }
 
-    /// Turns completions into events, as far as there is room.
     pub(super) fn collect(&mut self, events: &mut Events, notifier: &Notifier) -> Collected {
         let Table {
             ring,
@@ -430,8 +421,8 @@ impl Table {
 }
 
 impl FdEntry<Polled> {
-    /// Handles a completion of a poll with `result`; `is_last` is whether it is the poll's
-    /// last. Returns the readiness to report, and whether a submission is left.
+    /// Handles a completion of a poll; `is_last` is whether it is the poll's last. Returns the
+    /// readiness to report, and whether a submission is left.
     #[inline]
     fn complete(&mut self, generation: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
         let (Request { interest, mode, .. }, data) = (self.request, &mut self.data);
@@ -449,19 +440,20 @@ impl FdEntry<Polled> {
         }
         let ready = match u32::try_from(result) {
             Ok(mask) => ready(mask, interest),
-            // Cancelled without our request: it is armed again.
+            // Cancelled without a request of ours: it is rearmed.
             Err(_) if result == -libc::ECANCELED => return (None, is_last),
             Err(_) => {
                 if result == -libc::EBADF {
-                    // It was closed without being deregistered. Reported once, and forgotten, so
-                    // that the number's next owner may register.
+                    // It was closed without being deregistered. Reported once, and removed, so that
+                    // the number's next owner may register.
                     (self.registered, data.wanted) = (false, false);
                 }
                 Some(Ready::READABLE | Ready::WRITABLE | Ready::ERROR)
             }
         };
         if ready.is_none() {
-            // The end of reading, without interest in reading. A multishot poll reports it once.
+            // The hang-up of the reading side, without interest in reading. A multishot poll
+            // reports it once.
             data.is_multishot |= is_last;
             return (None, is_last);
         }
@@ -470,7 +462,6 @@ impl FdEntry<Polled> {
             (data.stale, data.armed) = (data.armed, 0);
             return (ready, data.stale != 0);
         }
-        // The end of a multishot poll that we did not request.
         (ready, is_last && data.wanted)
     }
 }

@@ -1,9 +1,9 @@
-//! How the systems differ, as far as a program can see it: for the model, which behaves as one of
-//! them, and for the tests of the manual's statements, on each of them.
+//! Flavours of kqueue: the visible differences between systems, for the model, which behaves as one
+//! of them, and for the tests of the manual's statements.
 //!
 //! Sources, by file in the kernel: *event* is sys/kern/kern_event.c (XNU: bsd/kern), *pipe* is
 //! sys_pipe.c, *socket* is uipc_socket.c, *tcp* is sys/netinet/tcp_usrreq.c. "Seen": NetBSD's
-//! kernel 7.99.34 was executed. What is not known of a system is the worst that another one does.
+//! kernel 7.99.34 was executed. An unknown property is set to the worst of the others.
 
 use rustix::io::Errno;
 
@@ -19,7 +19,7 @@ pub(super) struct Flavour {
     /// Whether `EV_CLEAR` prevails over `EV_DISPATCH` (*event*, `kqueue_scan`).
     pub(super) clear_prevails: bool,
     /// Whether the condition of an `EV_ONESHOT` event is evaluated again when it is returned
-    /// (*event*, `kqueue_scan`, `knote_process`). If not, it may be gone.
+    /// (*event*, `kqueue_scan`, `knote_process`). If not, it may no longer hold.
     pub(super) evaluates_one_shots: bool,
     /// Whether a returned event has all flags with which it was added.
     pub(super) returns_all_flags: bool,
@@ -36,7 +36,7 @@ pub(super) struct Flavour {
     pub(super) write_end_tells_end: bool,
     /// Whether reading a part of a pipe's bytes activates its own read filter again.
     pub(super) own_reads_are_events: bool,
-    /// The effect of shutting down what has ended.
+    /// The effect of a second shutdown.
     pub(super) second_shutdown: SecondShutdown,
 }
 
@@ -113,7 +113,7 @@ pub(super) const DARWIN: Flavour = Flavour {
     // Not known.
     returns_all_flags: true,
     receipts_have_flags: true,
-    // It says why not.
+    // No error.
     other_end_gone: None,
     full_pipe_tells_end: true,
     write_end_tells_end: true,
@@ -122,7 +122,7 @@ pub(super) const DARWIN: Flavour = Flavour {
     second_shutdown: SecondShutdown::NotConnected,
 };
 
-/// The flavour that the environment variable `POLDER_KQUEUE_MODEL` names: FreeBSD without it.
+/// The flavour that the environment variable `POLDER_KQUEUE_MODEL` names; FreeBSD by default.
 #[cfg(polder_kqueue_model)]
 pub(super) fn here() -> &'static Flavour {
     use std::sync::LazyLock;
@@ -138,7 +138,6 @@ pub(super) fn here() -> &'static Flavour {
     *HERE
 }
 
-/// The system on which the tests run.
 #[cfg(not(polder_kqueue_model))]
 pub(super) fn here() -> &'static Flavour {
     if cfg!(target_os = "netbsd") {

@@ -1,7 +1,5 @@
-//! Tests of the statements of kqueue(2), against the kernel that the backend calls: the real one on
-//! macOS and the BSDs, the model on Linux (ci/kqueue.sh). So the model must behave as kernels do.
-//! Each test only calls `kevent`. Where systems differ, it asserts what this one does, by its
-//! [`Flavour`](flavours::Flavour).
+//! Tests of the statements of kqueue(2): on macOS and the BSDs against the kernel, on Linux against
+//! the model (ci/kqueue.sh). Where systems differ, each asserts the [`Flavour`](flavours::Flavour).
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +13,7 @@ use super::sys::kernel::{
 };
 use super::*;
 
-/// Expected events come long before this limit; so a test fails instead of hanging.
+/// Expected events come long before this limit.
 const LIMIT: Duration = Duration::from_secs(20);
 
 const ROOM: usize = 8;
@@ -28,27 +26,23 @@ fn queue() -> Queue {
     Queue::new().unwrap()
 }
 
-/// Applies changes, with no room for events.
 fn apply(queue: &Queue, changes: &[Kevent]) -> Result<(), Errno> {
     let count = retry_on_intr(|| queue.kevent(changes, &mut [], None))?;
     assert_eq!(count, 0, "events, and no room for them");
     Ok(())
 }
 
-/// Returns a queue with one event.
 fn watching(source: &impl AsFd, filter: Filter, flags: Flags) -> Queue {
     let queue = queue();
     apply(&queue, &[of(source, filter, flags)]).unwrap();
     queue
 }
 
-/// Adds the events of both filters.
 fn add_both(queue: &Queue, source: &impl AsFd, flags: Flags) {
     let both = [EVFILT_READ, EVFILT_WRITE];
     apply(queue, &both.map(|filter| of(source, filter, flags))).unwrap();
 }
 
-/// Applies changes, with room for an answer to each.
 fn answers(queue: &Queue, changes: &[Kevent]) -> Vec<Kevent> {
     take(queue, changes, ROOM, Duration::ZERO)
 }
@@ -60,19 +54,16 @@ fn take(queue: &Queue, changes: &[Kevent], room: usize, timeout: Duration) -> Ve
     events[..count].to_vec()
 }
 
-/// Returns the events that are there.
 fn look(queue: &Queue) -> Vec<Kevent> {
     take(queue, &[], ROOM, Duration::ZERO)
 }
 
-/// Returns the only event that is there, or the next one.
 fn one(queue: &Queue) -> Kevent {
     let events = take(queue, &[], ROOM, LIMIT);
     assert_eq!(events.len(), 1, "events");
     events[0]
 }
 
-/// Returns the next event of this filter.
 fn next(queue: &Queue, filter: Filter) -> Kevent {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
@@ -116,7 +107,6 @@ fn read(mut socket: &UnixStream) -> usize {
     socket.read(&mut [0; 64]).unwrap()
 }
 
-/// Writes until no more is accepted.
 fn fill(mut socket: &UnixStream) {
     loop {
         match socket.write(&[0; 4096]) {
@@ -127,7 +117,6 @@ fn fill(mut socket: &UnixStream) {
     }
 }
 
-/// Reads until nothing is left.
 fn drain(mut socket: &UnixStream) {
     while socket.read(&mut [0; 4096]).is_ok() {}
 }
@@ -172,12 +161,10 @@ fn ev_clear_returns_an_event_once_for_each_arrival() {
     }
     drain(&ours);
     none(&queue, "all was read");
-    // Several arrivals are one event.
     theirs.write_all(b"a").unwrap();
     theirs.write_all(b"b").unwrap();
     assert_eq!(amount(&one(&queue)), 2);
     none(&queue, "both arrivals were one event");
-    // An arrival that was read meanwhile is no event.
     theirs.write_all(b"c").unwrap();
     drain(&ours);
     none(&queue, "it was read before");
@@ -231,7 +218,7 @@ fn ev_disable_hides_an_event_until_ev_enable() {
     none(&queue, "it was disabled");
     theirs.write_all(b"b").unwrap();
     none(&queue, "it is disabled");
-    // (The systems disagree on whether EV_ADD of a disabled event enables it.)
+    // The systems disagree on whether EV_ADD of a disabled event enables it.
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ENABLE)]).unwrap();
     assert_eq!(amount(&one(&queue)), 2);
 }
@@ -522,7 +509,7 @@ fn a_pipes_ends_are_reported_to_each_other() {
     }
 }
 
-/// Adds a user event with these flags; returns `None` if the system has no such filter.
+/// Adds a user event; returns `None` if the system has no such filter.
 fn user(queue: &Queue, flags: Flags) -> Option<Kevent> {
     let (filter, trigger) = sys::USER?;
     let add = sys::kevent_of(3, filter, EV_ADD | flags, 7);
@@ -580,7 +567,7 @@ fn note_trigger_from_another_thread_ends_a_wait() {
     let Some(trigger) = user(&queue, EV_CLEAR) else {
         return;
     };
-    // The trigger contains a pointer and cannot go to another thread; its integers can.
+    // The trigger contains a pointer and cannot be sent to another thread; its integers can.
     let (filter, fflags) = (trigger.filter, trigger.fflags);
     for _ in 0..200 {
         thread::scope(|scope| {
@@ -692,7 +679,6 @@ fn a_kqueue_can_be_polled_and_is_readable_while_it_has_events() {
     assert!(is_readable(&queue), "an event");
     one(&queue);
     assert!(!is_readable(&queue), "it was returned");
-    // One of two events was returned.
     let (other, mut others) = pair();
     apply(&queue, &[of(&other, EVFILT_READ, EV_ADD | EV_CLEAR)]).unwrap();
     theirs.write_all(b"a").unwrap();
@@ -701,7 +687,6 @@ fn a_kqueue_can_be_polled_and_is_readable_while_it_has_events() {
     assert!(is_readable(&queue), "the other one");
     one(&queue);
     assert!(!is_readable(&queue), "both were returned");
-    // As long as a condition holds.
     apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).unwrap();
     apply(&queue, &[of(&ours, EVFILT_READ, EV_ADD)]).unwrap();
     one(&queue);
@@ -743,7 +728,6 @@ fn closing_a_descriptor_removes_its_events_also_where_a_duplicate_stays() {
     let error = apply(&queue, &[delete]).expect_err("it went with the descriptor");
     assert!(matches!(error, Errno::BADF | Errno::NOENT), "{error}");
     none(&queue, "its descriptor was closed");
-    // The duplicate is a separate descriptor, under its own number.
     apply(&queue, &[of(&duplicate, EVFILT_READ, EV_ADD)]).unwrap();
     assert_eq!({ one(&queue).ident }, duplicate.as_raw_fd() as usize);
 }
@@ -760,7 +744,7 @@ fn a_child_that_is_forked_has_no_kqueue() {
     none(&queue, "the parent's is as it was");
 }
 
-/// What is known of the systems whose kernels were executed or read in this respect.
+/// The flavours whose kernels were executed or read in this respect.
 fn known() -> Option<&'static flavours::Flavour> {
     let flavour = flavours::here();
     ["freebsd", "netbsd"]
@@ -798,7 +782,6 @@ fn a_change_without_ev_add_may_change_nothing() {
     let Some(flavour) = known() else {
         return;
     };
-    // The one that prevails.
     let both = of(&ours, EVFILT_READ, EV_ADD | EV_DELETE);
     apply(&queue, &[both]).unwrap();
     let is_there = apply(&queue, &[of(&ours, EVFILT_READ, EV_DELETE)]).is_ok();

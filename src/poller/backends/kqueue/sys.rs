@@ -1,5 +1,5 @@
-//! `kqueue` and `kevent` of the system's C library, or of the model for tests on Linux. (rustix's
-//! interface supports neither `fflags` nor timers below a millisecond.)
+//! Bindings of `kqueue` and `kevent`: the system's, or the model's for tests on Linux. rustix's
+//! interface supports neither `fflags` nor timers below a millisecond.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -55,15 +55,14 @@ pub(super) fn full_pipe_tells_no_end() -> bool {
 pub(super) struct Queue(OwnedFd);
 
 impl Queue {
-    /// Opens a kqueue. A forked child inherits no kqueue, so only an `exec` in this very process
-    /// could keep it: nothing leaks between the two calls.
+    /// Opens a kqueue. A forked child inherits none, so no `exec` between the two calls can leak
+    /// it.
     pub(super) fn new() -> io::Result<Queue> {
         let queue = kqueue().map_err(|error| failed("kqueue", error))?;
         rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
         Ok(Queue(queue))
     }
 
-    /// Returns the descriptor to poll for events.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -131,8 +130,7 @@ pub(super) fn error(receipt: &Kevent) -> i32 {
 }
 
 /// Makes `kevent` a timer that fires after `left`: in nanoseconds if every version of the system
-/// supports them, otherwise in milliseconds. (NetBSD supports them since 10; 9 would take them for
-/// milliseconds.)
+/// supports them, otherwise in milliseconds. NetBSD 9 takes nanoseconds for milliseconds.
 pub(super) fn set_timer(kevent: &mut Kevent, left: Duration) {
     #[cfg(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd"))]
     let (unit, count) = (kernel::NOTE_NSECONDS, left.as_nanos());

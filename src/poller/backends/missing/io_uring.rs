@@ -1,4 +1,4 @@
-//! Replaces `io_uring.rs` where no ring is built.
+//! Placeholder for `io_uring.rs` where no ring is built.
 
 use std::io;
 
@@ -7,7 +7,6 @@ use crate::poller::{Events, Ready, Selector, Token};
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
-/// Uninhabited: there is no ring.
 pub(in crate::poller) enum Uring {}
 
 pub(in crate::poller) fn is_available() -> bool {

@@ -1,4 +1,4 @@
-//! Replaces `kqueue.rs` where there is no kqueue.
+//! Placeholder for `kqueue.rs` where there is no kqueue.
 
 use std::io;
 
