@@ -1,7 +1,5 @@
 //! The background runtime, for threads that drive none: one worker on a dedicated thread, started
-//! on first use, which runs until the process exits.
-//!
-//! A child of `fork` does not have that thread, so it starts a new background runtime.
+//! on first use, which runs until the process exits. A child of `fork` starts its own.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,18 +11,16 @@ use crate::sys::{PerProcess, start_thread};
 #[derive(Default)]
 struct Background {
     shared: OnceLock<Arc<Shared>>,
-    /// Held during the start, so that the runtime is started only once.
     starting: Mutex<()>,
 }
 
 static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default);
 
-/// Returns the background runtime, and starts it if necessary.
 ///
 /// # Errors
 ///
-/// If it cannot be started, because descriptors or threads are exhausted; the next call tries
-/// again. If its thread has panicked.
+/// If it cannot be started, because descriptors or threads are exhausted (the next call tries
+/// again), or its thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     not_simulated(super::ANOTHER_RUNTIME)?;
     let background = BACKGROUND.get();

@@ -1,4 +1,4 @@
-//! [`Builder`]: makes a runtime with settings other than the defaults.
+//! The builder of runtimes with settings other than the defaults.
 
 use std::fmt;
 use std::future::Future;
@@ -18,21 +18,19 @@ use crate::sync::contain;
 use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
 
-/// The maximum number of workers of a runtime. Each has a thread and a poller with two or three
-/// descriptors, and occasionally reads the state of all others: more workers than the largest
-/// machines have cores are pure cost.
+/// The maximum number of workers. Each has a thread and a poller with two or three descriptors, and
+/// occasionally reads the state of all others: more than the largest machines have cores only cost.
 const MAX_WORKERS: usize = 1_024;
 
-/// The maximum size of a thread's stack: more than a machine has memory, and so little that the
-/// standard library can round it up to whole pages.
+/// The maximum size of a thread's stack: more than a machine has memory, and small enough for the
+/// standard library to round it up to whole pages.
 const MAX_STACK: usize = 1 << (if usize::BITS >= 64 { 40 } else { 30 });
 
-/// The maximum timer slack. With [`Duration::MAX`], for example, no timer would ever wake a worker
-/// that sleeps.
+/// The maximum timer slack. With [`Duration::MAX`] no timer would ever wake a sleeping worker.
 const MAX_SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many workers share a poller, unless the builder says otherwise: with fewer, those that are
-/// idle serve fewer of the others; with more, they would wait for each other at the poller's locks.
+/// The default number of workers per poller: with fewer, idle workers serve fewer of the others;
+/// with more, they contend for the poller's locks.
 const WORKERS_PER_POLLER: usize = 8;
 
 /// Sets up a [`Runtime`].
@@ -51,9 +49,7 @@ const WORKERS_PER_POLLER: usize = 8;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     backends: Option<Vec<Backend>>,
-    /// One, unless it is set.
     workers: Option<usize>,
-    /// [`WORKERS_PER_POLLER`], unless it is set.
     workers_per_poller: Option<usize>,
     name: Option<String>,
     stack_size: Option<usize>,
@@ -63,12 +59,11 @@ pub struct Builder {
     on_thread_stop: Option<ThreadHook>,
     resolver: Option<Resolver>,
     watch: Option<Watch>,
-    /// The number of events that are kept of each worker.
     trace: Option<usize>,
 }
 
-/// A function that is called on a worker's thread. (A builder stays consistent after a panic; the
-/// unwind safety of the function is its author's responsibility.)
+/// A function that is called on a worker's thread. A builder stays consistent after its panic; the
+/// function's unwind safety is its author's responsibility.
 #[derive(Clone)]
 pub(super) struct ThreadHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
 
@@ -78,7 +73,7 @@ impl ThreadHook {
         ThreadHook(Arc::new(move |worker| (*f)(worker)))
     }
 
-    /// Calls the function for a worker that stops. Its panic ends nothing else.
+    /// Calls the function for a worker that stops. Its panic has no other effect.
     pub(super) fn stop(&self, worker: usize) {
         contain(|| (self.0)(worker));
     }
@@ -104,9 +99,8 @@ impl Builder {
         Builder::default()
     }
 
-    /// Sets the backend. The default is that of [`Backend::list_from_env`]: the first backend that
-    /// can be opened, from the list in the environment variable `POLDER_BACKEND`, or else the
-    /// platform's best.
+    /// Sets the backend. The default is the first of [`Backend::list_from_env`] that can be opened:
+    /// a list in the environment variable `POLDER_BACKEND`, or else the platform's best.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -121,8 +115,7 @@ impl Builder {
         self.backends([backend])
     }
 
-    /// Sets a list of backends in order of preference. The first one that can be opened is used,
-    /// and [`Runtime::backend`] returns it.
+    /// Sets a list of backends in order of preference. The first one that can be opened is used.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -142,24 +135,23 @@ impl Builder {
     ///
     /// With two or more, the runtime starts a pool of that many threads. [Spawned](crate::spawn)
     /// tasks run there, whether or not the runtime is driven. The future given to
-    /// [`block_on`](Runtime::block_on), and the tasks that it [spawns locally](crate::spawn_local),
+    /// [`block_on`](Runtime::block_on), and tasks that are [spawned locally](crate::spawn_local),
     /// stay on the thread that drives the runtime. Each worker has its own run queue. Up to 8 of
     /// them [share](Self::workers_per_poller) a poller and its timers, and one at a time waits
     /// there.
     ///
-    /// A new task is taken by any pool worker that has time. Afterwards **a spawned task runs on
-    /// the worker that has woken it**: on that of the task that it waited for, so that tasks that
-    /// talk to each other come together, or on the one that has found its socket ready. If that
-    /// worker is too busy to run it, an idle one takes it. While a worker computes, an idle worker
-    /// takes its ready tasks, tasks with a socket that became readable, and tasks with a timer that
-    /// is due: within a millisecond if a task of the pool has computed lately (the workers have not
-    /// worked for 11 ms since), and within 12 ms otherwise. [Locally spawned](crate::spawn_local)
-    /// tasks never move. If all workers compute, tasks wait: long computations belong in
+    /// A new task is taken by any pool worker that has time. Afterwards **a woken task is queued on
+    /// the worker that woke it**: the worker of the task that it waited for, or the one that has
+    /// found its socket ready. Idle workers steal from busy ones. While a worker computes, an idle
+    /// worker takes its ready tasks, tasks with a socket that became readable, and tasks with a
+    /// timer that is due: within a millisecond if a task of the pool has computed lately (in the
+    /// last 11 ms of work), and within 12 ms otherwise. [Locally spawned](crate::spawn_local) tasks
+    /// never move. If all workers compute, tasks wait: long computations belong in
     /// [`unblock`](crate::unblock).
     ///
     /// For the first task that a task spawns in one poll, no other worker is woken immediately,
     /// since most likely the same worker runs it next. If that poll computes for long, an idle
-    /// worker takes the new task within the same time.
+    /// worker takes it within the same time.
     ///
     /// ```
     /// use polder::Runtime;
@@ -182,16 +174,15 @@ impl Builder {
         self
     }
 
-    /// Sets how many workers share one poller and its timers, at most. The default is 8.
+    /// Sets the maximum number of workers that share one poller and its timers. The default is 8.
     ///
-    /// A socket is registered with the poller of the worker that first waits for it, and stays
-    /// there. Tasks move between all workers, whichever pollers they share. Fewer workers for each
-    /// poller compete less for it; more of them leave less to workers of other pollers.
+    /// A socket stays with the poller of the worker that first waits for it. Tasks move between all
+    /// workers. Fewer workers per poller reduce contention; more make it likelier that one of them
+    /// is idle and can serve the others.
     ///
     /// # Errors
     ///
-    /// [`build`](Self::build) returns an error of kind
-    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for zero.
+    /// [`build`](Self::build) returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for zero.
     ///
     /// ```
     /// // Two pollers for two workers each.
@@ -205,7 +196,7 @@ impl Builder {
     }
 
     /// Sets the name of the pool's threads, to which their number is appended. The default is
-    /// `polder`. (Linux shows the first 15 bytes. With one worker there is no such thread.)
+    /// `polder`. Linux shows the first 15 bytes.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;
@@ -219,13 +210,12 @@ impl Builder {
         self
     }
 
-    /// Sets the stack size of each pool thread, in bytes. The default is that of the standard
-    /// library: 2 MiB, or `RUST_MIN_STACK`. The system rounds it up to the minimum for a thread.
-    /// The maximum is 1 TiB, or 1 GiB on a platform of 32 bits.
+    /// Sets the stack size of each pool thread, in bytes. The default is the standard library's: 2
+    /// MiB, or `RUST_MIN_STACK`. The system rounds it up to its minimum. The maximum is 1 TiB, or 1
+    /// GiB on a 32-bit platform.
     ///
-    /// Futures are on the heap. The stack holds the calls within a poll, so it matters for deep
-    /// recursion and large arrays. The thread that drives the runtime keeps the stack that it was
-    /// started with.
+    /// Futures are on the heap, so the stack matters for deep recursion and large arrays. The
+    /// thread that drives the runtime keeps its stack.
     ///
     /// ```
     /// fn depth(n: u32) -> u32 {
@@ -246,16 +236,15 @@ impl Builder {
     /// Sets how long an idle worker polls with a zero timeout before it sleeps in the kernel. By
     /// default it sleeps immediately.
     ///
-    /// Putting a core to sleep and waking it takes tens of microseconds on a virtual machine, and
-    /// some time on any other. If responses arrive faster than that, as with few connections that
-    /// each wait for the peer, 50 µs of polling can multiply the requests per second; the factor
-    /// depends on how long the machine takes to wake a core (`docs/PERFORMANCE.md` has a row). With
+    /// Putting a core to sleep and waking it takes tens of microseconds on a virtual machine. If
+    /// responses arrive faster than that, as with few connections that each wait for the peer, 50
+    /// µs of polling can multiply the requests per second (`docs/PERFORMANCE.md` has a row). With
     /// many connections a worker rarely sleeps, and there is nothing to gain.
     ///
-    /// It is adaptive: a worker polls only while its recent idle times were no longer than
-    /// `duration`, so an idle program uses no CPU. A worker never polls while more workers of its
-    /// runtime are awake than there are cores; other programs are not considered. The price is
-    /// heat, and up to `duration` of CPU time whenever a long wait follows a quick exchange.
+    /// A worker polls only while its recent idle times were no longer than `duration`, so an idle
+    /// program uses no CPU, and never while more workers of its runtime are awake than there are
+    /// cores; other programs are not considered. The price is heat, and up to `duration` of CPU
+    /// time whenever a long wait follows a quick exchange.
     ///
     /// ```
     /// use polder::Runtime;
@@ -270,16 +259,14 @@ impl Builder {
         self
     }
 
-    /// Sets by how much timers may be late, so that several of them share a wake-up: this saves
-    /// energy where precision is not needed. The default is zero: each timer is as precise as the
-    /// backend.
+    /// Sets by how much timers may be late, so that several of them share a wake-up, which saves
+    /// energy. The default is zero: each timer is as precise as the backend.
     ///
-    /// A sleeping worker wakes for its timers only at multiples of `slack`. A worker that is awake
-    /// for another reason (a socket, another task, or [busy polling](Self::busy_poll)) also fires
-    /// the timers that are due. No timer fires early. The slack applies to all timers of this
-    /// runtime, including timeouts and intervals, on every platform. (It does not change the slack
-    /// that Linux gives each thread, `PR_SET_TIMERSLACK`: use
-    /// [`on_thread_start`](Self::on_thread_start) to set that.) The maximum is a day.
+    /// A sleeping worker wakes for its timers only at multiples of `slack`; a worker that is awake
+    /// for another reason also fires the timers that are due. No timer fires early. The slack
+    /// applies to all timers of this runtime, including timeouts and intervals, on every platform.
+    /// The maximum is a day. Linux's slack of each thread (`PR_SET_TIMERSLACK`) can be set in
+    /// [`on_thread_start`](Self::on_thread_start).
     ///
     /// ```
     /// use polder::Runtime;
@@ -305,8 +292,8 @@ impl Builder {
     }
 
     /// Sets a function that is called on the thread of each worker, with the worker's index, before
-    /// the worker runs anything: for example to bind the thread to a core, or to set its priority.
-    /// With one worker, [`build`](Self::build) calls it, with 0.
+    /// the worker runs anything: for example to bind the thread to a core. With one worker,
+    /// [`build`](Self::build) calls it, with 0.
     ///
     /// ```
     /// use polder::Runtime;
@@ -341,8 +328,8 @@ impl Builder {
     }
 
     /// Sets a function that is called on the thread of each worker, with the worker's index, after
-    /// the worker has dropped its tasks: for example to unregister the thread somewhere. Dropping
-    /// the [`Runtime`] waits for it. With one worker, dropping the runtime calls it, with 0.
+    /// the worker has dropped its tasks. Dropping the [`Runtime`] waits for it; with one worker, it
+    /// calls it, with 0.
     ///
     /// It is not called if the process exits while the runtime lives, nor for the parent's runtime
     /// in a child of `fork`.
@@ -370,7 +357,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// A panic of the function is reported by the panic hook, and ends nothing else.
+    /// Reported by the panic hook, and otherwise ignored.
     pub fn on_thread_stop<F>(mut self, stop: F) -> Builder
     where
         F: Fn(usize) + Send + Sync + 'static,
@@ -380,19 +367,18 @@ impl Builder {
     }
 
     /// Reports polls that take longer than `over`, and so delay the other tasks of their worker:
-    /// tasks that compute, or that make blocking calls. `tell` is called for each during the poll,
-    /// and again after its end. Without this call, the environment variable `POLDER_STALL` (for
-    /// example `100ms`) makes stalls print to standard error.
+    /// tasks that compute or make blocking calls. `tell` is called once during the poll and once
+    /// after its end. Without this call, the environment variable `POLDER_STALL` (for example
+    /// `100ms`) makes stalls print to standard error.
     ///
-    /// One thread checks this, for all runtimes of the process. Workers do nothing for it, and read
-    /// no clock. A poll is noticed between 1 and 1.5 times `over` after its start, or later if the
-    /// system keeps that thread from running. Another thread calls `tell`: one that takes long
-    /// delays other reports; while 64 wait, new stalls are not reported. A thread that was stopped
-    /// meanwhile (by a debugger, or SIGSTOP) has not stalled. Values below 100 µs are treated as
-    /// 100 µs.
+    /// One thread checks all runtimes of the process; workers do nothing for it, and read no clock.
+    /// A poll is noticed between 1 and 1.5 times `over` after its start, or later if the system
+    /// keeps that thread from running. Another thread calls `tell`: a slow call delays other
+    /// reports; while 64 wait, new stalls are not reported. A thread that was stopped meanwhile (by
+    /// a debugger, or SIGSTOP) has not stalled. The minimum is 100 µs.
     ///
     /// With the feature `backtrace`, on Linux, the thread of a stalled worker gets SIGURG, and
-    /// reports its stack of functions: see `docs/DIAGNOSTICS.md`.
+    /// reports its backtrace: see `docs/DIAGNOSTICS.md`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -418,7 +404,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// A panic of the function is reported by the panic hook, and otherwise ignored.
+    /// Reported by the panic hook, and otherwise ignored.
     #[doc(alias("blocking", "watchdog", "stall_detection"))]
     pub fn stalls<F>(mut self, over: Duration, tell: F) -> Builder
     where
@@ -435,8 +421,8 @@ impl Builder {
     /// 65,536 per worker, and writes them to a file.
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
-    /// the end. The number is rounded up to a power of two; the maximum is 2^26, which takes 1.5
-    /// GiB for each worker. Names are kept of as many tasks as that, those that were spawned last.
+    /// the end. The number is rounded up to a power of two; the maximum is 2^26 (1.5 GiB for each
+    /// worker). The names of as many tasks are kept, those spawned last.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;
@@ -450,28 +436,27 @@ impl Builder {
         self
     }
 
-    /// Sets a name resolver, which all look-ups in the runtime use: those of
+    /// Sets the name resolver of all look-ups in the runtime: those of
     /// [`resolve`](crate::net::resolve), and of every `connect` and `bind` with a name. The default
     /// is the system's resolver, called on threads of the pool.
     ///
-    /// The resolver is called with the name as it was written, and returns its addresses in the
-    /// order in which to try them. Its future runs as a task of the runtime. Identical concurrent
-    /// look-ups are joined: the resolver is called once. When the last waiter is dropped, the task
-    /// is cancelled. Results are not cached, except by the resolver itself.
+    /// It is called with the name as it was written, and returns its addresses in the order in
+    /// which to try them. Its future runs as a task of the runtime. Identical concurrent look-ups
+    /// share one call; when the last waiter is dropped, the task is cancelled. Results are not
+    /// cached.
     ///
-    /// Within the resolver's future the system looks up names, so a resolver can delegate some of
-    /// them to it. This does not apply to tasks that the future spawns: these use the resolver, and
-    /// a task that looks up the name that is being resolved waits for itself. Look-ups on a thread
-    /// that drives no runtime use the system's resolver too.
+    /// Within the resolver's future the system looks up names, so it can delegate. This does not
+    /// apply to tasks that the future spawns: a task that looks up the name that is being resolved
+    /// waits for itself. Look-ups on a thread that drives no runtime also use the system's
+    /// resolver.
     ///
     /// A look-up makes progress while the runtime in which it began is driven; with two or more
-    /// [workers](Self::workers), always. A look-up that is continued elsewhere (on another thread,
-    /// in another runtime) waits for that. If the runtime is dropped first, the look-up fails with
-    /// an error of the kind [`Other`](io::ErrorKind::Other).
+    /// [workers](Self::workers), always. If the runtime is dropped first, the look-up fails with an
+    /// error of the kind [`Other`](io::ErrorKind::Other).
     ///
-    /// The runtime drops the resolver when it is dropped itself, after its last task, on the thread
-    /// that drops it. So a resolver may own a [`Handle`](super::Handle) of its runtime. From then
-    /// on, including in the resolver's destructor, the system looks up names.
+    /// The runtime drops the resolver after its last task, on the thread that drops the runtime. So
+    /// a resolver may own a [`Handle`](super::Handle) of its runtime. From then on, including in
+    /// the resolver's destructor, the system looks up names.
     ///
     /// ```
     /// use polder::Runtime;
@@ -490,7 +475,7 @@ impl Builder {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// (For hickory-resolver, a DNS crate, there is the crate polder-hickory.)
+    /// The crate polder-hickory adapts hickory-resolver, a DNS crate.
     #[cfg(feature = "net")]
     #[doc(alias("dns", "hickory", "trust-dns"))]
     pub fn resolver<R, F>(mut self, resolver: R) -> Builder
@@ -507,7 +492,6 @@ impl Builder {
         self
     }
 
-    /// Makes the runtime, to be driven by the calling thread.
     ///
     /// ```
     /// use polder::Runtime;
@@ -524,11 +508,11 @@ impl Builder {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available, or the kernel's
     /// error if the kernel refuses it (for a list: the errors of each);
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_BACKEND` has an unknown name, for
-    /// an empty list, for zero or more than 1,024 workers, for a name with a NUL byte, and for a
-    /// [stack](Self::stack_size), a [slack](Self::timer_slack) or a [trace](Self::trace) beyond its
-    /// maximum; and the system's error if descriptors or threads are exhausted (for a thread its
-    /// [source](std::error::Error::source), as of the kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name in `POLDER_BACKEND`, an
+    /// empty list, zero or more than 1,024 workers, a name with a NUL byte, and a
+    /// [stack](Self::stack_size), [slack](Self::timer_slack) or [trace](Self::trace) beyond its
+    /// maximum; and the system's error if descriptors or threads are exhausted (for a thread as the
+    /// [source](std::error::Error::source), with the kind
     /// [`WouldBlock`](io::ErrorKind::WouldBlock)).
     pub fn build(self) -> io::Result<Runtime> {
         not_simulated(super::ANOTHER_RUNTIME)?;
@@ -567,7 +551,7 @@ impl Builder {
             return Err(invalid("a poller is shared by at least one worker"));
         }
         let (shards, main) = Backend::first_that(backends, |backend| {
-            // Nine workers are five and four, and not eight and one.
+            // Balanced: nine workers are five and four, and not eight and one.
             let count = pool_workers.div_ceil(workers_per_poller).max(1);
             let each = pool_workers.div_ceil(count).max(1);
             let shards = (0..pool_workers).step_by(each).map(|start| {
@@ -579,7 +563,6 @@ impl Builder {
             });
             Ok((shards.collect::<io::Result<_>>()?, Poller::new(backend)?))
         })?;
-        // The builder may be a clone.
         let resolver = self.resolver.as_ref().map(Resolver::for_runtime);
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
         let shared = Shared::new(shards, main);
@@ -602,7 +585,7 @@ impl Builder {
             match start_thread_with_stack(&name, self.stack_size, Box::new(run)) {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(error) => {
-                    // Other workers drop what was sent to those.
+                    // Other workers drop the tasks that were sent to those.
                     (runtime.shared()).workers_never_start(pool_workers - index);
                     let number = index + 1;
                     let words = format!(

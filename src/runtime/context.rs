@@ -1,7 +1,5 @@
-//! The reactor that this thread's sockets and timers wait on.
-//!
-//! Within a runtime this is the reactor of the worker that the thread drives. On a plain thread,
-//! and on a worker that has closed its reactor, it is the reactor of the background runtime.
+//! The reactor that this thread's sockets and timers wait on: that of the worker that the thread
+//! drives, or else, and if the worker has closed its reactor, that of the background runtime.
 
 use std::io;
 use std::sync::Arc;
@@ -10,8 +8,7 @@ use super::background;
 use crate::reactor::{Driver, Reactor};
 use crate::scheduler;
 
-/// Calls `f` with the reactor that this thread waits on, and with its driver if this thread drives
-/// it.
+/// Calls `f` with this thread's reactor, and with its driver if this thread drives it.
 ///
 /// # Errors
 ///

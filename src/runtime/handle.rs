@@ -1,4 +1,4 @@
-//! [`Handle`]: access to a runtime from other threads.
+//! The handle of a runtime, for other threads.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,8 @@ use crate::telemetry::Label;
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
 /// A handle does not keep its runtime alive: a task that is spawned after the runtime was dropped
-/// is cancelled immediately. (It does keep the memory and the descriptors of the pollers, as does a
-/// [`Task`].)
+/// is cancelled immediately. Like a [`Task`], it does keep the memory and the descriptors of the
+/// pollers.
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
@@ -40,9 +40,9 @@ impl Handle {
         Handle { shared }
     }
 
-    /// Returns the handle of the runtime that this thread drives. On a plain thread, which includes
-    /// those of [`unblock`](crate::unblock), returns the handle of the background runtime, which is
-    /// started on first use.
+    /// Returns the handle of the runtime that this thread drives. On other threads, including those
+    /// of [`unblock`](crate::unblock), returns the handle of the background runtime, started on
+    /// first use.
     ///
     /// ```
     /// let task = polder::block_on(async {
@@ -60,7 +60,7 @@ impl Handle {
         Handle::try_current().unwrap_or_else(|| Handle::of(background::expect_shared()))
     }
 
-    /// Returns the handle of the runtime that this thread drives, if it drives one.
+    /// Returns the handle of the runtime that this thread drives, if any.
     ///
     /// ```
     /// assert!(polder::Handle::try_current().is_none());
@@ -70,10 +70,9 @@ impl Handle {
         scheduler::with_local(|local| Handle::of(&local.shared))
     }
 
-    /// Spawns a task.
-    ///
-    /// It runs while the runtime is driven; with [several workers](super::Builder::workers),
-    /// always. If the runtime was dropped, the task is cancelled immediately.
+    /// Spawns a task, which runs while the runtime is driven; with [several
+    /// workers](super::Builder::workers), always. If the runtime was dropped, it is cancelled
+    /// immediately.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -100,8 +99,7 @@ impl Handle {
         boxed_if_large!(future: F, label => spawn_on(&self.shared, future, label))
     }
 
-    /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
-    /// task.
+    /// [`spawn`](Self::spawn), with a [name](crate::task::name).
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -126,9 +124,8 @@ impl Handle {
     /// Spawns a task on one worker. `create` makes its future on the worker's thread. The future
     /// need not be `Send`, and stays there.
     ///
-    /// Workers are counted from zero: those of the pool, or the only worker of a runtime without a
-    /// pool. This is for programs that distribute their work themselves, with a share of the data
-    /// for each worker. (In tokio-util: `spawn_pinned_by_idx`.)
+    /// Workers are counted from zero: the pool's, or the only worker. For programs that partition
+    /// their data by worker. tokio-util's `spawn_pinned_by_idx`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -170,7 +167,6 @@ impl Handle {
         self.spawn_on_at(worker, Location::caller(), create)
     }
 
-    /// [`spawn_on`](Self::spawn_on), for the caller at `site`.
     #[track_caller]
     pub(crate) fn spawn_on_at<C, F>(
         &self,
@@ -217,8 +213,8 @@ impl Handle {
         self.shared.workers()
     }
 
-    /// Returns counters of the runtime's past and pending work: see [`Metrics`]. It asks no worker,
-    /// so it also works while a worker is stuck.
+    /// Returns counters of the runtime's past and pending work. Asks no worker, so it also works
+    /// while a worker is stuck.
     ///
     /// ```
     /// polder::block_on(async {
@@ -238,10 +234,10 @@ impl Handle {
     }
 
     /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
-    /// for. See [`Dump`].
+    /// for.
     ///
-    /// It waits for up to 100 ms for workers that do not answer. The tasks of a main worker that is
-    /// not driven are known only on its thread: [`Runtime::dump`](super::Runtime::dump).
+    /// It waits up to 100 ms for workers that do not answer. Only its own thread can list the tasks
+    /// of a main worker that is not driven: [`Runtime::dump`](super::Runtime::dump).
     ///
     /// ```
     /// use polder::Handle;
@@ -272,7 +268,7 @@ impl Handle {
         Trace::of(&self.shared)
     }
 
-    /// Returns the backend with which the runtime polls the kernel.
+    /// Returns the backend that was chosen.
     ///
     /// ```
     /// use polder::{Handle, Runtime};

@@ -1,12 +1,11 @@
 //! Runtimes: built, driven, and embedded in foreign loops.
 //!
-//! Most programs do not need this module: [`block_on`] and [`spawn`](crate::spawn) suffice. A
-//! [`Runtime`] is for programs that choose a [`Backend`], drive the loop themselves, or keep tasks
-//! between two calls.
+//! [`block_on`] and [`spawn`](crate::spawn) suffice for most programs. A [`Runtime`] serves
+//! programs that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
 //!
-//! A runtime has a worker: a run queue, a reactor and timers. They belong to the thread that made
-//! the runtime, which drives it and drops it. Other threads reach it through a [`Handle`]. With
-//! [`Builder::workers`] it also has a pool of workers, each on a thread, which run spawned tasks.
+//! A runtime has a worker (a run queue, a reactor and timers), which the thread that made the
+//! runtime drives and drops. Other threads use a [`Handle`]. With [`Builder::workers`] it also has
+//! a pool of workers, each on its own thread, which run spawned tasks.
 //!
 //! ```
 //! use polder::runtime::Runtime;
@@ -63,21 +62,21 @@ pub use task_set::TaskSet;
 
 /// Runs futures, and the tasks that they spawn, on the thread that made it.
 ///
-/// A runtime is driven by [`block_on`](Self::block_on), [`run`](Self::run) and
-/// [`turn`](Self::turn). Tasks make progress only while it is driven. (With [several
-/// workers](Builder::workers), spawned tasks always do, on the workers' threads.) It is neither
-/// `Send` nor `Sync`, so that [`spawn_local`](Self::spawn_local) can take any future.
-/// [`handle`](Self::handle) gives access from other threads.
+/// Tasks make progress only while the runtime is driven: by [`block_on`](Self::block_on),
+/// [`run`](Self::run) or [`turn`](Self::turn). With [several workers](Builder::workers), spawned
+/// tasks always do, on the workers' threads. It is neither `Send` nor `Sync`, so that
+/// [`spawn_local`](Self::spawn_local) can take any future; other threads use a
+/// [`handle`](Self::handle).
 ///
 /// **Dropping a runtime drops every task**, on the threads of its workers, and waits for tasks that
-/// other workers are running at the moment. Sockets and timers that are used elsewhere move to the
-/// runtime that waits for them next.
+/// other workers are running. Sockets and timers that are used elsewhere move to the runtime that
+/// waits for them next.
 ///
-/// If a destructor spawns a task during the drop or later, that task is cancelled: its future is
-/// dropped without being polled. It is dropped when it is spawned or, if the destructors of such
-/// tasks are nested 64 deep, when the outermost one returns. A destructor that endlessly spawns a
-/// future like its own does not keep the runtime from closing: after 131,072 of them in one
-/// runtime, further ones are forgotten, and their destructors do not run.
+/// A task that a destructor spawns during the drop or later is cancelled: its future is dropped
+/// without being polled, immediately or, if the destructors of such tasks are nested 64 deep, when
+/// the outermost one returns. After 131,072 of them in one runtime, further ones are leaked, so
+/// that a destructor that endlessly spawns a future like its own cannot keep the runtime from
+/// closing.
 ///
 /// # Examples
 ///
@@ -91,13 +90,11 @@ pub use task_set::TaskSet;
 /// ```
 #[doc(alias("Executor", "LocalExecutor", "LocalRuntime"))]
 pub struct Runtime {
-    /// The main worker.
     pub(crate) worker: Rc<Worker>,
-    /// The threads of the pool workers.
     threads: Vec<JoinHandle<()>>,
     /// Called when this thread, the only worker, has dropped its tasks.
     on_stop: Option<builder::ThreadHook>,
-    /// The pool workers that have no threads, since a foreign loop drives them on this one.
+    /// Pool workers without threads: a foreign loop drives them on this one.
     embedded: Vec<Rc<Worker>>,
 }
 
@@ -139,8 +136,7 @@ impl Runtime {
         self.embedded.iter().chain([&self.worker])
     }
 
-    /// Makes the embedded workers drop their tasks and exit, one after the other. (Others do so on
-    /// their threads, and the main worker waits for those.)
+    /// Makes the embedded workers drop their tasks and exit, one after the other.
     fn exit_embedded(&mut self) {
         let workers = std::mem::take(&mut self.embedded);
         if !workers.is_empty() {
@@ -167,8 +163,8 @@ impl Runtime {
         self.worker.shared()
     }
 
-    /// Drives the runtime until `future` is done, and returns its output. Tasks that are not done
-    /// by then stay, and continue when the runtime is driven again.
+    /// Drives the runtime until `future` is done, and returns its output. Other tasks stay, and
+    /// continue when the runtime is driven again.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -184,7 +180,8 @@ impl Runtime {
         self.worker.block_on(future, Location::caller())
     }
 
-    /// Drives the runtime until no task is left. (So within one of its tasks it never returns.)
+    /// Drives the runtime until no task is left. Calling it from one of its own tasks never
+    /// returns.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -202,8 +199,8 @@ impl Runtime {
         self.worker.run(None);
     }
 
-    /// Drives the runtime for one turn: waits until there is something to do, for at most `timeout`
-    /// (`None`: without limit), and does some of it. Returns whether there was anything to do.
+    /// Runs one iteration of the loop: waits at most `timeout` (`None`: without limit) for work,
+    /// and runs some ready tasks. Returns whether there were any.
     ///
     /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), activity
     /// of the pool workers does not end the wait.
@@ -227,7 +224,7 @@ impl Runtime {
         self.worker.turn(timeout.into(), EVENT_INTERVAL)
     }
 
-    /// Spawns a task. It runs while the runtime is driven; with [several
+    /// Spawns a task, which runs while the runtime is driven; with [several
     /// workers](Builder::workers), always, on one of their threads.
     ///
     /// ```
@@ -250,8 +247,7 @@ impl Runtime {
         boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
     }
 
-    /// [`spawn`](Self::spawn), with a name: [`task::name`](crate::task::name) returns it within the
-    /// task.
+    /// [`spawn`](Self::spawn), with a [name](crate::task::name).
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -303,8 +299,7 @@ impl Runtime {
         boxed_if_large!(future: F, label => unsafe { spawn_local_on(local, future, label) })
     }
 
-    /// [`spawn_local`](Self::spawn_local), with a name: [`task::name`](crate::task::name) returns
-    /// it within the task.
+    /// [`spawn_local`](Self::spawn_local), with a [name](crate::task::name).
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -342,7 +337,7 @@ impl Runtime {
         Handle::of(self.shared())
     }
 
-    /// Returns counters of the runtime's past and pending work: see [`Metrics`].
+    /// Returns counters of the runtime's past and pending work.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -355,7 +350,7 @@ impl Runtime {
     }
 
     /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
-    /// for. See [`Dump`].
+    /// for.
     ///
     /// Called on this thread, it includes the tasks of a runtime that is not driven.
     ///
@@ -383,7 +378,7 @@ impl Runtime {
         workers
     }
 
-    /// Returns the runtime's last events. `None` unless it was
+    /// Returns the runtime's last events; `None` unless it was
     /// [built](super::runtime::Builder::trace) to be traced.
     ///
     /// ```
@@ -401,8 +396,8 @@ impl Runtime {
         Trace::of(self.shared())
     }
 
-    /// Returns which backend polls the kernel: the one that was chosen. (With
-    /// [`IoUring`](Backend::IoUring), the workers of a pool share an epoll set.)
+    /// Returns the backend that was chosen. With [`IoUring`](Backend::IoUring), the workers of a
+    /// pool share an epoll set.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -432,12 +427,11 @@ impl Runtime {
     }
 
     /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do. A
-    /// foreign loop can drive the runtime with it: wait until it is readable, and turn with a zero
-    /// timeout.
+    /// foreign loop waits until it is readable, and turns with a zero timeout.
     ///
     /// The first call makes the runtime embedded: from then on each drive ends by arming the
     /// earliest deadline in the kernel, and a wake between two turns, even on this thread, makes
-    /// the descriptor readable. Each of these costs an occasional system call.
+    /// the descriptor readable. Each costs an occasional system call.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -459,18 +453,18 @@ impl Runtime {
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend has no such descriptor (see
-    /// [`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): then a foreign loop
-    /// sleeps for [`next_timeout`](Self::next_timeout). The first call also fails if the process
-    /// has no descriptor left.
+    /// [`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): use
+    /// [`next_timeout`](Self::next_timeout) instead. The first call also fails if the process has
+    /// no descriptor left.
     #[doc(alias = "uv_backend_fd")]
     pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.backend_fd()
     }
 
-    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn), according to
-    /// the tasks and timers of this runtime: zero if tasks are ready, `None` if only I/O or another
-    /// thread can make one ready. Neither of these ends the loop's sleep, so sleep no longer than
-    /// they may wait.
+    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn): zero if
+    /// tasks are ready, `None` if only I/O or another thread can make one ready. I/O and other
+    /// threads cannot interrupt the foreign loop's sleep, so bound it by the latency that you
+    /// accept.
     ///
     /// ```
     /// use std::time::Duration;
@@ -491,9 +485,9 @@ impl Runtime {
     }
 
     /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns the
-    /// last [`dump`](Self::dump), which lists the remaining tasks and what each waited for. (With
-    /// several workers some of them may have ended before they are cancelled.) Like any drop of a
-    /// runtime, it waits for tasks that pool workers are running at the moment.
+    /// last [`dump`](Self::dump), which lists the remaining tasks; with several workers, some may
+    /// be done before they are cancelled. Like any drop of a runtime, it waits for tasks that pool
+    /// workers are running.
     ///
     /// ```
     /// use std::time::Duration;
@@ -512,7 +506,6 @@ impl Runtime {
     /// If the kernel can no longer be waited on, it drops the runtime immediately.
     #[doc(alias("shutdown_timeout", "shutdown_background"))]
     pub fn shutdown(self, timeout: Duration) -> Dump {
-        // The message of a panic has been printed.
         contain(|| self.worker.run(now().checked_add(timeout)));
         self.dump()
     }
@@ -521,16 +514,16 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.worker.is_driven() {
-            // Within a call that drives it: `process::exit` in a task drops the thread-locals of
-            // the thread, and one of them holds this runtime. That task never returns, so waiting
-            // for it would never end, and it still uses the worker. The process exits.
+            // Called by the worker itself: `process::exit` in a task drops the thread-locals, and
+            // one of them holds this runtime. The task never returns, so waiting for it would never
+            // end, and it still uses the worker. The process exits.
             std::mem::forget(self.worker.clone());
             return;
         }
         let threads = std::mem::take(&mut self.threads);
         if self.shared().main().reactor.poller().is_parents() {
-            // A child of `fork` has none of these threads, so they cannot end; and another thread
-            // of the parent may have held a lock, or been about to queue a task.
+            // A child of `fork` has none of these threads, and another thread of the parent may
+            // have held a lock, or been about to queue a task.
             std::mem::forget((self.worker.clone(), threads));
             return;
         }
@@ -569,10 +562,8 @@ pub mod not_send {}
 /// Runs `future`, and the tasks that it spawns, on this thread, until `future` is done.
 ///
 /// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done
-/// are cancelled**. Called within a task, it drives only the new runtime, and the worker of that
-/// task is blocked meanwhile. (`block_on` of another executor within a task drives nothing: a
-/// socket or timer that it waits for belongs to the worker that it blocks, and may never wake it.)
-///
+/// are cancelled**. Within a task, it blocks the task's worker. Another executor's `block_on`
+/// within a task may never return: its sockets and timers belong to the worker that it blocks.
 /// # Examples
 ///
 /// ```
@@ -587,8 +578,8 @@ pub mod not_send {}
 ///
 /// If `future` does, or if no runtime can be made: the process has no descriptor left, the
 /// environment variable `POLDER_BACKEND` names no available backend, or this thread is in a
-/// simulated world (feature `sim`). There each process has only the runtime that is made for it, so
-/// a test awaits instead of blocking. [`Runtime::new`] returns an error instead.
+/// simulated world (feature `sim`), where each process has only the runtime that is made for it.
+/// [`Runtime::new`] returns an error instead.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {
@@ -597,11 +588,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What [`not_simulated`] refuses: each process has only the runtime that is made for it.
+/// The subject of [`not_simulated`]'s error.
 const ANOTHER_RUNTIME: &str = "a runtime beside the one of a host's process";
 
-/// Makes a runtime of one worker, as a [`Builder`] with the defaults does. Most programs have no
-/// other, and so do not link the code that starts threads.
+/// Makes a runtime of one worker with the defaults. Separate from [`Builder`], so that most
+/// programs do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated(ANOTHER_RUNTIME)?;
     let main = Poller::first_of(Backend::list_from_env()?)?;

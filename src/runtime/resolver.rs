@@ -1,4 +1,4 @@
-//! A runtime's own name resolver: the builder makes it, `net` asks it.
+//! A runtime's own name resolver: made by the builder, called by `net`.
 
 use std::fmt;
 use std::future::Future;
@@ -11,15 +11,12 @@ use std::sync::Arc;
 use crate::scheduler::Shared;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// Looks up the addresses of a host.
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    /// The id of the runtime that it belongs to: look-ups with different ids are independent. The
-    /// builder's has 0.
+    /// The id of its runtime: look-ups with different ids are independent. The builder's has 0.
     pub(crate) id: usize,
     /// Runs foreign code.
     pub(crate) look_up: Arc<LookUp>,
-    /// Spawns the task of a look-up.
     pub(crate) spawn: Spawn,
 }
 
@@ -31,11 +28,9 @@ type Spawn = fn(&Arc<Shared>, BoxedTask) -> Box<dyn Send + Sync>;
 
 pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The future of a look-up's addresses.
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 impl Resolver {
-    /// Returns the builder's resolver for one of its runtimes.
     pub(crate) fn for_runtime(&self) -> Resolver {
         static NEXT_ID: AtomicUsize = AtomicUsize::new(1);
         Resolver {

@@ -1,18 +1,15 @@
-//! [`Runtime::scope`]: tasks that borrow from their caller.
-//!
-//! A task must own everything that it uses, since the time of its end is unknown. In a scope it is
-//! known: `scope` returns only when every task that was spawned in it has ended, and blocks its
-//! caller until then.
+//! Scopes: tasks that borrow from their caller. [`Runtime::scope`] returns only when every task
+//! that was spawned in it has ended, and blocks its caller until then.
 //!
 //! **Why it is sound.** The lifetime of a future is erased when it is spawned. The future is then
 //! in a [`Reporting`], which has an [`Entry`] in the scope's list, and removes it when the future
-//! was dropped, and its memory is free: because it is done, was cancelled, or its runtime ends.
+//! was dropped, and its memory is free: it is done, was cancelled, or its runtime was dropped.
 //! `scope` drives the runtime until the list is empty, and does not unwind before: a panic of the
-//! caller's future is caught, and a panic of a task is its outcome. If the runtime fails meanwhile,
+//! caller's future is caught, and a panic of a task is its result. If the runtime fails meanwhile,
 //! it drops every task; if it cannot, since the scope is within one of them, the process is
 //! aborted.
 //!
-//! The list is behind a lock. So the accesses of tasks to borrowed data happen before `scope`
+//! The list is behind a lock, so the accesses of tasks to borrowed data happen before `scope`
 //! returns. When the list is empty and the caller's future is dropped, no code is left that could
 //! add to it.
 
@@ -42,10 +39,9 @@ impl Runtime {
     /// this call. Drives the runtime until the future of `f` **and all tasks of the scope** are
     /// done.
     ///
-    /// Use it in place of `block_on`: the future of `f` runs on this thread, and the tasks run
-    /// where the runtime runs its others. (`std::thread::scope` is the equivalent for threads.
-    /// Within a task nothing like it can be sound: a task may be dropped at any time, and need not
-    /// wait.)
+    /// The future of `f` runs on this thread, as in `block_on`, and the tasks run as other tasks
+    /// do. `std::thread::scope` is the equivalent for threads. Within a task nothing like it can be
+    /// sound: a task may be dropped at any time, and need not wait.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -73,10 +69,10 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If the future of `f` panics: then the tasks are cancelled first. If a task that was not
-    /// awaited has panicked: then after all have ended. If the kernel can no longer be waited on;
-    /// within a task of this runtime, and in a child of `fork` if the runtime has several workers,
-    /// the process is aborted then, since tasks that borrow could not be waited for.
+    /// If the future of `f` panics, after the tasks were cancelled. If a task that was not awaited
+    /// has panicked, after all have ended. If the kernel can no longer be waited on; within a task
+    /// of this runtime, and in a child of `fork` if the runtime has several workers, the process is
+    /// aborted then, since tasks that borrow could not be waited for.
     #[track_caller]
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where
@@ -115,16 +111,15 @@ impl Runtime {
         while !state.is_empty() {
             let wait = || self.worker.block_on(state.wait(), site);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(wait)) {
-                // Its payload is text.
                 failure = Some(panic);
-                // A child of `fork` does not have the pool's threads, which would drop theirs.
+                // A child of `fork` does not have the pool's threads, which would drop their tasks.
                 let is_child = self.shared().main().reactor.poller().is_parents();
                 if self.worker.is_driven() || is_child && self.workers() > 1 {
                     // One of its tasks is further up this stack, and will not be dropped.
                     std::process::abort();
                 }
                 self.worker.drop_all_tasks();
-                // What is left was refused: the threads that have spawned it drop it.
+                // The remaining tasks were refused: the threads that have spawned them drop them.
                 future::block_on(state.wait());
             }
         }
@@ -158,7 +153,6 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<fn(&'env ()) -> &'env ()>,
 }
 
-/// State that a scope and its tasks share.
 #[derive(Default)]
 struct ScopeState {
     tasks: Members,
@@ -173,7 +167,6 @@ impl ScopeState {
         self.tasks.len() == 0
     }
 
-    /// Waits until no task is left.
     async fn wait(&self) {
         // Under the lock of the waker. The last task leaves the list before it takes that lock.
         let is_empty = |_: &mut ()| self.is_empty().then_some(());
@@ -183,7 +176,7 @@ impl ScopeState {
 
 impl<'scope> Scope<'scope, '_> {
     /// Spawns a task, as [`Runtime::spawn`] does, that may borrow the scope itself and data that
-    /// outlives the scope. It need not be awaited: the scope always waits for it.
+    /// outlives the scope. It need not be awaited.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -215,8 +208,8 @@ impl<'scope> Scope<'scope, '_> {
         self.add(future, result, |body| spawn_on(&self.shared, body, site))
     }
 
-    /// Spawns a pinned task on this thread, as [`Runtime::spawn_local`] does: its future need
-    /// not be `Send`.
+    /// Spawns a pinned task on this thread, as [`Runtime::spawn_local`] does: its future need not
+    /// be `Send`.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -235,7 +228,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     ///
-    /// On any thread but the one that made the runtime, or outside of a drive of the runtime.
+    /// On any thread but the one that made the runtime, or while the runtime is not driven.
     #[track_caller]
     pub fn spawn_local<F>(&'scope self, future: F) -> ScopedTask<'scope, F::Output>
     where
@@ -259,7 +252,6 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Wraps the future of a task; also returns the place for its result.
     fn with_result<F: Future>(&self, future: F) -> (WithResult<F>, Arc<ScopedResult<F::Output>>) {
         let result = Arc::new(ScopedResult {
             slot: Handoff::new(Slot::Running),
@@ -297,7 +289,7 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// The entry of a future that may borrow, in the list of its scope: see the head of this file.
+/// The entry of a future in the list of its scope: see the head of this file.
 struct Entry {
     index: usize,
     scope: Arc<ScopeState>,
@@ -312,10 +304,8 @@ impl Report<()> for Entry {
     }
 }
 
-/// A user's future, which reports its result to its [`ScopedTask`].
 type WithResult<F> = Reporting<F, Arc<ScopedResult<<F as Future>::Output>>>;
 
-/// State that a task and its [`ScopedTask`] share.
 struct ScopedResult<T> {
     slot: Handoff<Slot<T>>,
     scope: Arc<ScopeState>,
@@ -346,7 +336,7 @@ impl<T> Drop for ScopedResult<T> {
 
 /// A task of a [`Scope`]. Awaiting it returns the output of its future.
 ///
-/// **Dropping it does not cancel the task**, unlike a [`Task`]: the scope waits for it.
+/// **Dropping it does not cancel the task**, unlike a [`Task`].
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
@@ -358,12 +348,12 @@ impl<T> Drop for ScopedResult<T> {
 ///
 /// # Panics
 ///
-/// Awaiting it resumes the task's panic; and panics if the task was aborted, cancelled by the end
-/// of its runtime, or polled after completion.
+/// Awaiting it resumes the task's panic; and panics if the task was aborted, cancelled by runtime
+/// shutdown, or polled after completion.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if polled through `&mut`: dropping that future loses nothing.
+/// Cancel safe if polled through `&mut`.
 pub struct ScopedTask<'scope, T> {
     result: Arc<ScopedResult<T>>,
     abort: AbortHandle,
@@ -411,7 +401,7 @@ impl<T> Future for ScopedTask<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Only a task that is already done could keep others waiting.
+        // Only a task that is already done could starve others.
         if !replace(&mut self.was_polled, true) && self.is_finished() {
             ready!(budget::consume(cx));
         }

@@ -17,10 +17,8 @@ use crate::telemetry::Label;
 /// KiB overflowed the 2 MiB of a pool worker.
 pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 
-/// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large.
-///
-/// The condition is a constant, so that the compiler makes no code for the other case: all that is
-/// compiled for a task would be compiled twice.
+/// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large. The
+/// condition is a constant, so that a task's code is not compiled twice.
 macro_rules! boxed_if_large {
     ($future:ident: $type:ident, $label:ident => $spawn:expr) => {{
         let $label = $crate::telemetry::Label::from($label);
@@ -34,9 +32,8 @@ macro_rules! boxed_if_large {
 }
 pub(super) use boxed_if_large;
 
-/// Spawns a task on the runtime that this thread drives. On a plain thread, which includes those of
-/// [`unblock`](crate::unblock), spawns it on the background runtime, which is started on first use
-/// and has a dedicated thread.
+/// Spawns a task on the runtime that this thread drives. On other threads, including those of
+/// [`unblock`](crate::unblock), spawns it on the background runtime, which is started on first use.
 ///
 /// # Examples
 ///
@@ -63,7 +60,7 @@ where
     boxed_if_large!(future: F, label => spawn_at(future, label))
 }
 
-/// [`spawn`], with a name: [`task::name`] returns it within the task.
+/// [`spawn`], with a [name](task::name).
 ///
 /// # Examples
 ///
@@ -95,7 +92,6 @@ where
     boxed_if_large!(future: F, label => spawn_at(future, label))
 }
 
-/// [`spawn`], with the name and the caller in `label`.
 #[inline]
 pub(super) fn spawn_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
 where
@@ -127,8 +123,8 @@ where
 ///
 /// # Panics
 ///
-/// On a thread that drives no runtime, where nothing could run the task. Call it within
-/// [`block_on`](super::block_on), or use [`Runtime::spawn_local`](super::Runtime::spawn_local).
+/// On a thread that drives no runtime. Call it within [`block_on`](super::block_on), or use
+/// [`Runtime::spawn_local`](super::Runtime::spawn_local).
 ///
 /// # Cancel safety
 ///
@@ -144,8 +140,7 @@ where
     boxed_if_large!(future: F, label => spawn_local_at(future, label, "spawn_local"))
 }
 
-/// [`spawn_local`], with the name and the caller in `label`. `called` is the function that it
-/// called.
+/// [`spawn_local`]; `called` is the public function, for the message of the panic.
 #[track_caller]
 pub(super) fn spawn_local_at<F>(future: F, label: impl Into<Label>, called: &str) -> Task<F::Output>
 where
@@ -162,7 +157,7 @@ where
     }
 }
 
-/// [`spawn_local`], with a name: [`task::name`] returns it within the task.
+/// [`spawn_local`], with a [name](task::name).
 ///
 /// # Examples
 ///
@@ -210,8 +205,7 @@ where
     task
 }
 
-/// Spawns a task that is cancelled, in place of a future that was forgotten: see
-/// [`Shared::forgets`].
+/// Spawns a cancelled task in place of a future that was leaked: see [`Shared::forgets`].
 #[cold]
 #[inline(never)]
 pub(super) fn spawn_forgotten<T: 'static>(
@@ -225,7 +219,6 @@ pub(super) fn spawn_forgotten<T: 'static>(
     task
 }
 
-/// Spawns a task on the worker of `local`.
 ///
 /// # Safety
 ///

@@ -1,12 +1,12 @@
-//! [`TaskSet`]: tasks that belong together, and are cancelled together.
+//! Sets of tasks that are joined and cancelled together.
 //!
 //! Each future is wrapped in a [`Reporting`], which pushes its outcome to one list for the whole
-//! set. So joining takes from that list and never polls the tasks, regardless of their number. Each
-//! `Reporting` pushes exactly once: when its future is done *and dropped*, or dropped without being
-//! done. So the resources of a task are free when its outcome can be joined.
+//! set, so joining never polls the tasks, regardless of their number. It pushes exactly once: when
+//! its future is done *and dropped*, or dropped without being done. So the resources of a task are
+//! free when its outcome can be joined.
 //!
-//! The tasks themselves are in a list behind a lock ([`Members`]), since a task of a scope leaves
-//! the list on the thread where it ends. No task is cancelled or dropped under that lock.
+//! The tasks are in a list behind a lock ([`Members`]), since a task of a scope leaves the list on
+//! the thread where it ends. No task is cancelled or dropped under that lock.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,11 +31,9 @@ use crate::task::{
 };
 use crate::telemetry::{Label, WaitReason};
 
-/// A set of tasks. Their outputs are joined in the order in which the tasks end, and the tasks
-/// **are cancelled when the set is dropped**.
-///
-/// It serves structured concurrency: tasks that a function spawns end with the function, however it
-/// returns. The set is also a [`Stream`] of the outputs.
+/// A set of tasks, for structured concurrency. Their outputs are joined in the order in which the
+/// tasks end, and the tasks **are cancelled when the set is dropped**. The set is also a [`Stream`]
+/// of the outputs.
 ///
 /// # Examples
 ///
@@ -64,15 +62,14 @@ use crate::telemetry::{Label, WaitReason};
 ///
 /// # Panics
 ///
-/// A panic of a task does not affect the others. [`join_next`](Self::join_next) resumes it, as
-/// awaiting a [`Task`] does; that usually drops the set, which cancels the other tasks.
-/// [`join_next_result`](Self::join_next_result) returns it instead. A panic that is not joined is
-/// reported on standard error.
+/// A panic of a task does not affect the others. [`join_next`](Self::join_next) resumes it, which
+/// usually drops the set. [`join_next_result`](Self::join_next_result) returns it instead. A panic
+/// that is not joined is reported on standard error.
 ///
 /// # Cancel safety
 ///
-/// Dropping a future of [`join_next`](Self::join_next) loses no output, nor does dropping a future
-/// that polls the set as a stream. Dropping the set cancels its tasks.
+/// Dropping a future of [`join_next`](Self::join_next), or one that polls the set as a stream,
+/// loses no output. Dropping the set cancels its tasks.
 #[doc(alias("JoinSet", "FuturesUnordered"))]
 #[must_use = "dropping the set cancels its tasks"]
 pub struct TaskSet<T> {
@@ -84,14 +81,12 @@ pub struct TaskSet<T> {
     deferred: bool,
 }
 
-/// The tasks that were not joined yet.
 #[derive(Default)]
 pub(super) struct Members(Mutex<MemberList>);
 
 #[derive(Default)]
 struct MemberList {
     tasks: Slab<Member>,
-    /// The number of tasks that were ever added.
     added: u64,
     /// Whether added tasks are cancelled.
     closed: bool,
@@ -105,8 +100,8 @@ struct Member {
 }
 
 impl Members {
-    /// Adds a task, which `spawn` spawns: it is given the index of the task. The entry exists
-    /// before the task is spawned: its end is reported even if spawning panics.
+    /// Adds a task, which `spawn` spawns, given its index. The entry exists before the task is
+    /// spawned: its end is reported even if spawning panics.
     pub(super) fn spawn(&self, spawn: impl FnOnce(usize) -> Task<()>) -> AbortHandle {
         let mut list = self.0.lock();
         list.added += 1;
@@ -133,7 +128,6 @@ impl Members {
         drop(self.take_all());
     }
 
-    /// Removes a task from the list.
     pub(super) fn remove(&self, index: usize) {
         let removed = self.0.lock().tasks.remove(index);
         drop(removed);
@@ -151,13 +145,12 @@ impl Members {
     }
 }
 
-/// An outcome has to be paid for with the task's budget before it is taken.
+/// The task's budget is used up, so the outcome stays.
 struct NeedsBudget;
 
 /// The index of a task that has ended, and its outcome; `None` if it was cancelled.
 type Ended<T> = (usize, Option<TaskResult<T>>);
 
-/// State that the set and its tasks share.
 struct Outcomes<T> {
     /// In the order in which the tasks ended.
     ended: VecDeque<Ended<T>>,
@@ -174,7 +167,6 @@ impl<T> Outcomes<T> {
 }
 
 impl<T> TaskSet<T> {
-    /// Makes an empty set.
     ///
     /// ```
     /// polder::block_on(async {
@@ -226,7 +218,6 @@ impl<T> TaskSet<T> {
         self.spawn_at(future, Location::caller())
     }
 
-    /// [`spawn`](Self::spawn), for the caller at `site`.
     pub(crate) fn spawn_at<F>(&mut self, future: F, site: &'static Location<'static>) -> AbortHandle
     where
         F: Future<Output = T> + Send + 'static,
@@ -236,8 +227,8 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
-    /// handle that cancels this task alone. (For a local task of another worker, spawn the [`Task`]
-    /// of [`Handle::spawn_on`] in the set.)
+    /// handle that cancels this task alone. For another worker's local task, spawn the [`Task`] of
+    /// [`Handle::spawn_on`].
     ///
     /// ```
     /// use polder::{Runtime, TaskSet};
@@ -260,7 +251,7 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Spawns a task in this set that stays on this thread, as
+    /// Spawns a pinned task in this set on this thread, as
     /// [`polder::spawn_local`](crate::spawn_local) does. Returns a handle that cancels this task
     /// alone.
     ///
@@ -295,7 +286,6 @@ impl<T> TaskSet<T> {
         self.spawn_local_at(future, Location::caller())
     }
 
-    /// [`spawn_local`](Self::spawn_local), for the caller at `site`.
     #[track_caller]
     pub(crate) fn spawn_local_at<F>(
         &mut self,
@@ -311,9 +301,9 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Spawns a task in this set that waits for a function that blocks: see
-    /// [`unblock`](crate::unblock). Returns a handle that cancels it: then the function is not
-    /// called, or, if it has begun, runs to its end, for which nothing waits.
+    /// Spawns a task in this set that waits for a blocking function: see
+    /// [`unblock`](crate::unblock). Returns a handle that cancels it: the function is not called,
+    /// or, if it has begun, runs to its end unobserved.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -332,8 +322,8 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// As [`polder::spawn`](crate::spawn). Where awaiting an [`unblock`](crate::unblock) panics,
-    /// joining does.
+    /// As [`polder::spawn`](crate::spawn). Joining panics where awaiting an
+    /// [`unblock`](crate::unblock) does.
     #[cfg(feature = "blocking")]
     #[track_caller]
     pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
@@ -361,9 +351,8 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Waits for the next task to end, and returns its output, or `None` if no task is left.
-    ///
-    /// A task that was aborted, or cancelled by runtime shutdown, is skipped.
+    /// Waits for the next task to end, and returns its output, or `None` if no task is left. Skips
+    /// tasks that were aborted, or cancelled by runtime shutdown.
     ///
     /// ```
     /// polder::block_on(async {
@@ -376,8 +365,7 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// Resumes the panic of the task, if it panicked. The others are not affected, and the next
-    /// call waits for them.
+    /// Resumes the panic of the task, if it panicked. The others are not affected.
     ///
     /// # Cancel safety
     ///
@@ -412,8 +400,7 @@ impl<T> TaskSet<T> {
         poll_fn(|cx| self.poll_join_next_result(cx)).await
     }
 
-    /// Returns the output of a task that has ended and was not joined yet, or `None` if there is
-    /// none, whether or not tasks still run.
+    /// Returns the output of a task that has ended and was not joined yet, if any.
     ///
     /// ```
     /// polder::block_on(async {
@@ -455,7 +442,6 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Removes a task that has ended from the set. Returns `None` if it was cancelled.
     fn join(&mut self, (index, outcome): Ended<T>) -> Option<thread::Result<T>> {
         self.members.remove(index);
         outcome.and_then(TaskResult::into_result)
@@ -502,9 +488,9 @@ impl<T> TaskSet<T> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
-        // Only an output that is already there could keep other tasks waiting: waiting costs no
-        // budget, nor does an output that was refused before. Only this set takes outputs, so one
-        // that was paid for is still there.
+        // Only an output that is already there could starve other tasks: waiting costs no budget,
+        // nor does an output that was refused before. Only this set takes outputs, so one that was
+        // paid for is still there.
         let mut paid = std::mem::take(&mut self.deferred);
         loop {
             let ended = self.outcomes.poll(cx, |state| {
@@ -538,7 +524,7 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Returns the number of tasks: those that run, and those that were not joined yet.
+    /// Returns the number of tasks that run or were not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -557,7 +543,7 @@ impl<T> TaskSet<T> {
         self.members.len()
     }
 
-    /// Returns whether there are no tasks: none that run, and none that were not joined yet.
+    /// Returns whether no task runs or was not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -589,9 +575,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Cancels every task, waits until their futures are dropped, and returns the number of
-    /// cancelled tasks.
-    ///
-    /// Outputs of tasks that were done before can still be joined.
+    /// cancelled tasks. Outputs of tasks that were done before can still be joined.
     ///
     /// ```
     /// polder::block_on(async {
@@ -645,7 +629,6 @@ impl<T> TaskSet<T> {
     }
 }
 
-/// Returns the output, or resumes the panic.
 fn unwrap_or_resume<T>(result: thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
@@ -712,10 +695,9 @@ where
     }
 }
 
-/// No field is structurally pinned.
 impl<T> Unpin for TaskSet<T> {}
 
-/// Yields the outputs in the order in which tasks end, until no task is left. Resumes panics, as
+/// Yields the outputs in the order in which tasks end. Resumes panics, as
 /// [`join_next`](TaskSet::join_next) does.
 impl<T> Stream for TaskSet<T> {
     type Item = T;
@@ -773,7 +755,6 @@ impl<F: Future, R: Report<F::Output>> Future for Reporting<F, R> {
     }
 }
 
-/// The receiver of a task's result.
 pub(super) trait Report<T> {
     /// Records the result of a task; `None` if it was cancelled.
     fn report(self, result: Option<thread::Result<T>>);
@@ -786,7 +767,6 @@ fn report<T, R: Report<T>>(report: &mut Option<R>, result: Option<thread::Result
     }
 }
 
-/// The place of a task in its set.
 struct Place<T> {
     index: usize,
     outcomes: Arc<Handoff<Outcomes<T>>>,
@@ -823,7 +803,6 @@ mod tests {
         crate::block_on(async {
             let mut set = TaskSet::new();
             set.extend((0..16 * KEPT).map(|_| yield_now()));
-            // All have ended before the first one is joined.
             while set.outcomes.update(|state| state.ended.len()) < 16 * KEPT {
                 yield_now().await;
             }
