@@ -1,7 +1,6 @@
-//! The functions in which a stalled worker is: the feature `backtrace`.
-//!
-//! The addresses are taken when the stall is noticed (`thread_stack`), and resolved when they are
-//! printed: that reads the program's debug information, which takes a while the first time.
+//! Backtraces of stalled workers: the feature `backtrace`. The addresses are taken when the stall
+//! is noticed (`thread_stack`), and resolved when they are printed: that reads the program's debug
+//! information, which takes a while the first time.
 
 use std::env;
 use std::fmt;
@@ -9,12 +8,12 @@ use std::path::Path;
 
 use thread_stack::Function;
 
-/// The functions that a worker's thread is in, from
+/// The backtrace of a worker's thread, from
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
 ///
 /// Printed, it has a line for each function, the innermost first, without polder's functions that
-/// polled the task. Names are resolved when it is printed. If some functions are missing, the last
-/// line says why.
+/// polled the task. Names are resolved when it is printed. If functions are missing, the last line
+/// has the reason.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,24 +30,22 @@ use thread_stack::Function;
 ///
 /// # Requirements
 ///
-/// The thread is interrupted by the signal SIGURG, and copies its stack in the handler. The frames
-/// are found with the unwind tables for panics, which every program has; but Rust before 1.92 omits
-/// them with `panic = "abort"`, and then the program has to be built with
+/// The signal SIGURG interrupts the thread, and its handler copies the stack. The frames are found
+/// with the unwind tables for panics, which every program has; but Rust before 1.92 omits them with
+/// `panic = "abort"`, and then the program has to be built with
 /// `RUSTFLAGS=-Cforce-frame-pointers=yes`. Names require a symbol table, and lines require debug
-/// information (`debug = "line-tables-only"` in a Cargo profile).
+/// information (`debug = "line-tables-only"`).
 ///
-/// **A program may notice the signal:** some system calls return the error `Interrupted` (`EINTR`)
-/// when any handler has run, for example `poll`, `select`, `epoll_wait`, `nanosleep`, and calls of
-/// sockets with a timeout: see signal(7). Others, for example `read`, `accept` and `flock`, are
-/// restarted. If the program handles SIGURG itself or blocks it, the signal is not sent, and the
-/// backtrace is empty.
+/// **The signal is visible:** some system calls return `Interrupted` (`EINTR`) when any handler has
+/// run, such as `poll`, `epoll_wait`, `nanosleep`, and calls of sockets with a timeout: see
+/// signal(7). Others, such as `read`, `accept` and `flock`, are restarted. If the program handles
+/// SIGURG itself or blocks it, the signal is not sent, and the backtrace is empty.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
 pub struct Backtrace(thread_stack::Trace);
 
 impl Backtrace {
-    /// Captures the stack of the worker's thread with this number. Returns `None` on systems where
-    /// that is not possible.
+    /// Captures the stack of a worker's thread. Returns `None` on systems that lack this.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
         thread_stack::of_thread(thread).map(Backtrace)
     }
@@ -108,9 +105,9 @@ impl fmt::Display for Backtrace {
                 }
             }
             for function in functions {
-                // The callers of polder's polling function are not shown. The function itself is
-                // only if it comes first. (A task's future may have been inlined into it: without
-                // debug information it has no separate line.)
+                // The callers of polder's polling function are not shown, and the function itself
+                // only if it is first: a task's future may have been inlined into it, without a
+                // separate line in the debug information.
                 let polls_by_place = polls_by_place(&function);
                 if polls_by_place && lines.count > 0 {
                     return Ok(());
@@ -128,8 +125,8 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// Whether a function is polder's polling function, by its source file. (With line tables alone the
-/// name of an inlined function has no path.)
+/// Whether a function is polder's polling function, by its source file. With line tables alone the
+/// name of an inlined function has no path.
 fn polls_by_place(function: &Function) -> bool {
     // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
     let source = Path::new(file!()).ancestors().nth(2);
@@ -141,7 +138,6 @@ fn polls_by_place(function: &Function) -> bool {
     (function.place.as_ref()).is_some_and(|(file, ..)| is_at(file))
 }
 
-/// Whether a function is polder's polling function, by its name.
 fn polls_by_name(function: &Function) -> bool {
     let name = function.name.trim_start_matches('<');
     let polls = ["polder::task::body::", "polder::scheduler::worker::"];

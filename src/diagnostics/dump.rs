@@ -1,4 +1,4 @@
-//! The state of a runtime: its workers, its tasks, and what each task waits for.
+//! Dumps of a runtime: its workers, its tasks, and what each task waits for.
 
 use std::fmt::{self, Write};
 use std::panic::Location;
@@ -26,12 +26,11 @@ use crate::telemetry::{MAIN_FUTURE, WaitReason};
 /// Printed, it is text for people, with one entry for all tasks that were spawned at the same place
 /// and wait for the same kind of thing; [`json`](Self::json) is for tools.
 ///
-/// **A dump disturbs the runtime only briefly.** It polls no task, and tasks need no preparation.
-/// Each worker is asked for its private state, and answers between two polls, or while it takes a
-/// dump itself; its tasks pause meanwhile, the longer the more there are. A worker that has not
-/// reacted within 100 ms is [`Silent`](WorkerState::Silent), and is shown with the task that
-/// occupies it. So a dump takes no longer than that, plus a little for each task, even if workers
-/// are stuck. It is not a snapshot of a single moment: tasks continue meanwhile.
+/// **A dump disturbs the runtime only briefly.** It polls no task. Each worker is asked for its
+/// private state, and answers between two polls, or while it takes a dump itself; its tasks pause
+/// meanwhile. A worker that has not reacted within 100 ms is [`Silent`](WorkerState::Silent), and
+/// is shown with the task that occupies it; so a dump takes no longer than that, plus a little for
+/// each task. It is not a snapshot of a single moment: tasks continue meanwhile.
 ///
 /// ```
 /// use polder::diagnostics::{TaskState, Wait};
@@ -56,12 +55,12 @@ use crate::telemetry::{MAIN_FUTURE, WaitReason};
 pub struct Dump {
     /// The time at which it was taken.
     pub at: SystemTime,
-    /// The backend that polls the kernel.
+    /// The backend.
     pub backend: Backend,
     /// The workers. If there are [several](crate::runtime::Builder::workers), the last one belongs
     /// to the thread that made the runtime.
     pub workers: Vec<WorkerDump>,
-    /// The number of open sockets, by kind: of the whole process.
+    /// The number of open sockets of the whole process, by kind.
     pub open_sockets: OpenSockets,
     /// The tasks, and the futures of [`block_on`](crate::block_on).
     pub tasks: Vec<TaskDump>,
@@ -69,12 +68,12 @@ pub struct Dump {
     /// answered or is not driven, tasks in their first poll (except where that takes a dump), and
     /// tasks on their way to a worker.
     pub untold: usize,
-    /// Probable faults. They are found only if this runtime was dumped before, ten milliseconds ago
-    /// or more: see [`Hint`].
+    /// Probable bugs. They are found only if this runtime was dumped ten milliseconds ago or more:
+    /// see [`Hint`].
     pub hints: Vec<Hint>,
 }
 
-/// The state of a worker, an element of [`Dump::workers`].
+/// An element of [`Dump::workers`].
 ///
 /// ```
 /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -90,18 +89,15 @@ pub struct WorkerDump {
     pub index: usize,
     /// The worker's activity.
     pub state: WorkerState,
-    /// The number of tasks that it owns: those that are pinned to it, and the stealable ones that
-    /// it was the first to poll, wherever they were polled since.
+    /// The number of tasks that it owns: its pinned tasks, and the stealable ones that it was the
+    /// first to poll.
     pub tasks: usize,
-    /// The number of sources that are registered with its poller. Pool workers share some, and the
-    /// sources of one count for the first of its workers.
+    /// The number of sources that are registered with its poller. The sources of a shared poller
+    /// count for the first of its workers.
     pub sources: usize,
 }
 
-/// The activity of a worker.
-///
-/// Workers rarely read the clock, so a duration is known only up to the last reading: each is an
-/// upper limit.
+/// The activity of a worker. Workers rarely read the clock, so each duration is an upper limit.
 ///
 /// ```
 /// use polder::diagnostics::WorkerState;
@@ -115,9 +111,9 @@ pub struct WorkerDump {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// It sleeps until an event, a wake or a timer comes.
+    /// It sleeps until an event, a wake or a timer.
     Parked {
-        /// An upper limit of the time since then.
+        /// The time since then.
         since: Duration,
     },
     /// It is awake, and answers.
@@ -127,15 +123,15 @@ pub enum WorkerState {
         /// The task.
         task: Option<TaskRef>,
     },
-    /// It is driven neither by a call nor by the foreign event loop that it is embedded in: its
-    /// tasks make no progress. Its list of tasks can be read only on its thread.
+    /// It is not driven, so its tasks make no progress. Its list of tasks can be read only on its
+    /// thread.
     NotDriven,
     /// It has not answered: it computes or blocks, in a poll of this task or of the future of
-    /// `block_on`, or elsewhere (in a waker, or in the destructor of another future).
+    /// `block_on`, or in a waker or a destructor.
     Silent {
         /// The task.
         task: Option<TaskRef>,
-        /// An upper limit of the time since then.
+        /// The time since then.
         since: Duration,
     },
 }
@@ -167,14 +163,13 @@ pub struct TaskRef {
 }
 
 impl TaskRef {
-    /// Converts the counters' form.
     pub(super) fn new((id, spawned_at): (u64, &'static Location<'static>)) -> TaskRef {
         let id = Id::from_u64(id).filter(|_| id != MAIN_FUTURE);
         TaskRef { id, spawned_at }
     }
 }
 
-/// The state of a task, an element of [`Dump::tasks`].
+/// An element of [`Dump::tasks`].
 ///
 /// ```
 /// let runtime = polder::Runtime::new()?;
@@ -189,25 +184,24 @@ impl TaskRef {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskDump {
-    /// `None` for a future of [`block_on`](crate::block_on), which is no task.
+    /// Its id. `None` for a future of [`block_on`](crate::block_on), which is no task.
     pub id: Option<Id>,
-    /// Its name, if it has one.
+    /// Its name.
     pub name: Option<Name>,
     /// The place where it was spawned, or where `block_on` was called.
     pub spawned_at: &'static Location<'static>,
-    /// An upper limit of the time since it was spawned: see [`WorkerState`].
+    /// The time since it was spawned, an upper limit: see [`WorkerState`].
     pub age: Duration,
-    /// The worker to which it is pinned; of a stealable task, the one that has polled it last.
-    /// `None` if no worker has taken it yet.
+    /// The worker to which it is pinned, or that has polled it last. `None` if no worker has taken
+    /// it yet.
     pub worker: Option<usize>,
-    /// The task's state.
+    /// Its state.
     pub state: TaskState,
-    /// The things that it waits for, as far as they are known: see [`Wait`]. Empty if it does not
-    /// wait.
+    /// The things that it waits for, as far as they are known.
     pub waits_for: Vec<Wait>,
-    /// The number of times that it was polled. The count wraps at 2^32.
+    /// The number of its polls. Wraps at 2^32.
     pub polls: u32,
-    /// An upper limit of the time since its last poll began: see [`WorkerState`].
+    /// The time since its last poll began, an upper limit: see [`WorkerState`].
     pub last_polled: Duration,
 }
 
@@ -238,7 +232,7 @@ pub enum TaskState {
     Waiting,
 }
 
-/// One thing that a task waits for. A task that waits for several things has one of these for each.
+/// One thing that a task waits for.
 ///
 /// ```
 /// use polder::diagnostics::Wait;
@@ -270,10 +264,10 @@ pub enum Wait {
         /// Its peer's address.
         peer: Option<String>,
         /// Whether it is readable, and the task that was woken for it does not wait for it again:
-        /// the future that would read is no longer polled, or is busy with something else. (True
-        /// also for a task that has read, and awaits another thing while its peer keeps sending;
-        /// and possibly for a task that is being woken for it right now. Unknown the first time
-        /// that a task waits for a socket, and for a socket that several tasks wait for.)
+        /// the future that would read is no longer polled, or is busy with something else. Also
+        /// true for a task that has read, and awaits another thing while its peer keeps sending;
+        /// possibly for a task that is being woken right now. Unknown the first time that a task
+        /// waits for a socket, and for a socket with several waiting tasks.
         ready_unread: bool,
     },
     /// A timer.
@@ -293,10 +287,10 @@ pub enum Wait {
     Blocking,
     /// The name resolver.
     Lookup,
-    /// Any of these signals, by number. (Numbers from 60 on are left out.)
+    /// Any of these signals, by number. Numbers from 60 on are left out.
     Signal(Vec<i32>),
-    /// Something that polder does not know: a channel or lock of another crate, or a waker that
-    /// another crate has wrapped.
+    /// A future that is not polder's: a channel or lock of another crate, or a waker that another
+    /// crate has wrapped.
     Elsewhere,
 }
 
@@ -330,7 +324,7 @@ impl Dump {
         dump
     }
 
-    /// Returns the number of tasks, including those that the dump does not list.
+    /// Returns the number of tasks, including those that are not listed.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -343,13 +337,13 @@ impl Dump {
         told.count() + self.untold
     }
 
-    /// Returns the tasks in groups; a reader need not distinguish the tasks of one group.
+    /// Returns the tasks in groups for display.
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
         fn kind(task: &TaskDump) -> (bool, &str, u32, TaskState) {
             let place = task.spawned_at;
             (task.id.is_some(), place.file(), place.line(), task.state)
         }
-        // Sorted by kind. There are few: places of spawns, and what is waited for there.
+        // Sorted by kind. A linear search: there are few.
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
             let mut waits = String::new();
@@ -370,8 +364,7 @@ impl Dump {
         groups
     }
 
-    /// Returns one line for each place with tasks that wait for the same thing, for the report of a
-    /// simulated world.
+    /// Returns one line for each group, for the report of a simulated world.
     #[cfg(feature = "kernel")]
     pub(crate) fn in_a_world(&self) -> Vec<String> {
         let mut lines: Vec<(String, usize)> = Vec::new();
@@ -398,9 +391,8 @@ impl Dump {
         lines.into_iter().map(line).collect()
     }
 
-    /// Returns the dump as JSON: one object, on one line.
-    ///
-    /// Durations are in seconds; text that is not printable is escaped.
+    /// Returns the dump as JSON: one object, on one line. Durations are in seconds; text that is
+    /// not printable is escaped.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -441,7 +433,6 @@ pub(super) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Returns the longest time since the last poll of any of its tasks.
     pub(super) fn idle(&self) -> Duration {
         let idle = self.tasks.iter().map(|task| task.last_polled);
         idle.max().unwrap_or_default()
@@ -449,7 +440,6 @@ impl Group<'_> {
 }
 
 impl TaskRecord {
-    /// Adds the state of the task, and what it waits for.
     fn finish(self, shared: &Shared, workers: &[WorkerDump], clues: &mut Clues) -> TaskDump {
         let mut task = self.task;
         let worker = task.worker.map(|index| &workers[index]);
@@ -490,8 +480,7 @@ impl TaskRecord {
     }
 }
 
-/// Returns `None` if the task was woken and the source is not ready: it does not wait for that
-/// source.
+/// Returns `None` if the task was woken and the source is not ready: it does not wait for it.
 ///
 /// The records are outdated by now: a task that was woken may have read, and wait again. So the
 /// source is checked again after the kernel was asked.
@@ -526,7 +515,6 @@ fn socket(
 }
 
 impl WorkerState {
-    /// Returns the task that the worker runs, if that is known.
     fn task(&self) -> Option<TaskRef> {
         match *self {
             WorkerState::Here { task } | WorkerState::Silent { task, .. } => task,
@@ -534,7 +522,6 @@ impl WorkerState {
         }
     }
 
-    /// Writes its members.
     pub(super) fn write_json(&self, json: &mut Json<'_>) {
         let (state, since) = match *self {
             WorkerState::Parked { since } => ("parked", Some(since)),
@@ -566,8 +553,7 @@ impl TaskState {
 }
 
 impl Wait {
-    /// Decodes what `WaitReason::encode` has written. Returns `None` if no leaf future has written
-    /// its wait.
+    /// Decodes `WaitReason::encode`. Returns `None` if no leaf future has recorded its wait.
     fn of_reason(word: u64) -> Option<Wait> {
         let which = word & ((1 << WaitReason::KIND) - 1);
         Some(match word >> WaitReason::KIND {
@@ -626,7 +612,6 @@ impl Wait {
         }
     }
 
-    /// Returns the summary, with the addresses of a socket.
     fn with_addresses(&self) -> String {
         let mut text = self.summary();
         if let Wait::Socket { local, peer, .. } = self {
@@ -639,7 +624,6 @@ impl Wait {
         text
     }
 
-    /// Returns the details of a single task.
     fn detail(&self) -> String {
         let summary = self.summary();
         match self {
@@ -702,7 +686,7 @@ impl Wait {
     }
 }
 
-/// Returns how long it is until a time, or since: then with a minus sign.
+/// Returns the time until `due`, or, with a minus sign, since.
 fn left_until(due: Instant) -> (&'static str, Duration) {
     let now = now();
     match due.checked_duration_since(now) {
@@ -722,7 +706,6 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// A duration, in the unit that matters.
 pub(super) struct Brief(pub(super) Duration);
 
 impl fmt::Display for Brief {
@@ -768,7 +751,7 @@ impl fmt::Display for WorkerState {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The last worker of several is the main one, which runs no task that can move.
+        // The last worker of several is the main one, which runs no stealable task.
         let main = self.workers.len().saturating_sub(1);
         write!(f, "polder: {}", Count(main.max(1), "worker"))?;
         if main > 0 {
@@ -835,7 +818,6 @@ impl fmt::Display for Dump {
     }
 }
 
-/// A count and its noun.
 pub(super) struct Count(pub(super) usize, pub(super) &'static str);
 
 impl fmt::Display for Count {

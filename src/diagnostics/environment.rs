@@ -2,14 +2,12 @@
 //! `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
 //!
 //! They are read once in each process, when its first runtime is built; a child of `fork` is
-//! another process, and has none of its parent's threads. If none is set, nothing is opened,
-//! started or kept, then or later. Otherwise each runtime is added to a list when it is built; the
-//! list does not keep it alive.
+//! another process. If none is set, nothing is opened, started or kept. Otherwise each runtime is
+//! added to a list when it is built; the list does not keep it alive.
 //!
 //! An invalid value, or a name that seems to be misspelled, is reported on standard error, and has
-//! no other effect: a diagnostic tool must not add a fault. A program that runs with rights that
-//! its user does not have ignores the variables: otherwise they could make it write files, and
-//! reveal its internals.
+//! no other effect. A program with rights that its user does not have ignores the variables: they
+//! could make it write files, and reveal its internals.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -28,13 +26,10 @@ use crate::scheduler::Shared;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, start_thread};
 
-/// When dumps are printed, and where.
 const DUMP: &str = "POLDER_DUMP";
 
-/// The duration from which a poll is reported.
 const STALL: &str = "POLDER_STALL";
 
-/// The file for traces.
 const TRACE: &str = "POLDER_TRACE";
 
 /// The path of the Unix socket that serves `polder-top`: see `top`.
@@ -62,62 +57,54 @@ const NAMES: [&str; 18] = [
     "POLDER_SIM_UNTIL",
 ];
 
-/// Names that users of other runtimes may expect, and what sets that instead.
+/// Names that users of other runtimes may expect, and their replacements.
 const ELSEWHERE: [(&str, &str); 2] = [
     ("POLDER_WORKERS", "Builder::workers"),
     ("POLDER_THREADS", "Builder::workers"),
 ];
 
-/// The beginning of the names of polder's variables.
 const PREFIX: &str = "POLDER_";
 
-/// The number of letters that a misspelled name may have too many, too few or wrong. More would
-/// make names alike that are not, such as those of a program's own variables.
+/// The maximum edit distance of a misspelled name. With more, a program's own variables would
+/// match.
 const MISSPELLED: usize = 2;
 
 /// The number of events that are kept for each worker: 1.5 MiB, and some seconds of a busy worker.
 const TRACED_EVENTS: usize = 65_536;
 
-/// The number of runtimes of a process that are traced, each to its own file. A program that makes
-/// a runtime for each request would otherwise fill a disk.
+/// The limit of traced runtimes of a process, each with its own file: a program that makes a
+/// runtime for each request would fill a disk.
 const TRACED_RUNTIMES: usize = 64;
 
 /// The minimum time between two traces that stalls cause: writing takes a while, and a skipped
 /// stall is in the next trace as well.
 const TRACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The number of stalls that are reported within a second; the rest are only counted. A program
-/// that stalls repeatedly reports the same each time, and would fill a disk.
+/// The limit of stalls that are reported within a second, so that they do not fill a disk; the rest
+/// are only counted.
 const STALLS_PER_SECOND: usize = 10;
 
-/// The first words of each dump: a file that begins otherwise was not made by us.
+/// The first words of each dump: a file that begins otherwise is not a dump.
 const FIRST_WORDS: &str = "polder: process";
 
-/// The settings from the environment.
 #[derive(Default)]
 struct Observer {
     stalls: Option<(Duration, OnStall)>,
-    /// The file of the first runtime's trace.
     trace: Option<PathBuf>,
     /// Held while a trace is written, since that replaces the file.
     writing: Mutex<()>,
-    /// The number of runtimes that were built.
     built: AtomicUsize,
-    /// The runtimes to be dumped and traced.
     runtimes: Mutex<Vec<Noted>>,
 }
 
-/// A runtime of the list.
 struct Noted {
-    /// Counts the runtimes of the process.
     number: usize,
     shared: Weak<Shared>,
-    /// When a stall last caused its trace to be written.
     written: Option<Instant>,
 }
 
 fn observer() -> Option<&'static Observer> {
-    // A simulated world has its own report, and the settings here are those of the whole program.
+    // A simulated world has its own report.
     if kernel::current().is_some() {
         return None;
     }
@@ -131,8 +118,7 @@ fn present() -> Option<&'static Observer> {
     OBSERVER.existing()?.get()?.as_ref()
 }
 
-/// Watches a new runtime if its builder does not say whether it is watched: see
-/// [`observe`](super::observe).
+/// Watches a new runtime whose builder sets nothing: see [`observe`](super::observe).
 pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     let Some((over, on_stall)) = observer().and_then(|observer| observer.stalls.clone()) else {
         return;
@@ -142,15 +128,13 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// Returns how many events are kept of each worker if a new runtime is to be traced although its
-/// builder does not say so.
+/// Returns the number of traced events per worker of a new runtime whose builder sets nothing.
 pub(super) fn tracing() -> Option<usize> {
     let observer = observer().filter(|observer| observer.trace.is_some())?;
     let has_file = observer.built.load(Ordering::Relaxed) < TRACED_RUNTIMES;
     has_file.then_some(TRACED_EVENTS)
 }
 
-/// Adds a new runtime to the list.
 pub(super) fn note_runtime(shared: &Arc<Shared>) {
     let Some(observer) = observer() else {
         return;
@@ -165,7 +149,6 @@ pub(super) fn note_runtime(shared: &Arc<Shared>) {
     runtimes.push(noted);
 }
 
-/// Returns the trace file of the runtime with this number, counted from zero, if it gets one.
 fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
     match number {
         0 => Some(path.to_owned()),
@@ -178,8 +161,8 @@ fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
     }
 }
 
-/// Writes the trace of a runtime to its file, if it has one. After a stall it is skipped if the
-/// last one was written too recently.
+/// Writes the trace of a runtime to its file, if it has one, but after a stall only if the last one
+/// is old enough.
 pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     let Some(observer) = present().filter(|observer| observer.trace.is_some()) else {
         return;
@@ -214,8 +197,7 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     }
 }
 
-/// Returns what is meant by the name of a variable that polder does not read, if it seems to be one
-/// of polder's: a sentence.
+/// Returns advice on a name that polder does not read, but that seems to be meant for it.
 fn advice(name: &str) -> Option<String> {
     if !name.starts_with(PREFIX) || NAMES.contains(&name) {
         return None;
@@ -238,10 +220,9 @@ fn advice(name: &str) -> Option<String> {
     Some(format!("is {nearest} meant?"))
 }
 
-/// Returns the number of letters to be added, removed or changed to make one word of the other.
+/// Returns the edit distance.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other) = (one.as_bytes(), other.as_bytes());
-    // Of the beginning of `one` so far, to each beginning of `other`.
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, letter) in one.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], index + 1);
@@ -254,7 +235,6 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// Reports names that polder does not read, but that seem to be meant for it.
 fn report_names() {
     for (name, value) in std::env::vars_os() {
         let Some((name, advice)) = name.to_str().and_then(|name| Some((name, advice(name)?)))
@@ -271,7 +251,6 @@ fn report_names() {
     }
 }
 
-/// Reads the variables, and starts what they ask for.
 fn read() -> Option<Observer> {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let (dump, stall, trace, top) = (value(DUMP), value(STALL), value(TRACE), value(TOP));
@@ -310,7 +289,6 @@ fn read() -> Option<Observer> {
     Some(observer)
 }
 
-/// Applies the value of a variable, if it is set.
 fn set(name: &str, value: Option<OsString>, apply: impl FnOnce(&OsStr) -> io::Result<()>) {
     if let Some(value) = value {
         if let Err(error) = apply(&value) {
@@ -349,7 +327,6 @@ fn duration(text: &str) -> Option<Duration> {
     Some(duration).filter(|duration| !duration.is_zero())
 }
 
-/// The value of `POLDER_DUMP`.
 #[derive(Clone, PartialEq, Debug)]
 struct DumpSetting {
     moment: Moment,
@@ -359,7 +336,7 @@ struct DumpSetting {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Moment {
-    /// Whenever SIGUSR1 comes.
+    /// On each SIGUSR1.
     Signal,
     /// Once, this long after the first runtime was built.
     After(Duration),
@@ -383,7 +360,6 @@ impl DumpSetting {
         Some(DumpSetting { moment, path })
     }
 
-    /// Prints a dump of each runtime.
     fn dump(&self, why: &str) {
         let mut text = format!("{FIRST_WORDS} {}, {why}\n", std::process::id());
         let runtimes = open_runtimes();
@@ -401,7 +377,7 @@ impl DumpSetting {
         let written =
             open(path, FIRST_WORDS, false).and_then(|mut file| file.write_all(text.as_bytes()));
         if let Err(error) = written {
-            // What was asked for must not be lost: it may be the only chance to see the fault.
+            // This may be the only dump of the bug.
             say(&format!(
                 "polder: {DUMP}: {path:?}: {error}; here is the dump:\n{text}"
             ));
@@ -409,7 +385,6 @@ impl DumpSetting {
     }
 }
 
-/// Returns the runtimes that can be dumped, with their numbers.
 pub(super) fn open_runtimes() -> Vec<(usize, Arc<Shared>)> {
     let Some(observer) = present() else {
         return Vec::new();
@@ -419,7 +394,7 @@ pub(super) fn open_runtimes() -> Vec<(usize, Arc<Shared>)> {
     let runtimes = runtimes.filter_map(|noted| Some((noted.number, noted.shared.upgrade()?)));
     let mut runtimes: Vec<_> = runtimes.collect();
     drop(noted);
-    // (Handles keep the memory of dropped runtimes.)
+    // Handles keep the memory of dropped runtimes.
     runtimes.retain(|(_, runtime)| !runtime.main().reactor.is_closed());
     runtimes
 }
@@ -480,8 +455,7 @@ fn file(path: &OsStr) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Replaces `%p` in a path by the process ID: a program that starts others passes its environment
-/// on to them.
+/// Replaces `%p` in a path by the process ID: child processes inherit the environment.
 fn with_process(path: &OsStr, id: u32) -> PathBuf {
     match path.to_str() {
         Some(text) => text.replace("%p", &id.to_string()).into(),
@@ -489,13 +463,13 @@ fn with_process(path: &OsStr, id: u32) -> PathBuf {
     }
 }
 
-/// Opens a file to append to it, or to replace it: either a new one, readable only for its owner,
-/// or an existing one that begins with `first_words`, and so was probably made by us. One that ends
-/// within them is replaced: the program ended before it wrote more. An existing file must be
-/// neither a link nor a device, and have no other name.
+/// Opens a file to append to it, or to replace it: a new one, readable only for its owner, or an
+/// existing one that begins with `first_words`, and so was probably made by polder. A file that
+/// ends within them is replaced: its program ended early. An existing file must be neither a link
+/// nor a device, and have no other name.
 fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // (Windows truncates no file that is opened to append.)
+    // Windows truncates no file that is opened to append.
     options.append(!replaces).write(replaces);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -503,8 +477,8 @@ fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         result => return result,
     }
-    // (O_NONBLOCK: a pipe without a reader is an error then, and does not block. Reading is needed
-    // to check the first words.)
+    // O_NONBLOCK: a pipe without a reader is an error then, and does not block. Reading is needed
+    // to check the first words.
     options.read(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(
@@ -532,7 +506,6 @@ fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Prints stalls, up to the limit per second.
 fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
     // The start of the current second, the number printed in it, and the number left out.
     let printed = Mutex::new((None::<Instant>, 0, 0_usize));
@@ -553,7 +526,7 @@ fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
         };
         drop(printed);
         say(&format!("{before}polder: {}\n", Headline(stall)));
-        // Its names are looked up now, which takes a while the first time.
+        // Names are looked up now, which takes a while the first time.
         #[cfg(feature = "backtrace")]
         if let Some(backtrace) = &stall.backtrace {
             say(&format!("{backtrace}\n"));
@@ -624,8 +597,8 @@ mod tests {
         }
     }
 
-    /// Walks the sources, which name each variable in a literal. (`flavours.rs` is a part of the
-    /// tests' model of kqueue.)
+    /// Walks the sources, which name each variable in a literal. `flavours.rs` belongs to the
+    /// tests' model of kqueue.
     #[test]
     fn every_variable_that_is_read_is_known() {
         fn walk(folder: &Path, found: &mut Vec<String>) {

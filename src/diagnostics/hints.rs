@@ -1,12 +1,9 @@
-//! Probable faults that a dump shows.
+//! Heuristics that flag likely bugs (deadlocks, busy loops, …) in a dump.
 //!
-//! A dump shows one moment, but most faults are states that do not change. So each dump of a
-//! runtime leaves its suspicious findings for the next one ([`Clues`]). A hint is only what was
-//! found both times, and is known not to have changed in between. For this reason the threads that
-//! print a dump at a set time (`POLDER_DUMP=after:…`, [`test!`](crate::test)) take another dump
-//! before it.
-//!
-//! A hint is no proof: it reports what was seen, and where to look.
+//! A dump shows one moment, but most of these bugs are states that do not change. So each dump of a
+//! runtime leaves its findings for the next one ([`Clues`]), and a hint is a finding of both that
+//! has not changed in between. For this reason, a dump at a set time (`POLDER_DUMP=after:…`,
+//! [`test!`](crate::test)) is preceded by another one. A hint is no proof.
 
 use std::fmt::{self, Write};
 use std::iter::successors;
@@ -27,23 +24,21 @@ use crate::task::Id;
 const LONG_UNREAD: Duration = Duration::from_secs(3);
 
 /// The time from which a wait for something unknown is a hint: longer than a lock of another crate
-/// is held, or than an answer of another task takes. What waits for work may wait for longer, and
-/// then the hint is harmless: there is one for each place of a spawn, and it is the last.
+/// is held, or than an answer of another task takes. A task that waits for work may wait for
+/// longer, and then the hint is harmless: there is one for each place of a spawn, after all others.
 const LONG_ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// The polls per second from which a task that was ready in both dumps is a hint: a poll and
-/// everything between two polls take it less than 20 µs, so it does next to no work.
+/// everything between two polls take less than 20 µs, so it does next to no work.
 const MANY_POLLS: f64 = 50_000.0;
 
-/// The minimum time between two dumps that are compared: a shorter one says nothing.
+/// The minimum time between two dumps that are compared.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// The number of ready tasks from which a worker counts as overloaded while another worker sleeps.
 const MANY_READY: usize = 16;
 
-/// A probable fault, and its place: an element of [`Dump::hints`].
-///
-/// Printed, it is one line.
+/// A likely bug, and its place: an element of [`Dump::hints`]. Printed, it is one line.
 ///
 /// ```
 /// use polder::diagnostics::Hint;
@@ -65,52 +60,49 @@ const MANY_READY: usize = 16;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Hint {
-    /// All tasks wait, as they did in the previous dump. No task was polled since, all workers
-    /// sleep, and no known timer, descriptor, signal or blocking call will wake any of them: only
-    /// another thread or another runtime can.
+    /// All tasks wait, and none was polled since the previous dump. All workers sleep, and no known
+    /// timer, descriptor, signal or blocking call will wake any task: only another thread or
+    /// another runtime can.
     NothingWakes {
         /// The number of tasks, including the futures of [`block_on`](crate::block_on).
         tasks: usize,
     },
-    /// A descriptor is readable, and was so in an earlier dump. It has not been read since, and the
-    /// task that was woken for it does not wait for it. Either the future that would read is
-    /// neither polled nor dropped, or the task has been waiting for something else for a long time.
+    /// A descriptor has been readable and unread since an earlier dump, and the task that was woken
+    /// for it does not wait for it. Either the future that would read is neither polled nor
+    /// dropped, or the task has been waiting for something else for a long time.
     Unread {
         /// The task.
         task: TaskRef,
         /// The descriptor.
         descriptor: i64,
-        /// The address of its peer.
+        /// Its peer's address.
         peer: Option<String>,
         /// A lower limit of the time since then.
         since: Duration,
     },
-    /// Tasks that were spawned at one place have not been polled for ten seconds or so, and wait
-    /// for something that polder does not know ([`Wait::Elsewhere`]): a lock or a channel of
-    /// another crate, another thread, or futures in a combinator with wakers of its own
-    /// (`FuturesUnordered`). Whether that will wake them cannot be seen: it may be a deadlock, or a
-    /// lost notification; or they just have nothing to do.
+    /// Tasks that were spawned at one place have not been polled for about ten seconds, and wait
+    /// for something unknown ([`Wait::Elsewhere`]): a lock or a channel of another crate, another
+    /// thread, or a combinator with its own wakers (`FuturesUnordered`). It may be a deadlock or a
+    /// lost notification, or they have nothing to do.
     WaitsElsewhere {
         /// The one that was spawned first.
         task: TaskRef,
         /// The number of these tasks.
         tasks: usize,
-        /// A lower limit of the time for which that one has been waiting: since the first dump that
-        /// has shown it.
+        /// The time since the first dump that showed it waiting, a lower limit.
         since: Duration,
-        /// An upper limit: the time since its last poll.
+        /// The time since its last poll, an upper limit.
         at_most: Duration,
     },
     /// Each of these tasks awaits the next one, and the last one awaits the first; none was polled
-    /// since the previous dump. (If one of them also waits for something else, with a `select`,
-    /// that may break the cycle.)
+    /// since the previous dump. A `select` in one of them may break the cycle.
     AwaitEachOther(Vec<TaskRef>),
-    /// A task that is polled again and again: it was ready in each dump, since it had been woken
-    /// while it ran, by itself or by its data source.
+    /// A busy loop: the task was ready in each dump, since it had been woken while it ran, by
+    /// itself or by its data source.
     WakesItself {
         /// The task.
         task: TaskRef,
-        /// The number of times that it was polled since the previous dump.
+        /// The number of polls since the previous dump.
         polls: u32,
         /// The time since the previous dump.
         within: Duration,
@@ -123,9 +115,8 @@ pub enum Hint {
         /// The number of its ready tasks.
         ready: usize,
     },
-    /// All threads of the pool are busy, and calls wait for one: calls of
-    /// [`unblock`](crate::unblock()) and for files, or name lookups, from any runtime. None was
-    /// finished since the previous dump.
+    /// All threads of the blocking pool are busy, and calls of [`unblock`](crate::unblock()), file
+    /// operations or name lookups wait for one. None was finished since the previous dump.
     PoolIsFull {
         /// The number of calls that wait.
         waiting: usize,
@@ -134,8 +125,7 @@ pub enum Hint {
     },
 }
 
-/// The findings of a dump, some of them collected while its tasks are visited. The next dump
-/// compares them with its own.
+/// The findings of a dump, which the next dump compares with its own.
 #[derive(Clone, Debug)]
 pub(super) struct Clues {
     at: Instant,
@@ -145,37 +135,32 @@ pub(super) struct Clues {
     elsewhere: Vec<Elsewhere>,
     /// The ready tasks that have woken themselves, by id, and the number of their polls.
     woken_by_themselves: Vec<(TaskRef, u32)>,
-    /// The number of tasks that were ever spawned, that of those which are left, and the sum of
-    /// their polls: if these are the same later, no task was polled.
+    /// The number of tasks ever spawned, of those left, and the sum of their polls: if these are
+    /// unchanged, no task was polled.
     polls: (usize, usize, u64),
-    /// The worker that has all the ready tasks, if there is one.
+    /// The worker that has all the ready tasks.
     burdened: Option<usize>,
     /// The number of jobs that the pool has finished, if it is full.
     full_pool: Option<usize>,
 }
 
-/// A source that is readable, while the task that was woken for it does not wait for it.
 #[derive(Clone, Debug)]
 struct Unread {
     task: TaskRef,
     descriptor: i64,
     peer: Option<String>,
-    /// The time of the first dump that has shown it.
     since: Instant,
-    /// The address of the source.
     source: usize,
     /// The count of events and of those consumed, and the number of readable bytes: while these are
     /// unchanged, the source is not read.
     mark: ((u32, u32), u64),
 }
 
-/// A task that waits for something unknown.
 #[derive(Clone, Debug)]
 struct Elsewhere {
     id: u64,
     /// The number of its polls: while it is unchanged, the task has been waiting.
     polls: u32,
-    /// The time of the first dump that has shown it.
     since: Instant,
 }
 
@@ -277,7 +262,6 @@ impl Clues {
         hints
     }
 
-    /// Sets since when the sources have not been read, by the sources of an earlier dump.
     fn date_unread(&mut self, earlier: &[Unread]) {
         let places = SortedIndex::places(earlier.iter().map(|unread| unread.source as u64));
         for unread in &mut self.unread {
@@ -289,7 +273,6 @@ impl Clues {
         }
     }
 
-    /// Sets since when the tasks have been waiting, by those of an earlier dump.
     fn date_elsewhere(&mut self, earlier: &[Elsewhere]) {
         for task in &mut self.elsewhere {
             let place = earlier.binary_search_by_key(&task.id, |earlier| earlier.id);
@@ -301,10 +284,9 @@ impl Clues {
         }
     }
 
-    /// Returns a hint for each place of a spawn with tasks that have been waiting for long.
-    ///
-    /// The time since a task's last poll is an upper limit only. So it has to have been waiting for
-    /// a while since it was first seen, too.
+    /// Returns a hint for each place of a spawn with tasks that have been waiting for long. The
+    /// time since a task's last poll is an upper limit only, so a minimum time since it was first
+    /// seen is required too.
     fn wait_elsewhere(&self, dump: &Dump) -> Vec<Hint> {
         // In the order of the oldest task of each place. There are few places.
         let mut places = Vec::new();
@@ -339,7 +321,6 @@ impl Clues {
         hints
     }
 
-    /// Returns the tasks that had woken themselves in both dumps, and were polled often in between.
     fn wake_themselves(&self, earlier: &Clues, within: Duration) -> impl Iterator<Item = Hint> {
         let before = &earlier.woken_by_themselves;
         self.woken_by_themselves
@@ -357,8 +338,8 @@ impl Clues {
     }
 }
 
-/// Returns the tasks that wait for something unknown, in the order of their ids. Futures of
-/// `block_on` do not count: usually one waits for the end of the program.
+/// Returns the tasks that wait for something unknown, by id. Futures of `block_on` do not count:
+/// usually one waits for the end of the program.
 fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
     let waits = |task: &&TaskDump| task.waits_for.contains(&Wait::Elsewhere);
     let elsewhere = |task: &TaskDump| {
@@ -394,8 +375,8 @@ fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Load) -> Option<Hin
             WorkerState::Parked { .. } | WorkerState::Here { task: None }
         )
     };
-    // (A function given to `unblock` also has an id. Such calls are checked below, since a task may
-    // wait for one although its last poll recorded something else.)
+    // A function given to `unblock` also has an id. Such calls are checked below, since a task may
+    // wait for one although its last poll recorded something else.
     let needs_another = |wait: &Wait| match wait {
         Wait::Event(_) | Wait::Latch(_) | Wait::Task(_) | Wait::TaskSet(_) | Wait::Elsewhere => {
             true
@@ -485,7 +466,6 @@ impl Hint {
         }
     }
 
-    /// Writes its kind, the ids of its tasks, and its text.
     pub(super) fn write_json(&self, out: &mut String) {
         Json::object(out)
             .text("kind", self.kind())

@@ -1,14 +1,11 @@
-//! Writes JSON. Brackets close when their guard is dropped; keys are literals of ours, and need no
-//! escapes.
-//!
-//! The writing functions are neither inlined nor generic: each program has many calls of them.
+//! A JSON writer. Brackets close when their guard is dropped; keys are literals without special
+//! characters. The functions are neither inlined nor generic: each program has many calls of them.
 
 use std::fmt::{self, Display, Write};
 use std::time::{Duration, SystemTime};
 
 use super::seconds::Seconds;
 
-/// An object or a list that is being written.
 pub(super) struct Json<'a> {
     out: &'a mut String,
     is_empty: bool,
@@ -48,7 +45,7 @@ impl Json<'_> {
         out
     }
 
-    /// Writes a member that is JSON as it is displayed: a number, a boolean, null.
+    /// Writes a member whose `Display` is JSON: a number, a boolean, null.
     pub(super) fn value(&mut self, key: &str, value: impl Display) -> &mut Self {
         self.display(key, &value);
         self
@@ -59,12 +56,10 @@ impl Json<'_> {
         let _ = write!(self.key(key), "{value}");
     }
 
-    /// Writes a duration in seconds, with milliseconds.
     pub(super) fn seconds(&mut self, key: &str, duration: Duration) -> &mut Self {
         self.value(key, format_args!("{:.3}", Seconds(duration)))
     }
 
-    /// Writes the time at which it was taken, in Unix time.
     pub(super) fn at(&mut self, time: SystemTime) -> &mut Self {
         self.value("at", format_args!("{:.3}", Seconds::of_unix(time)))
     }
@@ -75,7 +70,6 @@ impl Json<'_> {
         self
     }
 
-    /// Writes a member that is a list. `write` writes an element.
     pub(super) fn list_of<T>(
         &mut self,
         key: &str,
@@ -90,7 +84,6 @@ impl Json<'_> {
         self
     }
 
-    /// Breaks the line, for those who read a file with `grep`.
     pub(super) fn new_line(&mut self) {
         self.out.push('\n');
     }
@@ -103,7 +96,6 @@ impl Drop for Json<'_> {
     }
 }
 
-/// A number, or null.
 pub(super) struct OrNull<T>(pub(super) Option<T>);
 
 impl<T: Display> Display for OrNull<T> {
@@ -115,8 +107,8 @@ impl<T: Display> Display for OrNull<T> {
     }
 }
 
-/// Names and addresses come from users and peers: unprintable characters are escaped, so that none
-/// reaches a terminal.
+/// Escapes unprintable characters, since names and addresses come from users and peers, so that
+/// none reaches a terminal.
 fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {

@@ -1,11 +1,11 @@
 //! The report of `POLDER_TOP` about the runtimes of the process, as one line of JSON: see `top`.
 //!
-//! A line stays small, however many tasks there are: tasks are reported in groups, by the place of
-//! their spawn and by what they wait for, and there are limits for the rest. The number of polls of
-//! a group between two lines, which a reader cannot compute, is reported with the second one. So
-//! this remembers each task's polls while there are readers.
+//! A line stays small, however many tasks there are: tasks are grouped by the place of their spawn
+//! and by what they wait for, and there are limits for the rest. A reader cannot compute the number
+//! of polls of a group between two lines, so each task's polls are remembered while there are
+//! readers.
 //!
-//! Readers should expect unknown members: there will be more.
+//! Readers should expect unknown members.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,8 +22,8 @@ use crate::task::Name;
 /// Incremented when a reader of older lines would be misled.
 const VERSION: u32 = 1;
 
-/// The limit of runtimes in a line; the oldest ones are reported. polder-top refuses a line that
-/// exceeds the limits here for runtimes, groups, hints, workers or buckets.
+/// The limit of runtimes; the oldest ones are reported. polder-top refuses a line that exceeds the
+/// limits here for runtimes, groups, hints, workers or buckets.
 const MAX_RUNTIMES: usize = 64;
 
 /// The length of a line after which no other runtime is added. A runtime takes at most 2 MiB (a
@@ -31,25 +31,20 @@ const MAX_RUNTIMES: usize = 64;
 /// MiB.
 const MAX_BYTES: usize = 2 << 20;
 
-/// The limit of groups of a runtime; the ones with the most tasks are reported. Each takes some 250
-/// bytes.
+/// The limit of groups of a runtime, of some 250 bytes each; those with the most tasks are
+/// reported.
 const MAX_GROUPS: usize = 200;
 
-/// The limit of hints of a runtime.
 const MAX_HINTS: usize = 20;
 
-/// The limit of characters of a name or a hint. (A hint may name each task of a long cycle.)
+/// The limit of characters of a name or a hint, which may list each task of a long cycle.
 const MAX_TEXT: usize = 400;
 
-/// The state that is kept between lines.
 pub(super) struct Lines {
-    /// When the first runtime was built.
     start: Instant,
-    /// The values of the runtimes in the last line.
     last: Vec<Last>,
 }
 
-/// The values of a runtime in a line.
 struct Last {
     number: usize,
     at: Instant,
@@ -103,7 +98,7 @@ impl Tell for Lines {
             told += 1;
         }
         drop(list);
-        // Those that were left out may be in the next line.
+        // Runtimes that were left out may be in the next line.
         last.retain(|last| runtimes.iter().any(|(number, _)| *number == last.number));
         self.last.append(&mut last);
         let left_out = runtimes.len() - told;
@@ -117,8 +112,8 @@ impl Tell for Lines {
     }
 }
 
-/// Writes a runtime, and returns its values. `before` has those of the last line, unless there was
-/// none for a while.
+/// Writes a runtime, and returns its values. `before` has the values of the last line, if there is
+/// one.
 fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
     let at = Instant::now();
     let dump = Dump::of(runtime, &[]);

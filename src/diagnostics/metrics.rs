@@ -18,9 +18,9 @@ use crate::telemetry::{self, Counter};
 /// They are read while the workers run, so they do not all show the same moment. Counters only
 /// grow, from the start of the runtime (they wrap if `usize` has 32 bits).
 ///
-/// [`Display`](fmt::Display) writes them in the text format of [OpenMetrics], which Prometheus and
-/// others read, ended by `# EOF`. Return it for an HTTP `GET` with the content type
-/// [`Metrics::CONTENT_TYPE`]. The program's own metrics go before the last line.
+/// [`Display`](fmt::Display) writes the text format of [OpenMetrics], which Prometheus reads, ended
+/// by `# EOF`; the program's own metrics go before that line. Return it for an HTTP `GET` with the
+/// content type [`Metrics::CONTENT_TYPE`].
 ///
 /// ```
 /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -36,7 +36,7 @@ use crate::telemetry::{self, Counter};
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// The backend that polls the kernel.
+    /// The backend.
     pub backend: Backend,
     /// The number of tasks that have a future: ready, waiting or running.
     pub tasks: usize,
@@ -47,22 +47,22 @@ pub struct Metrics {
     /// The number of tasks that wait for a pool worker to take them: new ones, and those that
     /// another thread has woken.
     pub injected: usize,
-    /// The number of open sockets, by kind: of the whole process.
+    /// The number of open sockets of the whole process, by kind.
     pub open_sockets: OpenSockets,
     /// The metrics of each worker. If there are [several](crate::runtime::Builder::workers), the
     /// last one belongs to the thread that made the runtime.
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// Defines [`WorkerMetrics`]. A row is a metric: its field, where its value is read, and its kind,
-/// name and help text in what is printed.
+/// Defines [`WorkerMetrics`]. A row is a field, the source of its value, and its kind, name and
+/// help text in what is printed.
 macro_rules! worker_metrics {
     (
         ($shared:ident, $index:ident, $remote:ident, $counters:ident)
         $($(#[$doc:meta])+ $field:ident: $type:ty = $read:expr,
             $kind:ident $name:literal $help:literal;)+
     ) => {
-        /// The numbers of one worker, an element of [`Metrics::workers`].
+        /// An element of [`Metrics::workers`].
         ///
         /// ```
         /// let runtime = polder::Runtime::new()?;
@@ -97,32 +97,31 @@ worker_metrics! {
     /// The number of tasks that it owns: those that were polled, and wait or are ready.
     tasks: usize = remote.tasks(),
         Gauge "tasks" "Tasks that a worker owns.";
-    /// The number of sources (sockets and other descriptors) that are registered with its poller.
-    /// Pool workers share some, and the sources of one count for the first of its workers.
+    /// The number of sources that are registered with its poller. The sources of a shared poller
+    /// count for the first of its workers.
     sources: usize = shared.sources(index),
         Gauge "sources" "Descriptors that are registered.";
     /// Whether it sleeps, or is not driven.
     is_parked: bool = !remote.is_awake(),
         Flag "parked" "Whether a worker sleeps, or is not driven.";
-    /// The processor time that its thread has used: the increase within a second shows how busy it
-    /// is. (For the main worker's thread this includes its other work.) `None` until the worker was
-    /// driven, and on systems that do not report it; Linux and Android do.
+    /// The processor time of its thread. The main worker's includes the thread's other work. `None`
+    /// until the worker was driven, and on systems other than Linux and Android.
     cpu_time: Option<Duration> = sys::thread_cpu_time(remote.thread()),
         Time "cpu" "Processor time of a worker's thread.";
-    /// The number of times that it polled a task.
+    /// The number of polls of tasks.
     polls: usize = counters.polls.get(),
         Counter "polls" "Polls of tasks.";
     /// The number of tasks that were spawned by its tasks, or by the future of `block_on`.
     spawned: usize = remote.spawned(),
         Counter "worker_spawned" "Tasks spawned by a worker.";
-    /// The number of its tasks that came from another thread: woken there, or sent to this worker
-    /// by their spawner.
+    /// The number of its tasks that were woken by another thread, or sent to this worker by their
+    /// spawner.
     remote_wakes: usize = remote.sent().wrapping_add(counters.remote_wakes.get()),
         Counter "remote_wakes" "Wakes of tasks by other threads.";
-    /// The number of tasks that it took from other workers, which had not run them yet.
+    /// The number of tasks that it took from other workers.
     stolen: usize = counters.stolen.get(),
         Counter "stolen" "Tasks taken from other workers.";
-    /// The number of times that it parked, to sleep until something comes.
+    /// The number of times that it parked.
     parks: usize = counters.parks.get(),
         Counter "parks" "How often a worker parked.";
     /// The number of times that another thread woke it from parking, at the cost of a system call.
@@ -134,10 +133,10 @@ worker_metrics! {
     /// The number of timers that fired.
     timers_fired: usize = counters.timers_fired.get(),
         Counter "timers_fired" "Timers that fired.";
-    /// The delay of these timers after their deadlines, as far as it was due to other work of the
-    /// worker. For a timer for which the worker slept, the delay is zero, however late the kernel
-    /// woke it; with [`timer_slack`](crate::runtime::Builder::timer_slack), it is the time by which
-    /// the wake-up was postponed.
+    /// The delay of these timers, as far as it was due to other work of the worker. It is zero for
+    /// a timer for which the worker slept, however late the kernel woke it; with
+    /// [`timer_slack`](crate::runtime::Builder::timer_slack), it is the time by which the wake-up
+    /// was postponed.
     timer_lateness: Histogram = Histogram::of(&counters.timer_lateness),
         Histogram "timer_lateness" "How late timers fired.";
     /// The number of times that a task had to yield because it had used up its budget of
@@ -213,8 +212,8 @@ impl WorkerMetrics {
     }
 }
 
-/// A histogram of durations: the counts of those up to one microsecond, up to two, up to four, and
-/// so on up to a second (2^20 microseconds), and of longer ones.
+/// A histogram of durations. The limits of its buckets are the powers of two from one microsecond
+/// to a second (2^20 microseconds), and none.
 ///
 /// ```
 /// use std::time::Duration;
@@ -328,10 +327,8 @@ impl fmt::Display for Metrics {
     }
 }
 
-/// The name, the help text, and the value.
 type Row<'a> = (&'static str, &'static str, Value<'a>);
 
-/// A value, by its kind.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Gauge(&'a usize),
@@ -353,7 +350,7 @@ impl Value<'_> {
         }
     }
 
-    /// Writes its samples. `label` is that of the worker, or empty.
+    /// Writes its samples, with the worker's label, or an empty one.
     fn write(self, f: &mut fmt::Formatter<'_>, name: &str, label: &str) -> fmt::Result {
         match self {
             Value::Gauge(number) => writeln!(f, "{name}{label} {number}"),
@@ -380,7 +377,6 @@ impl Value<'_> {
     }
 }
 
-/// Writes the lines before the samples of a metric.
 fn family(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, help: &str) -> fmt::Result {
     writeln!(f, "# TYPE {name} {kind}")?;
     if let Some(unit @ "seconds") = name.rsplit('_').next() {

@@ -1,23 +1,19 @@
-//! Observing a runtime, for people and for tools.
+//! Diagnostics of a runtime, for people and for tools.
 //!
-//! [`Runtime::metrics`](crate::Runtime::metrics) and [`Handle::metrics`](crate::Handle::metrics)
-//! return numbers, which are always counted, at almost no cost: see [`Metrics`].
+//! * [`Runtime::metrics`](crate::Runtime::metrics): numbers, which are always counted, at almost no
+//!   cost: see [`Metrics`].
+//! * [`Runtime::dump`](crate::Runtime::dump): what each task waits for, and likely bugs: see
+//!   [`Dump`] and [`Hint`].
+//! * [`Builder::stalls`](crate::runtime::Builder::stalls): polls that take too long: see [`Stall`].
+//! * [`Builder::trace`](crate::runtime::Builder::trace): the latest events, for trace viewers: see
+//!   [`Trace`].
 //!
-//! [`Runtime::dump`](crate::Runtime::dump) and [`Handle::dump`](crate::Handle::dump) return what
-//! each task waits for: see [`Dump`]; and probable faults: see [`Hint`].
-//!
-//! [`Builder::stalls`](crate::runtime::Builder::stalls) reports polls that take too long: see
-//! [`Stall`]; with the feature `backtrace`, including the functions that they are in.
-//!
-//! [`Builder::trace`](crate::runtime::Builder::trace) records the latest events of a runtime for
-//! trace viewers: see [`Trace`].
-//!
-//! **From outside**, with the feature `environment` (which is on by default): `POLDER_DUMP=usr1`
-//! prints a dump whenever SIGUSR1 comes, `POLDER_DUMP=after:30s` prints one that long after the
-//! first runtime was built; after another colon, a file may follow to which they are appended.
-//! `POLDER_STALL=100ms` reports polls that take longer, and `POLDER_TRACE=FILE` writes a trace: at
-//! the end of its runtime, at a stall, and with a dump. `POLDER_TOP=/path` creates a Unix socket
-//! from which the separate program `polder-top` shows all of this live.
+//! **From outside**, with the feature `environment` (on by default): `POLDER_DUMP=usr1` prints a
+//! dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long after the first runtime was built;
+//! after another colon, a file to append to may follow. `POLDER_STALL=100ms` reports polls that
+//! take longer. `POLDER_TRACE=FILE` writes a trace: at the end of its runtime, at a stall, and with
+//! a dump. `POLDER_TOP=/path` creates a Unix socket from which the program `polder-top` shows all
+//! of this live.
 //!
 //! ```
 //! let runtime = polder::Runtime::new()?;
@@ -28,9 +24,9 @@
 //! # std::io::Result::Ok(())
 //! ```
 
-// Metrics are counted where the events happen, by the thread that causes them: see
-// `telemetry::counters`. They are read from any thread, without a lock and without involving the
-// workers, and so even while the workers are stuck. A dump asks the workers: see `snapshot`.
+// Metrics are counted where the events happen, by the thread that causes them
+// (`telemetry::counters`), and read from any thread, without a lock, even while the workers are
+// stuck. A dump asks the workers: see `snapshot`.
 
 #[cfg(feature = "backtrace")]
 mod backtrace;
@@ -108,8 +104,7 @@ pub(crate) fn runtime_ends(shared: &Shared) {
     let _ = shared;
 }
 
-/// Returns how long before a dump at a set time another dump is taken, so that it can give hints:
-/// see `hints`.
+/// Returns how long before a dump at a set time another dump is taken, so that it can give hints.
 pub(crate) fn look_before(time: Duration) -> Duration {
     /// Longer than the longest period that hints need: see `hints::LONG_UNREAD`.
     const LOOK_BEFORE: Duration = Duration::from_millis(3_500);

@@ -1,4 +1,4 @@
-//! The numbers of open sockets, as they are shown.
+//! Counts of open sockets, as they are shown.
 
 use std::fmt;
 
@@ -7,14 +7,12 @@ use super::json::Json;
 use crate::scheduler::Shared;
 use crate::telemetry::{Open, SocketType};
 
-/// The number of sockets of each kind that the process has open: those of [`net`](crate::net), and
-/// the descriptors in an [`Async`](crate::Async). From [`Metrics::open_sockets`] and
-/// [`Dump::open_sockets`].
+/// The number of open sockets of each kind: those of [`net`](crate::net), and the descriptors in an
+/// [`Async`](crate::Async). From [`Metrics::open_sockets`] and [`Dump::open_sockets`].
 ///
-/// A socket belongs to no runtime, so these are the numbers of the whole process. They count
-/// sockets that no task waits for, too: the number of streams that only grows is a leak of
-/// connections. A socket counts once, however many clones or halves it has. In a simulated world
-/// they are zero.
+/// A socket belongs to no runtime, so these are numbers of the whole process, including sockets
+/// that no task waits for: a number of streams that only grows is a leak of connections. A socket
+/// counts once, however many clones or halves it has. In a simulated world they are zero.
 ///
 /// [`Metrics::open_sockets`]: super::Metrics::open_sockets
 /// [`Dump::open_sockets`]: super::Dump::open_sockets
@@ -46,7 +44,7 @@ pub struct OpenSockets {
     pub unix_listeners: usize,
     /// Unix datagram sockets.
     pub unix_datagrams: usize,
-    /// Descriptors of any kind that are in an [`Async`](crate::Async).
+    /// Descriptors in an [`Async`](crate::Async).
     pub asyncs: usize,
 }
 
@@ -80,7 +78,6 @@ impl OpenSockets {
         ]
     }
 
-    /// Writes one JSON object.
     pub(super) fn write_json(&self, out: &mut String) {
         let mut json = Json::object(out);
         for (name, _, count) in self.rows() {
@@ -89,7 +86,7 @@ impl OpenSockets {
     }
 }
 
-/// Those of which there are any.
+/// The kinds with open sockets.
 impl fmt::Display for OpenSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut link = "";

@@ -1,4 +1,4 @@
-//! A question to a worker, and the wait for its answer: see `telemetry::requests`.
+//! Questions to workers, and the waits for their answers: see `telemetry::requests`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,14 +9,12 @@ use crate::reactor::Driver;
 use crate::scheduler::{Local, Question, Remote};
 use crate::sync::{Mutex, Notify};
 
-/// See the head of the module.
 pub(super) struct Request {
     answer: Mutex<Option<WorkerSnapshot>>,
     notify: Arc<Notify>,
 }
 
 impl Request {
-    /// Waits for the answer until `deadline`.
     pub(super) fn wait(&self, asker: &Asker<'_>, deadline: Instant) -> Option<WorkerSnapshot> {
         loop {
             // Not the clock of a simulated world, which stands still meanwhile.
@@ -43,8 +41,7 @@ impl Question for Request {
 /// A worker, on its own thread.
 pub(crate) type OwnWorker = (Rc<Local>, Rc<Driver>);
 
-/// A thread that asks workers. Until it is dropped, the thread answers the questions for its own
-/// workers while it waits.
+/// A thread that asks workers. While it waits, it answers the questions for its own workers.
 pub(super) struct Asker<'a> {
     notify: Arc<Notify>,
     own: &'a [OwnWorker],
@@ -59,7 +56,6 @@ impl Asker<'_> {
         Asker { notify, own }
     }
 
-    /// Asks a worker of another thread.
     pub(super) fn ask(&self, remote: &Remote) -> Arc<Request> {
         let request = Arc::new(Request {
             answer: Mutex::new(None),

@@ -1,16 +1,13 @@
-//! Durations as text, in seconds.
-//!
-//! With integer arithmetic: formatting floating-point numbers adds 17 KB to a program.
+//! Durations as text, in seconds, by integer arithmetic: formatting floating-point numbers adds 17
+//! KB to a program.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Written with as many digits as the precision says; without a precision, with all that there are.
-/// Further digits are truncated.
+/// Written with the digits of the precision, or with all; further digits are truncated.
 pub(super) struct Seconds(pub(super) Duration);
 
 impl Seconds {
-    /// Returns the time since 1970.
     pub(super) fn of_unix(time: SystemTime) -> Seconds {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         Seconds(since.unwrap_or_default())

@@ -1,18 +1,17 @@
-//! The state of a runtime's workers and of their tasks, from which a dump is made.
+//! Snapshots of a runtime's workers and tasks, from which a dump is made.
 //!
-//! **Where the data comes from.** Stealable tasks are in lists that every thread can read. The data
-//! of one worker's thread (the local tasks, its queues, its timers) the worker collects itself,
-//! when it is [asked](super::request), between two polls; on its own thread it is read directly. A
-//! worker that does not answer within [`PATIENCE`] is stuck, and is described by its public
-//! counters: which task it runs. Nothing here polls a task, clones or drops a waker, or runs other
-//! foreign code.
+//! **Sources of the data.** Stealable tasks are in lists that every thread can read. A worker
+//! collects the data of its thread (local tasks, queues, timers) itself, between two polls, when it
+//! is [asked](super::request); on its own thread it is read directly. A worker that does not answer
+//! within [`PATIENCE`] is described by its public counters: which task it runs. Nothing here polls
+//! a task, clones or drops a waker, or runs other foreign code.
 //!
-//! **Which task a waker belongs to.** Sources and timers keep wakers. A task's waker is recognised
-//! by its address, which is compared and never dereferenced: no two tasks have the same address at
-//! a time, and no other allocation has it. A worker collects its tasks and the wakers of its
-//! reactor in one go, while none of the tasks can end. Stealable tasks may end meanwhile, and
-//! others may take their addresses: so their lists are read before and after the sources, and a
-//! task that is not in both lists is not matched.
+//! **Owners of wakers.** Sources and timers keep wakers. A task's waker is recognised by its
+//! address, which is compared and never dereferenced: no two tasks, and no other allocation, have
+//! the same address at a time. A worker collects its tasks and the wakers of its reactor in one go,
+//! while none of the tasks can end. Stealable tasks may end meanwhile, and others may take their
+//! addresses: so their lists are read before and after the sources, and a task that is not in both
+//! is not matched.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -34,18 +33,17 @@ use crate::task::Id;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a worker has to finish an answer that it has begun. It runs no foreign code meanwhile,
-/// so it does finish: later with more tasks, and on a busy machine.
+/// so it does finish, but later with more tasks and on a busy machine.
 const ANSWERING: Duration = Duration::from_secs(10);
 
 /// The data of a task, or of a future of `block_on`.
 pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
     waker: usize,
-    /// Its state, and what it waits for, are found out later.
+    /// Its state, and what it waits for, are filled in later.
     pub(super) task: TaskDump,
     /// The word that its leaf futures have written: see `telemetry::wait_reason`.
     pub(super) reason: u64,
-    /// Whether it was seen running.
     pub(super) runs: bool,
     pub(super) sources: Vec<SourceWait>,
     pub(super) timers: Vec<Instant>,
@@ -106,7 +104,6 @@ impl TaskRecord {
     }
 }
 
-/// The data that a worker collects about itself.
 pub(crate) struct WorkerSnapshot {
     worker: usize,
     /// The local tasks, and the futures of `block_on`.
@@ -116,7 +113,6 @@ pub(crate) struct WorkerSnapshot {
     timers: Vec<TimerWait>,
 }
 
-/// The wakers that the sources and timers of a reactor keep, by owner.
 struct Wakers {
     sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
@@ -135,15 +131,13 @@ impl Wakers {
         }
     }
 
-    /// Returns the wakers that wait for a source or a timer.
     fn waiting(&self) -> impl Iterator<Item = u64> {
         let sources = self.sources.iter().filter(|wait| wait.is_waiting);
         let timers = self.timers.iter().map(|wait| wait.waker as u64);
         sources.map(|wait| wait.waker as u64).chain(timers)
     }
 
-    /// Adds the sources and timers of a task to its record. A source for which it waits twice in
-    /// the same direction is added once.
+    /// Adds the sources and timers of a task to its record, each source once per direction.
     fn assign(&self, task: &mut TaskRecord) {
         if task.waker == 0 {
             return;
@@ -163,7 +157,6 @@ impl Wakers {
 }
 
 impl WorkerSnapshot {
-    /// Collects the data that only the worker's thread can read, on that thread.
     pub(crate) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
         let (now, worker) = (now(), local.index);
         local.counters.set_tick(tick(now));
@@ -177,8 +170,8 @@ impl WorkerSnapshot {
         local.for_each_new(|header| add(None, header));
         let mains = local.mains.borrow();
         tasks.extend((mains.iter()).map(|main| TaskRecord::of_main(worker, main, now)));
-        // The worker may answer within a poll: see `request`. A task in its first poll is in none
-        // of the lists.
+        // The worker may answer within a poll: see `request`. A task in its first poll is in no
+        // list.
         let running = local.counters.task().map(|(id, _)| id);
         let is_running = |record: &TaskRecord| record.task.id.map(Id::as_u64) == running;
         if let Some(id) = running {
@@ -196,8 +189,7 @@ impl WorkerSnapshot {
     }
 }
 
-/// Returns the running task of this worker, which is the one of this thread, if that is its first
-/// poll.
+/// Returns the running task of this worker, which is this thread's, if that is its first poll.
 fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
     let record = with_running(|header| {
         let is_it = local.owns(header) && header.id.as_u64() == id;
@@ -209,17 +201,15 @@ fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
     Some(record)
 }
 
-/// A set without random keys: taking those would change the order of a simulated program's maps.
+/// Without random keys: taking those would change the order of a simulated program's maps.
 type Set = HashSet<u64, BuildHasherDefault<DefaultHasher>>;
 
-/// The state of a runtime's workers and tasks.
 #[derive(Default)]
 pub(super) struct SharedSnapshot {
     pub(super) workers: Vec<WorkerDump>,
     pub(super) tasks: Vec<TaskRecord>,
     /// The wakers of these tasks, except of stealable ones that may have ended meanwhile.
     known: Set,
-    /// The wakers that wait for sources and timers.
     waiting: Vec<u64>,
 }
 
@@ -252,7 +242,7 @@ impl SharedSnapshot {
             if answer.is_none() && !shared.is_on_one_thread {
                 let since = since_tick(tick, start);
                 worker.state = match remote.drive() {
-                    // (A foreign event loop may drive it: then this is `BetweenTurns`.)
+                    // A foreign event loop may drive it: then this is `BetweenTurns`.
                     Drive::None => WorkerState::NotDriven,
                     _ if remote.parker.is_parked() => WorkerState::Parked { since },
                     _ => WorkerState::Awake,
@@ -339,8 +329,7 @@ impl SharedSnapshot {
         }
     }
 
-    /// Adds the data of a worker. (Each pool worker lists what waits with the reactor of its
-    /// shard.)
+    /// Adds the data of a worker. Each pool worker lists the waits of its shard's reactor.
     fn add(&mut self, worker: WorkerSnapshot, is_main: bool) {
         let wakers = Wakers::new(worker.sources, worker.timers);
         for mut record in worker.tasks {
@@ -359,7 +348,6 @@ impl SharedSnapshot {
     }
 }
 
-/// Returns the tasks that the workers are running.
 fn running_tasks(shared: &Shared) -> Vec<u64> {
     let remotes = shared.remotes().iter();
     remotes
@@ -374,7 +362,6 @@ mod tests {
     use crate::scheduler::{Question, current_worker, with_local};
     use std::sync::mpsc;
 
-    /// A question that occupies a worker for this long.
     #[derive(Debug)]
     struct Slow(Duration);
 
@@ -384,7 +371,6 @@ mod tests {
         }
     }
 
-    /// A runtime on a thread of its own, which is driven until this is dropped.
     struct Driven {
         shared: Arc<Shared>,
         stop: Arc<Latch>,
@@ -392,7 +378,6 @@ mod tests {
     }
 
     impl Driven {
-        /// The runtime's main future calls `first`.
         fn new(first: impl FnOnce() + Send + 'static) -> Driven {
             let (tell, told) = mpsc::channel();
             let stop = Arc::new(Latch::new());
@@ -441,7 +426,7 @@ mod tests {
         assert!(is_waited_for, "it is told to be silent");
     }
 
-    /// Also when it has looked at its questions before, and the patience of its own is over.
+    /// Also when it has looked at its questions before, and its own patience is over.
     #[test]
     fn a_worker_that_waits_for_an_answer_answers_meanwhile() {
         let has_answered = (0..20).any(|_| {
@@ -460,7 +445,7 @@ mod tests {
             std::thread::sleep(2 * PATIENCE);
             let is_told = has_answered(&SharedSnapshot::take(&waits.shared, &[]));
             let still_waits = told.try_recv().is_err();
-            // (Otherwise the slow one has begun too late, and was not waited for.)
+            // Otherwise the slow one has begun too late, and was not waited for.
             still_waits && is_told && told.recv().expect("it has an answer, or none")
         });
         assert!(has_answered, "it is told to be silent");

@@ -3,7 +3,7 @@
 use crate::reactor::{Source, SourceKind};
 use crate::sys;
 
-/// The kind of a descriptor, and its local and peer address, if it has any.
+/// The kind of a descriptor, and its local and peer address.
 type Description = (&'static str, Option<String>, Option<String>);
 
 /// Describes a source. Its descriptor may be one that this crate did not make.
@@ -23,7 +23,6 @@ pub(super) fn describe(source: &Source) -> Description {
     (kind, local, peer)
 }
 
-/// Whether a read would not block.
 pub(super) fn is_readable(source: &Source) -> bool {
     #[cfg(feature = "sim")]
     if let Some(socket) = source.simulated() {
@@ -66,7 +65,6 @@ fn describe_descriptor(_: sys::BorrowedDescriptor<'_>) -> Description {
     ("descriptor", None, None)
 }
 
-/// Returns the address as text, or `None` for an unnamed address.
 #[cfg(feature = "net")]
 fn text(address: &socket2::SockAddr) -> Option<String> {
     if let Some(address) = address.as_socket() {

@@ -1,9 +1,7 @@
-//! Sorted pairs of numbers: the lookup table of dumps, keyed by an address or an id.
-//!
-//! It is one type, compiled once, where hash tables and sorted lists of the values would each add
-//! code. The second number is usually an index into a list of the values.
+//! Sorted pairs of numbers: the lookup table of dumps, keyed by an address or an id. The second
+//! number is usually an index into a list of the values. One type, compiled once, where hash tables
+//! and sorted lists of the values would each add code.
 
-/// See the head of the module.
 #[derive(Clone, Debug)]
 pub(super) struct SortedIndex(Vec<(u64, u64)>);
 
@@ -13,7 +11,7 @@ impl SortedIndex {
         SortedIndex(pairs)
     }
 
-    /// Returns the places of these numbers, in their order.
+    /// Returns the places of these numbers, sorted by number.
     pub(super) fn places(numbers: impl Iterator<Item = u64>) -> SortedIndex {
         SortedIndex::new(numbers.zip(0..).collect())
     }
@@ -22,13 +20,11 @@ impl SortedIndex {
         self.0.iter()
     }
 
-    /// Returns all pairs with this first number.
     pub(super) fn of(&self, first: u64) -> &[(u64, u64)] {
         let from = &self.0[self.0.partition_point(|pair| pair.0 < first)..];
         &from[..from.partition_point(|pair| pair.0 == first)]
     }
 
-    /// Returns the second number of the first pair with this first number.
     pub(super) fn get(&self, first: u64) -> Option<u64> {
         self.of(first).first().map(|pair| pair.1)
     }

@@ -1,22 +1,21 @@
-//! `POLDER_TOP=/path`: a Unix socket on which a running program reports the state of its runtimes
-//! once a second: a line of JSON (`line`) to each client. `polder-top` shows it.
+//! The server of `POLDER_TOP=/path`: a Unix socket on which a running program reports the state of
+//! its runtimes once a second, as a line of JSON (`line`) to each client. `polder-top` shows it.
 //!
-//! **A dedicated thread** does that, with a plain `poll(2)` and independently of the runtimes that
-//! it reports. Without clients it sleeps, and takes no dumps. Descriptors are non-blocking: a
-//! client that does not read delays neither the others nor this thread. The unsent rest of a line
-//! is kept until the client takes it or is disconnected; no other line is kept for that client.
+//! **A dedicated thread** does that, with `poll(2)` and independently of the runtimes. Without
+//! clients it sleeps, and takes no dumps. Descriptors are non-blocking: a client that does not read
+//! delays neither the others nor this thread. The unsent rest of a line is kept until the client
+//! takes it or is disconnected; no other line is kept for that client.
 //!
 //! **The socket** is accessible only for this user from its first moment
-//! (`sys::local::listen_privately`). It replaces no file but a socket of this user that has no
-//! listener any more: one that was left by a killed process. For this check the folder is locked,
-//! so that of several processes that start at the same time none takes the new socket of another
-//! for an old one. At the end of the process the file is removed, if it is still the same one.
+//! (`sys::local::listen_privately`). It replaces only a socket of this user without a listener,
+//! left by a killed process. For this check the folder is locked, so that of several processes that
+//! start at the same time none takes the new socket of another for an old one. At the end of the
+//! process the file is removed, if it is still the same one.
 //!
-//! **A child of `fork`** that has not called `exec` has no such thread: it neither answers on its
-//! parent's socket nor removes it. If it builds a runtime, it makes its own socket, like a newly
-//! started program; so its path should contain the process ID. It does inherit the descriptor of
-//! its parent's listener: if it outlives a killed parent, that socket counts as one that has a
-//! listener.
+//! **A child of `fork`** without `exec` has no such thread: it neither answers on its parent's
+//! socket nor removes it. If it builds a runtime, it makes its own socket; so the path should
+//! contain the process ID. It inherits the descriptor of its parent's listener: while it outlives a
+//! killed parent, that socket still has a listener.
 
 use std::fs::{self, File};
 use std::io;
@@ -39,24 +38,21 @@ const PACE: Pace = Pace {
     patience: Duration::from_secs(5),
 };
 
-/// Lines take at most a tenth of the time: after one that took long, the next one is later. (If a
-/// worker does not answer, a dump takes a tenth of a second.)
+/// Lines take at most a tenth of the time: a dump takes a tenth of a second if a worker does not
+/// answer.
 const SHARE: u32 = 10;
 
-/// The limit of clients: it is meant for people, not as a service. Each costs a descriptor, and at
-/// most one line.
+/// The limit of clients: it is meant for people. Each costs a descriptor, and at most one line.
 const MAX_CLIENTS: usize = 8;
 
-/// The answer to a client beyond the limit.
 const TOO_MANY: &str = "{\"error\":\"as many look already as may\"}\n";
 
 /// The pause in accepting after descriptors, or memory, had run out.
 const REST: Duration = Duration::from_millis(100);
 
-/// How long we wait for other processes that start at the same path.
+/// How long to wait for other processes that start at the same path.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Binds the socket, and starts the thread.
 pub(super) fn start(path: PathBuf) -> io::Result<()> {
     let listener = listen(&path)?;
     Place::note(path)?;
@@ -116,7 +112,7 @@ struct Place {
     file: (u64, u64),
 }
 
-/// Empty in a child of `fork`, which so removes no file of its parent.
+/// Empty in a child of `fork`, so that it removes no file of its parent.
 static PLACE: PerProcess<OnceLock<Place>> = PerProcess::new(OnceLock::new);
 
 impl Place {
@@ -150,22 +146,17 @@ fn file(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// The intervals of the thread.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// The time between two lines.
     interval: Duration,
-    /// The time after which a client is disconnected if it has not taken a line. It gets no other
-    /// line meanwhile.
+    /// The time after which a client is disconnected if it has not taken a line.
     patience: Duration,
 }
 
-/// The source of the lines.
 pub(super) trait Tell {
-    /// Returns a line. The next one follows after `interval` at the earliest, which is asked for
-    /// when the rest of the line is there: it is the longer, the longer that takes.
+    /// Returns a line. The next one follows after `interval`, which is called when the rest of the
+    /// line is there: it is the longer, the longer that takes.
     fn line(&mut self, interval: impl Fn() -> Duration) -> String;
-    /// Called when no client is left.
     fn forget(&mut self);
 }
 
@@ -174,7 +165,6 @@ struct Client {
     /// Its last line, and the number of bytes of it that are sent.
     line: Arc<str>,
     sent: usize,
-    /// When the line was begun.
     since: Instant,
 }
 
@@ -212,8 +202,7 @@ impl Client {
 fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     let mut clients: Vec<Client> = Vec::new();
     // For clients that connect before the next line is due, so that one line is made in an
-    // interval, however many come and go. It is forgotten once it is too old to be compared with
-    // the next one.
+    // interval, however many connect. Dropped once it is too old to be compared with the next one.
     let mut latest: Option<Arc<str>> = None;
     let mut next = Instant::now();
     let mut interval = pace.interval;
@@ -246,9 +235,8 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
 }
 
 /// Waits until a client connects, or `left` is over, and meanwhile continues to send to clients
-/// that have not taken everything. Returns whether a client has connected.
-///
-/// Input from clients is never read. A hang-up is an event that need not be asked for.
+/// that have not taken everything. Returns whether a client has connected. Input is never read; a
+/// hang-up is always reported.
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
@@ -273,8 +261,8 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
     !told[0].is_empty()
 }
 
-/// Accepts the next client, and sends it the latest line immediately, unless the next one is due.
-/// (One at a time: clients that have gone meanwhile are noticed before another one is refused.)
+/// Accepts the next client, and sends it the latest line, unless the next one is due. One at a
+/// time: disconnected clients are noticed before another one is refused.
 fn accept(
     listener: &UnixListener,
     clients: &mut Vec<Client>,
@@ -314,7 +302,6 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A path for one test, in a separate folder.
     struct Place {
         folder: PathBuf,
         socket: PathBuf,
@@ -422,7 +409,7 @@ mod tests {
         // On a busy machine a reader may be this late.
         const PATIENCE: Duration = Duration::from_secs(2);
 
-        // Returns `false` if a reader was late, and was cut for that.
+        // Returns `false` if a reader was late, and was disconnected.
         let attempt = || {
             let place = Place::new();
             serve_at(&place, BYTES, Duration::from_millis(10), PATIENCE);
@@ -547,7 +534,7 @@ mod tests {
         let listener = listen(path).unwrap();
         let mode = || fs::symlink_metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(), 0o600);
-        // There is a listener, whether it accepts or not, and however many clients wait.
+        // There is a listener, whether it accepts or not.
         let mut waiting = Vec::new();
         for _ in 0..100 {
             let error = listen(path).unwrap_err();
@@ -613,7 +600,7 @@ mod tests {
             let other = scope.spawn(|| listen(&place.socket));
             thread::sleep(LOCK_PATIENCE / 10);
             let is_there = place.socket.exists();
-            // (Unless this thread was delayed for so long.)
+            // Unless this thread was delayed for so long.
             assert!(!is_there || start.elapsed() >= LOCK_PATIENCE);
             drop(held);
             other.join().unwrap().unwrap();

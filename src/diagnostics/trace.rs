@@ -1,11 +1,10 @@
-//! The latest events of a runtime, as a file for trace viewers.
+//! Traces: the latest events of a runtime, as a file for trace viewers.
 //!
 //! Events are kept in rings (`telemetry::trace_log`), which are read here while the workers run.
 //! The format is the JSON of Chromium's `about:tracing`, which Perfetto reads ("Trace Event
 //! Format": `ph` is the kind of an event: X a slice with a duration, i an instant, s and f the two
-//! ends of an arrow, b and e those of overlapping events; `ts` and `dur` are in microseconds).
-//!
-//! An arrow begins and ends on slices. So a wake that comes from no task gets a short slice.
+//! ends of an arrow, b and e those of overlapping events; `ts` and `dur` are in microseconds). An
+//! arrow begins and ends on slices, so a wake that no task makes gets a short slice.
 
 use std::fmt::{self, Display};
 use std::time::{Duration, SystemTime};
@@ -19,11 +18,9 @@ use crate::scheduler::Shared;
 use crate::task::Name;
 use crate::telemetry::{Event, MAIN_FUTURE, Mark, Ring, Traced};
 
-/// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace).
-///
-/// A worker's events are polls of tasks, spawns, wakes, ends, sleeps, sources that became ready and
-/// timers that fired. A trace also has what other threads did to its tasks, and calls of
-/// [`unblock`](crate::unblock) that were made on its workers.
+/// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace): polls of tasks,
+/// spawns, wakes, ends, sleeps, sources that became ready and timers that fired; wakes and spawns
+/// by other threads; and calls of [`unblock`](crate::unblock) on its workers.
 ///
 /// ```
 /// let runtime = polder::Runtime::builder().trace(1_000).build()?;
@@ -50,7 +47,7 @@ pub struct Trace {
 struct Track {
     name: String,
     events: Vec<Event>,
-    /// The number of events that came before these.
+    /// The number of earlier events, which are lost.
     lost: u64,
 }
 
@@ -81,12 +78,10 @@ impl Trace {
         })
     }
 
-    /// Returns the trace as a JSON object that trace viewers read, such as
-    /// <https://ui.perfetto.dev>. Each worker has a track. Each poll is a slice, named after the
-    /// place where its task was spawned, and an arrow leads from each wake to the poll that
-    /// follows. (Wakes from before the first event that a busy worker has kept have none.)
-    ///
-    /// Text that is not printable is escaped.
+    /// Returns the trace as a JSON object for trace viewers, such as <https://ui.perfetto.dev>.
+    /// Each worker has a track. Each poll is a slice, named after the place where its task was
+    /// spawned, and an arrow leads from each wake to the next poll, unless the poll may be lost.
+    /// Unprintable text is escaped.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(10_000).build()?;
@@ -113,7 +108,6 @@ impl Trace {
         out
     }
 
-    /// Describes the task of an event.
     fn args(&self, event: &mut Json<'_>, (id, site): Traced) {
         let mut args = Json::object(event.key("args"));
         if id != MAIN_FUTURE {
@@ -126,7 +120,6 @@ impl Trace {
     }
 }
 
-/// The polls of all tasks.
 struct Polls {
     /// The task, the time at which it began, and the track of each. Sorted.
     all: Vec<(u64, Duration, usize)>,
@@ -144,7 +137,7 @@ impl Polls {
                 }
             }
         }
-        // The last track is that of other threads, which poll nothing.
+        // The last track belongs to other threads, which poll nothing.
         let with_gaps = tracks[..tracks.len() - 1]
             .iter()
             .filter(|track| track.lost > 0);
@@ -154,8 +147,7 @@ impl Polls {
         Polls { all, complete_from }
     }
 
-    /// Returns the first poll of this task that began at this time or later, unless that may be
-    /// lost.
+    /// Returns the first poll of this task that began at this time or later, unless it may be lost.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
         let next = (self.all).partition_point(|(id, began, _)| (*id, *began) < (task, at));
         let (id, began, track) = *self.all.get(next)?;
@@ -163,7 +155,6 @@ impl Polls {
     }
 }
 
-/// A summary in one line.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |of: fn(&Track) -> usize| self.tracks.iter().map(of).sum::<usize>();
@@ -183,7 +174,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The maximum length of the slice of a wake that comes from no task.
+/// The maximum length of the slice of a wake that no task makes.
 const WAKE_LENGTH: Duration = Duration::from_micros(1);
 
 /// Writes the events, one a line.
@@ -191,11 +182,9 @@ struct Writer<'a> {
     events: Json<'a>,
     trace: &'a Trace,
     polls: Polls,
-    /// The number of arrows so far: each one has a number.
     arrows: u64,
 }
 
-/// A slice that has begun.
 enum Open {
     Poll(Duration, Traced),
     Sleep(Duration),
@@ -299,7 +288,6 @@ impl Writer<'_> {
         call
     }
 
-    /// Writes an arrow from here to the next poll of a task, if that is known.
     fn arrow(&mut self, track: usize, name: &str, task: u64, at: Duration) {
         let Some((poll, other_track)) = self.polls.next(task, at) else {
             return;
@@ -336,7 +324,6 @@ impl Writer<'_> {
         slice
     }
 
-    /// Writes the common members of all events.
     fn begin(&mut self, ph: &str, name: &str, track: usize, at: Option<Duration>) -> Json<'_> {
         let out = self.events.next();
         out.push('\n');
@@ -353,7 +340,7 @@ impl Writer<'_> {
     }
 }
 
-/// The beginning of each trace: a file that begins otherwise was not made by us.
+/// The beginning of each trace: a file that begins otherwise is not a trace.
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
 /// Microseconds: the seconds of a duration that is a million times as long.

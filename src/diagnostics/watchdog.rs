@@ -1,24 +1,21 @@
-//! Stalls: polls that keep a worker from all other work.
+//! The watchdog for stalls: polls that keep a worker from all other work.
 //!
-//! **The worker reads no clock for it.** Its counters always show how many polls it has begun, and
-//! the task of the current one (`telemetry::counters`). The watchdog thread, which runs only on
-//! request, reads them every half of the threshold, and adds up the time between readings that show
-//! the same poll. It reads no memory of a task: the id and the spawn site are numbers next to the
-//! counters.
+//! **The worker reads no clock for it.** Its counters show how many polls it has begun, and the
+//! current task (`telemetry::counters`). The watchdog thread, which runs only on request, reads
+//! them every half of the threshold, and adds up the time between readings that show the same poll.
+//! It reads no memory of a task: the id and the spawn site are numbers next to the counters.
 //!
 //! **No false alarms.** A worker that sleeps, polls the kernel, or drives a nested `block_on` shows
-//! no poll, or a different one each time. If the watchdog itself is late for a reading, the process
-//! was stopped, or the machine is overloaded: then the time since the previous reading does not
-//! count.
+//! no poll, or a different one each time. If a reading is late, the process was stopped, or the
+//! machine is overloaded: the time since the previous reading does not count.
 //!
 //! One thread watches all runtimes of the process, and ends with the last of them. A child of
 //! `fork` starts its own.
 //!
-//! **Reports are made elsewhere.** Printing a report may take seconds, since names of functions are
-//! looked up in the debug information, and foreign code may take any time. So another thread, which
-//! starts with the first stall, passes the reports on ([`Reporter`]), and meanwhile the watchdog
-//! goes on reading. The watchdog itself only captures the stack, while the poll lasts; that may
-//! take a tenth of a second, and does not count as lateness.
+//! **Reports are made elsewhere.** A report may take seconds, since names are looked up in the
+//! debug information, and foreign code may take any time. So another thread, which starts with the
+//! first stall, passes the reports on ([`Reporter`]). The watchdog itself only captures the stack;
+//! that may take a tenth of a second, and does not count as lateness.
 
 use std::fmt;
 use std::io;
@@ -38,21 +35,20 @@ use crate::sys::{PerProcess, start_thread};
 /// The minimum threshold: below it, a poll that was merely interrupted by the system would count.
 const MIN_STALL: Duration = Duration::from_micros(100);
 
-/// The maximum threshold: no stall needs more, and the clock arithmetic does not overflow.
+/// The maximum threshold: with it the clock arithmetic does not overflow.
 const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The maximum number of queued reports. While the queue is full, new stalls are not reported: a
-/// function that takes long must not fill the memory.
+/// The maximum number of queued reports. While the queue is full, new stalls are not reported, so
+/// that a slow function does not fill the memory.
 const MAX_PENDING: usize = 64;
 
 /// If a reading is late by this much, plus half of its interval, the time since the last one does
 /// not count.
 const MAX_LATENESS: Duration = Duration::from_millis(2);
 
-/// A poll that takes too long, and keeps all other tasks of its worker waiting: passed to the
-/// function given to [`Builder::stalls`](crate::runtime::Builder::stalls).
-///
-/// Printed, it is one line, followed by a line for each function of its backtrace, if there is one.
+/// A poll that takes too long: passed to the function given to
+/// [`Builder::stalls`](crate::runtime::Builder::stalls). Printed, it is one line, followed by its
+/// backtrace, if there is one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,13 +73,13 @@ pub struct Stall {
     pub task: TaskRef,
     /// A lower limit of its duration, with a resolution of half of the threshold.
     pub lasted: Duration,
-    /// Whether the poll is over. Otherwise it continues.
+    /// Whether the poll is over.
     pub has_ended: bool,
     /// The activity of its thread when the stall was noticed. `None` once the poll has ended, and
-    /// on systems that do not report it; Linux and Android do.
+    /// on systems other than Linux and Android.
     pub activity: Option<Activity>,
-    /// The functions that it was in at that time. `None` once the poll has ended, and on platforms
-    /// where that is not available; it is on Linux, on x86-64 and aarch64.
+    /// The backtrace at that time. `None` once the poll has ended, and on platforms other than
+    /// Linux on x86-64 and aarch64.
     #[cfg(feature = "backtrace")]
     #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
     pub backtrace: Option<Backtrace>,
@@ -107,12 +103,11 @@ pub struct Stall {
 pub enum Activity {
     /// It computes, or waits for a processor.
     Computes,
-    /// It is in a system call: its name, or its number if it is not a common one; and the
-    /// descriptor, if it has one.
+    /// It is in a system call.
     SystemCall {
-        /// For example `clock_nanosleep`, or `231`.
+        /// Its name, such as `clock_nanosleep`, or its number, such as `231`.
         name: String,
-        /// The descriptor.
+        /// The descriptor, if it has one.
         descriptor: Option<i32>,
     },
 }
@@ -121,8 +116,8 @@ pub enum Activity {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Beat {
     /// Each poll is counted before it shows its task: so the same task with the same numbers is the
-    /// same poll. (A poll that begins while this is read may be shown with the numbers before it,
-    /// and counts as a different one at the next reading.)
+    /// same poll. A poll that begins while this is read may be shown with the numbers before it,
+    /// and counts as a different one at the next reading.
     polls: (usize, usize),
     /// The task's id, or [`MAIN_FUTURE`](crate::telemetry::MAIN_FUTURE), and where it was spawned.
     task: (u64, &'static Location<'static>),
@@ -153,7 +148,6 @@ impl Stall {
     }
 }
 
-/// A stall without its backtrace: one line.
 pub(super) struct Headline<'a>(pub(super) &'a Stall);
 
 impl fmt::Display for Headline<'_> {
@@ -211,22 +205,17 @@ fn cure(activity: Option<&Activity>) -> &'static str {
     }
 }
 
-/// The function that receives stalls.
 pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
-/// A runtime that is watched.
 struct Watched {
     /// Weak, so that this keeps no runtime alive.
     shared: Weak<Shared>,
     threshold: Duration,
     on_stall: OnStall,
-    /// The time of the next reading.
     next: Instant,
-    /// One for each worker.
     seen: Vec<Seen>,
 }
 
-/// The watchdog's own state.
 #[derive(Default)]
 struct Watchdog {
     reporter: Reporter,
@@ -234,8 +223,8 @@ struct Watchdog {
     captured: Duration,
 }
 
-/// Passes reports on, in their order, by a thread that ends with it. (A channel of the standard
-/// library would add 20 KB of code.)
+/// Passes reports on, in their order, on a separate thread. A channel of the standard library would
+/// add 20 KB of code.
 #[derive(Default)]
 struct Reporter {
     reports: Option<Arc<Reports>>,
@@ -250,13 +239,12 @@ struct Reports {
 #[derive(Default)]
 struct Queue {
     reports: Vec<Report>,
-    /// The number of stalls that are to be reported, with the one that is being reported.
+    /// The number of stalls to be reported, including the current one.
     pending: usize,
     is_closed: bool,
 }
 
 impl Reports {
-    /// Makes the reports until the watchdog ends.
     fn serve(&self) {
         let mut queue = self.queue.lock();
         loop {
@@ -339,12 +327,10 @@ impl Report {
     }
 }
 
-/// The last reading of a worker.
 struct Seen {
     /// Its poll at the last reading, and the time of that reading.
     poll: Option<Beat>,
     last: Instant,
-    /// [`Watchdog::captured`] at that time.
     captured: Duration,
     /// A lower limit of the time that it has spent in this poll.
     lasted: Duration,
@@ -354,8 +340,7 @@ struct Seen {
 /// The runtimes that the thread has not seen yet. `None` if the thread does not run.
 static NEW: PerProcess<Mutex<Option<Vec<Watched>>>> = PerProcess::new(Mutex::default);
 
-/// The request to watch a runtime. A program that makes one links the watchdog; other programs do
-/// not.
+/// The request to watch a runtime. Only programs that make one link the watchdog.
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(super) threshold: Duration,
@@ -379,7 +364,6 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Watches a runtime from now on, until it is dropped.
 pub(super) fn watch(
     shared: &Arc<Shared>,
     threshold: Duration,
@@ -394,9 +378,9 @@ pub(super) fn watch(
             .map(|_| Seen::new(None, Duration::ZERO))
             .collect(),
     };
-    // The first caller starts the thread. The thread gives up under the same lock, after it has
-    // seen that there is nothing new: so no runtime is left to a thread that ends. (At an error the
-    // lock is released before `watched` is dropped, which is foreign code.)
+    // The first caller starts the thread. The thread exits under the same lock, after it has seen
+    // that there is nothing new: so no runtime is left to a thread that exits. At an error the lock
+    // is released before `watched` is dropped, which is foreign code.
     let mut new = NEW.get().lock();
     if new.is_none() {
         start_thread("polder-watchdog", Box::new(run))?;
@@ -443,13 +427,13 @@ fn run() {
 }
 
 impl Watched {
-    /// Returns the runtime, unless it is gone. (Handles, tasks and wakers may keep its memory for
-    /// longer; a `on_stall` that has a handle keeps it forever.)
+    /// Returns the runtime, unless it was dropped. Handles, tasks and wakers may keep its memory
+    /// for longer; an `on_stall` that has a handle keeps it forever.
     fn runtime(&self) -> Option<Arc<Shared>> {
         open(&self.shared)
     }
 
-    /// The runtime is gone: reports the end of all stalls.
+    /// The runtime was dropped: reports the end of all stalls.
     fn end(self, reporter: &mut Reporter) {
         for (index, seen) in self.seen.iter().enumerate() {
             if let Some(stall) = seen.ended(index) {
@@ -468,13 +452,13 @@ impl Watched {
     }
 
     fn look(&mut self, watchdog: &mut Watchdog) {
-        // (Rounded up, so that two intervals suffice.)
+        // Rounded up, so that two intervals suffice.
         let interval = (self.threshold + Duration::from_nanos(1)) / 2;
         let mut stalls = Vec::new();
         if let Some(shared) = self.runtime() {
             let limit = interval + interval / 2 + MAX_LATENESS;
             for (index, (remote, seen)) in shared.remotes().iter().zip(&mut self.seen).enumerate() {
-                // The measured time goes from after one reading to before the next.
+                // The measured time is from after one reading to before the next.
                 let now = Instant::now();
                 let beat = Beat::of(remote);
                 if beat.is_none() || beat != seen.poll {
@@ -496,7 +480,7 @@ impl Watched {
                 stall.activity = activity(remote.thread());
                 #[cfg(feature = "backtrace")]
                 {
-                    // (After the activity: this interrupts the thread.)
+                    // After the activity: this interrupts the thread.
                     let start = Instant::now();
                     stall.backtrace = Backtrace::of_thread(remote.thread());
                     watchdog.captured += start.elapsed();
@@ -516,7 +500,6 @@ impl Watched {
 }
 
 impl Seen {
-    /// A poll that was seen for the first time just now.
     fn new(poll: Option<Beat>, captured: Duration) -> Seen {
         Seen {
             poll,
@@ -527,7 +510,6 @@ impl Seen {
         }
     }
 
-    /// Returns the report of its end, if the stall was reported.
     fn ended(&self, worker: usize) -> Option<Stall> {
         let poll = self.poll.filter(|_| self.told)?;
         Some(Stall::new(worker, &poll, self.lasted, true))
@@ -567,15 +549,15 @@ fn parse_activity(text: &str) -> Option<Activity> {
     };
     Some(Activity::SystemCall {
         name,
-        // (A descriptor is the lower half of a register. A negative one means the current folder.)
+        // A descriptor is the lower half of a register. A negative one means the current folder.
         descriptor: has_descriptor
             .then_some(argument as i32)
             .filter(|number| *number >= 0),
     })
 }
 
-/// The calls that often block for long, and whether their first argument is a descriptor. A call
-/// that is missing is reported by its number.
+/// The calls that often block for long, and whether their first argument is a descriptor. Others
+/// are reported by number.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SYSTEM_CALLS: &[(libc::c_long, &str, bool)] = &[
     (libc::SYS_accept4, "accept4", true),
