@@ -1,7 +1,6 @@
 //! Signals between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`], which is
-//! set once and for all waiters.
-//!
-//! Neither needs a runtime: both can be set and awaited on any thread and under any executor.
+//! set once and for all waiters. Neither needs a runtime: both work on any thread and under any
+//! executor.
 //!
 //! ```
 //! use polder::event::{Event, Latch};
@@ -27,17 +26,15 @@
 //! outside it. A waiter checks the signal and registers its waker under that lock, and `set` takes
 //! the wakers under it, so no signal is lost between the two.
 //!
-//! A wait that completes without waiting takes one operation from the cooperation budget of the
-//! task. If the budget refuses it, the wait has the signal nevertheless, and completes when it is
-//! polled again.
+//! A wait that completes without waiting takes one operation from the task's cooperation budget. If
+//! the budget refuses it, the wait keeps the signal, and completes when it is polled again.
 //!
-//! **Setting a latch** calls tasks' own wakers first. The others are foreign code, and may block. A
-//! thread that drives no worker takes these out one at a time. Meanwhile the others are in the
-//! queue, where the next `set` finds them, and each waiter is done if it is polled: see "Foreign
+//! **Setting a latch** calls tasks' own wakers first. The others are foreign code, and may block,
+//! so a thread that drives no worker takes these out one at a time. Meanwhile the rest is in the
+//! queue, where the next `set` finds it, and each waiter is done if it is polled: see "Foreign
 //! wakers" in `reactor/parking.rs`.
 //!
-//! Waiting, setting and dropping a waiter take constant time, regardless of the number of waiters.
-//! (Setting a latch, which happens once, takes time for each waiter.)
+//! All operations but the setting of a latch take constant time.
 
 use std::fmt;
 use std::future::Future;
@@ -51,11 +48,10 @@ use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 use crate::telemetry::WaitReason;
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if there is
-/// no waiter.
+/// no waiter (tokio: `Notify` with `notify_one`).
 ///
-/// The event is either set or not: setting it twice while there is no waiter has the effect of
-/// setting it once. Waiters are released in the order of their first polls. (tokio: `Notify` with
-/// `notify_one`.)
+/// Setting it twice without a waiter has the effect of setting it once. Waiters are released in the
+/// order of their first polls.
 ///
 /// # Examples
 ///
@@ -78,7 +74,6 @@ use crate::telemetry::WaitReason;
 #[derive(Default)]
 pub struct Event(Mutex<State>);
 
-/// The state of an event or a latch.
 #[derive(Default)]
 struct State {
     set: bool,
@@ -94,8 +89,7 @@ impl State {
     }
 }
 
-/// The waiters: those that wait, linked in order, and those that were released but not polled
-/// since.
+/// The waiters: linked in order until they are released, and kept until they are polled.
 #[derive(Default)]
 struct Queue {
     waiters: Slab<Waiter>,
@@ -114,7 +108,6 @@ struct Waiter {
 }
 
 impl Queue {
-    /// Appends a waiter, and returns its key.
     fn push(&mut self, waker: Waker) -> usize {
         let key = self.waiters.insert(Waiter {
             is_task_waker: is_task_waker(&waker),
@@ -129,7 +122,6 @@ impl Queue {
         key
     }
 
-    /// Releases the first waiter, and returns its waker.
     fn release_first(&mut self) -> Option<Waker> {
         let first = self.first?;
         self.unlink(first);
@@ -202,7 +194,7 @@ impl Event {
         wake_all(waker);
     }
 
-    /// Resets the event, if no waiter has consumed it. Waiters that were released stay released.
+    /// Resets the event, if no waiter has consumed it. Released waiters stay released.
     ///
     /// ```
     /// let event = polder::event::Event::new();
@@ -262,9 +254,8 @@ impl fmt::Debug for Event {
     }
 }
 
-/// The future of [`Event::wait`].
-///
-/// It is in the queue of waiters from its first poll until it completes or is dropped.
+/// The future of [`Event::wait`]. It is in the queue of waiters from its first poll until it
+/// completes or is dropped.
 ///
 /// ```
 /// use polder::event::Event;
@@ -440,14 +431,13 @@ impl Future for LatchWait<'_> {
     }
 }
 
-/// What a wait is for, which decides whether a wait that completes resets the signal.
+/// The kind of signal: only an event is reset by a wait that completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Event,
     Latch,
 }
 
-/// A wait for an event or a latch.
 #[derive(Debug)]
 struct Wait<'a> {
     state: &'a Mutex<State>,
@@ -500,7 +490,7 @@ impl Wait<'_> {
     }
 
     /// Makes one attempt under the lock. `paid` is whether the budget has granted an operation, if
-    /// it was asked for one. `None` if it must be asked, since the wait is over.
+    /// it was asked. `None` if it must be asked, since the wait is over.
     fn poll_locked(
         &mut self,
         waker: &Waker,
@@ -520,7 +510,7 @@ impl Wait<'_> {
                 }
             }
             None => self.key = Some(state.queue.push(spare.take()?)),
-            // Another thread sets it, and has not come to this waiter.
+            // Another thread is setting it, and has not reached this waiter.
             Some(_) if state.set && self.kind == Kind::Latch => {
                 return Ok(Some(Poll::Ready(())));
             }

@@ -163,8 +163,7 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
     Last { number, at, polls }
 }
 
-/// Returns a task's id, or 0 for a future of `block_on`, which has none. A runtime usually has one
-/// such future.
+/// Returns a task's id, or 0 for a future of `block_on`, of which a runtime usually has one.
 fn id(task: &TaskDump) -> u64 {
     task.id.map_or(0, |id| id.as_u64())
 }
@@ -207,7 +206,6 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
     }
 }
 
-/// Returns the text, cut off at the limit.
 fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),

@@ -1,7 +1,7 @@
 //! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
 //!
 //! One thread, started on first use, wakes the waiters of a signal in any runtime or executor. It
-//! depends on no backend. A program that listens to no signal has neither the thread nor a handler.
+//! depends on no backend.
 //!
 //! ```
 //! use polder::future;
@@ -17,7 +17,7 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! The handler itself counts the signal, so each listener knows what came since it was made.
+//! The handler itself counts the signal, so each listener gets those since it was made.
 
 mod names;
 mod registry;
@@ -46,10 +46,8 @@ use crate::sync::{NeedsClone, Spare, drop_all};
 use crate::sys::invalid;
 use crate::telemetry::WaitReason;
 
-/// Waits for the next Ctrl-C (`SIGINT`) after this call.
-///
-/// Every future that waits receives it. **After the first call, Ctrl-C no longer ends the
-/// process**, even when nothing waits for it any more.
+/// Waits for the next Ctrl-C (`SIGINT`) after this call. Every future that waits receives it.
+/// **After the first call, Ctrl-C no longer ends the process**, even without a waiter.
 ///
 /// # Examples
 ///
@@ -67,12 +65,12 @@ use crate::telemetry::WaitReason;
 ///
 /// # Errors
 ///
-/// When awaited: the error with which the system refused the handler or its thread.
+/// When awaited: the system's error, if it refused the handler or its thread.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future has no effect. It reports a Ctrl-C that comes before its first
-/// poll, but none from before it was made.
+/// Cancel safe: dropping the future has no effect. A Ctrl-C between this call and the first poll is
+/// reported.
 pub fn ctrl_c() -> CtrlC {
     CtrlC {
         signals: Signals::new([Signal::Int]),
@@ -80,8 +78,6 @@ pub fn ctrl_c() -> CtrlC {
 }
 
 /// The future of [`ctrl_c`].
-///
-/// It can be kept and polled now and then.
 ///
 /// ```
 /// use polder::future;
@@ -98,7 +94,7 @@ pub fn ctrl_c() -> CtrlC {
 ///
 /// # Errors
 ///
-/// When awaited: the error with which the system refused the handler or its thread.
+/// When awaited: the system's error, if it refused the handler or its thread.
 ///
 /// # Panics
 ///
@@ -106,8 +102,7 @@ pub fn ctrl_c() -> CtrlC {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping it has no effect. A Ctrl-C that comes between two polls is reported by the
-/// next one.
+/// Cancel safe: dropping it has no effect. A Ctrl-C between two polls is reported by the next one.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct CtrlC {
@@ -130,26 +125,23 @@ impl Future for CtrlC {
 
 /// An endless stream of the signals that it listens to.
 ///
-/// There can be any number of listeners, in any number of runtimes; each receives every signal that
-/// comes after it was made. Signals of the same kind that come between two polls are reported once,
-/// as the system itself merges pending signals of one kind. Signals of different kinds are each
-/// reported.
+/// Each listener receives every signal after it was made; there can be any number, in any number of
+/// runtimes. Signals of one kind between two polls are reported once, as the system itself merges
+/// pending signals.
 ///
 /// **Once a signal was listened to, its default action (usually ending the process) is disabled**,
-/// even when no listener is left: otherwise a signal that comes a moment late would do what the
-/// program meant to prevent. `signal_hook::low_level::emulate_default_handler` performs the default
-/// action.
+/// even without a listener: otherwise a late signal would do what the program meant to prevent.
+/// `signal_hook::low_level::emulate_default_handler` performs the default action.
 ///
-/// Dropping a listener does not affect the others. A signal that comes while there is no listener
-/// is not reported to the next one: make it before the signal can come.
+/// Dropping a listener does not affect the others. A signal without a listener is not reported to
+/// the next one.
 ///
-/// A signal that every thread of the program blocks, as a process that was started with it blocked
-/// does, is received nevertheless: polder's own thread does not block it (Unix). So a signal that
-/// is listened to must not also be waited for by sigwait(3) or a signalfd. One that is sent to a
-/// single thread which blocks it stays with that thread.
+/// On Unix, a signal that every thread of the program blocks, as after a parent that blocks it, is
+/// received nevertheless: polder's own thread does not block it. So do not also wait for it by
+/// sigwait(3) or a signalfd. A signal to a single thread that blocks it stays with that thread.
 ///
-/// In a child of `fork` a listener works as in its parent, and so does one that the parent made:
-/// each process receives the signals that are sent to it.
+/// In a child of `fork` the parent's listeners work too: each process receives the signals that are
+/// sent to it.
 ///
 /// # Examples
 ///
@@ -182,8 +174,7 @@ impl Future for CtrlC {
 ///
 /// # Panics
 ///
-/// In a child of `fork`, polling a listener that the parent made starts a thread, and panics if
-/// that fails.
+/// In a child of `fork`, polling a parent's listener starts a thread, and panics if that fails.
 ///
 /// # Cancel safety
 ///
@@ -193,12 +184,10 @@ impl Future for CtrlC {
 #[derive(Debug)]
 pub struct Signals {
     subscriptions: Vec<Subscription>,
-    /// The subscription to check first, so that a signal that always comes does not starve the
-    /// others.
+    /// The subscription to check first, so that a frequent signal does not starve the others.
     next: usize,
-    /// The key in the registry's waiters.
     key: Option<Key>,
-    /// The signals, if the thread's kernel counts them, and not the system.
+    /// The signals, if the thread's kernel counts them.
     of_kernel: Option<Box<dyn kernel::Signals>>,
 }
 
@@ -206,7 +195,6 @@ pub struct Signals {
 struct Subscription {
     signal: Signal,
     number: usize,
-    /// The counter when the signal was last reported.
     seen: u64,
 }
 
@@ -226,14 +214,10 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for
-    ///
-    /// * an empty list;
-    /// * a signal that cannot be caught ([`Signal::Kill`], [`Signal::Stop`]);
-    /// * a signal with a handler that must not return, since the faulting instruction would run
-    ///   again ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
-    /// * a [number](Signal::Other) that no signal has.
-    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list; a signal that cannot be
+    /// caught ([`Signal::Kill`], [`Signal::Stop`]); a signal with a handler that must not return,
+    /// since the faulting instruction would run again ([`Signal::Ill`], [`Signal::Fpe`],
+    /// [`Signal::Segv`]); and a [number](Signal::Other) without a signal.
     /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise
     /// the system's error.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
@@ -283,7 +267,6 @@ impl Signals {
         self.subscriptions.iter().map(|one| one.number)
     }
 
-    /// Returns the next pending signal, if there is one.
     fn take_next(&mut self) -> Option<Signal> {
         let length = self.subscriptions.len();
         for index in (self.next..length).chain(0..self.next) {
@@ -301,12 +284,10 @@ impl Signals {
         None
     }
 
-    /// Returns the set of the signals that it listens to.
     fn mask(&self) -> u128 {
         self.numbers().fold(0, |all, number| all | mask(number))
     }
 
-    /// Records for dumps that the task waits for these signals.
     fn note_wait(&self) {
         let told = self.numbers().filter(|number| *number < 60);
         record_wait(WaitReason::Signal(
@@ -321,16 +302,15 @@ impl Signals {
         Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare))
     }
 
-    /// Makes one attempt under the lock. A signal is counted before the wakers are taken, and they
-    /// are taken under the lock: so the signal is either seen here, or wakes us.
+    /// Makes one attempt under the lock. A signal is counted before the wakers are taken under the
+    /// lock, so it is either seen here, or wakes this waiter.
     fn poll_locked(
         &mut self,
         waker: &Waker,
         spare: &mut Spare,
     ) -> Result<Poll<Signal>, NeedsClone> {
         let mut registry = registry::lock();
-        // It is running already, unless this listener comes from the process that we were forked
-        // from.
+        // It is running already, unless this listener comes from the parent process.
         if let Err(error) = registry.start() {
             drop(registry);
             panic!("polder: the thread for signals cannot be started: {error}");
@@ -362,8 +342,8 @@ impl Signals {
 }
 
 impl Signals {
-    /// Polls for a signal of the thread's kernel. One that arrives between the two steps wakes the
-    /// waker: the kernel is this thread's, and runs nothing meanwhile.
+    /// Polls for a signal of the thread's kernel. None is lost between the two steps: the kernel is
+    /// this thread's, and runs nothing meanwhile.
     fn poll_of_kernel(&mut self, waker: &Waker) -> Poll<Signal> {
         let signal = self.take_next();
         if let Some(counted) = &self.of_kernel {
@@ -393,7 +373,6 @@ impl Drop for Signals {
     }
 }
 
-/// Whether a task waits for any signal other than this one.
 pub(crate) fn is_waited_for(but_for: i32) -> bool {
     let own = usize::try_from(but_for).map_or(0, mask);
     let registry = registry::lock();

@@ -1,4 +1,4 @@
-//! [`Signal`]: names, the platform's numbers, and which of them can be listened to.
+//! Names of signals, the platform's numbers, and which of them can be listened to.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,14 +9,13 @@ use signal_hook::consts;
 use super::platform;
 use crate::sys::{invalid, unsupported};
 
-/// The table of signals, from which the enum, the C library's names and the numbers are made.
+/// The table of signals, for the enum, the C library's names and the numbers.
 macro_rules! signals {
     ($($(#[$doc:meta])* $signal:ident = $name:ident;)*) => {
         /// A signal.
         ///
         /// Every variant exists on every platform; listening to a signal that the platform lacks is
-        /// an error. It is displayed by the C library's name, and converted from a number by
-        /// `try_from`.
+        /// an error. Displayed by the C library's name, and converted from a number by `try_from`.
         ///
         /// ```
         /// use polder::signal::{Signal, Signals};
@@ -32,14 +31,13 @@ macro_rules! signals {
         #[non_exhaustive]
         pub enum Signal {
             $($(#[$doc])* $signal,)*
-            /// A signal that has no variant, for instance a real-time signal, by its number.
-            /// `try_from` never returns this for a signal that has a variant. If it is made by hand
-            /// with such a number, it is a separate signal: a listener to both reports both.
+            /// A signal without a variant, such as a real-time signal, by its number. `try_from`
+            /// never returns this for a signal that has a variant; made by hand with such a number,
+            /// it is a separate signal.
             Other(i32),
         }
 
         impl Signal {
-            /// All signals that have a variant.
             pub(super) const ALL: &[Signal] = &[$(Signal::$signal),*];
 
             fn name(self) -> Cow<'static, str> {
@@ -81,7 +79,7 @@ signals! {
     Int = SIGINT;
     /// I/O is possible on a descriptor.
     Io = SIGIO;
-    /// Kill. It cannot be caught, so it cannot be listened to.
+    /// Kill. It cannot be listened to.
     Kill = SIGKILL;
     /// Broken pipe: a write without a reader. Rust programs ignore it by default.
     Pipe = SIGPIPE;
@@ -91,7 +89,7 @@ signals! {
     Quit = SIGQUIT;
     /// Segmentation fault. It cannot be listened to.
     Segv = SIGSEGV;
-    /// Stop. It cannot be caught, so it cannot be listened to.
+    /// Stop. It cannot be listened to.
     Stop = SIGSTOP;
     /// Bad system call.
     Sys = SIGSYS;
@@ -132,7 +130,7 @@ impl Signal {
         }
     }
 
-    /// Returns the platform's number for the signal, or `None` if the platform lacks it.
+    /// Returns the platform's number, or `None` if the platform lacks the signal.
     ///
     /// ```
     /// use polder::signal::Signal;
@@ -147,8 +145,8 @@ impl Signal {
         }
     }
 
-    /// Returns the signal's number, which is also its index in the registry's counters, or an error
-    /// if it cannot be listened to.
+    /// Returns the signal's number, which is its index in the registry's counters, or an error if
+    /// it cannot be listened to.
     pub(super) fn check(self) -> io::Result<usize> {
         let never = match self {
             Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv => true,
@@ -169,7 +167,7 @@ impl Signal {
     }
 }
 
-/// Returns the signal with this number: its variant, or [`Other`](Signal::Other) if it has none.
+/// Returns the variant with this number, or [`Other`](Signal::Other).
 ///
 /// ```
 /// use polder::signal::Signal;
@@ -181,8 +179,8 @@ impl Signal {
 ///
 /// # Errors
 ///
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number that no signal has, or that belongs
-/// to a signal that cannot be listened to; see [`Signals::new`](super::Signals::new).
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number without a signal, or of a signal that
+/// cannot be listened to; see [`Signals::new`](super::Signals::new).
 impl TryFrom<i32> for Signal {
     type Error = io::Error;
 

@@ -1,23 +1,20 @@
-//! From the handler to the waiters: the counters, the wakers, and the thread between them.
+//! The registry of signals: the counters, the wakers, and the thread between them.
 //!
-//! 1. The handler increments the counter of its signal and notifies the thread (see `unix.rs` and
-//!    `windows.rs`).
-//! 2. The thread compares the counters with the values that it saw last. Under the lock it takes
-//!    the wakers of waiters for a signal that was counted since, and calls them outside of it:
-//!    first tasks' own wakers, then the others one at a time, since such a waker may block. (See
-//!    "Foreign wakers" in `reactor/parking.rs`.)
+//! 1. The handler increments the counter of its signal and notifies the thread.
+//! 2. The thread compares the counters with its copy. Under the lock it takes the wakers of waiters
+//!    for a signal that was counted since, and calls them outside of it: first tasks' own wakers,
+//!    then the others one at a time, since such a waker may block ("Foreign wakers" in
+//!    `reactor/parking.rs`).
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
 //! The counter is incremented before the wakers are taken. So a waiter either sees the new count or
-//! is woken.
-//!
-//! Neither the thread nor a handler is ever removed: see [`Signals`](super::Signals).
+//! is woken. Neither the thread nor a handler is ever removed: see [`Signals`](super::Signals).
 //!
 //! **A child of `fork`** inherits the handlers and the counters, but neither the thread nor the
 //! waiters, which are [`PerProcess`]. There the first listener starts a thread when it is made or
-//! polled. Until then the handler counts, and does not notify: it could reach only the parent's
-//! thread, with which the child shares the descriptor. No signal is lost, since a listener compares
-//! the counter after the thread is set ([`Registry::start`]), and so sees what was counted before.
+//! polled. Until then the handler counts, and does not notify: it shares the descriptor with the
+//! parent's thread. No signal is lost, since a listener compares the counter after the thread is
+//! set ([`Registry::start`]).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -40,16 +37,14 @@ pub(super) fn count(number: usize) -> u64 {
     COUNTS[number].load(Ordering::SeqCst)
 }
 
-/// Returns the set that contains only this number.
 pub(super) fn mask(number: usize) -> u128 {
     1 << number
 }
 
-/// The signals that have an installed handler, in this process or in one that it was forked from.
-/// Changed only under the lock of the registry.
+/// The signals that have an installed handler, in this process or a parent. Changed only under the
+/// lock of the registry.
 static CAUGHT: [AtomicBool; COUNTS.len()] = [const { AtomicBool::new(false) }; COUNTS.len()];
 
-/// The state of one process.
 #[derive(Default)]
 struct State {
     /// Set once, under the lock of the registry. Handlers read it, and take no lock.
@@ -64,7 +59,7 @@ pub(super) struct Registry {
     waiters: Slab<Waiter>,
 }
 
-/// Identifies a waiter. In a child of the process that registered it, it identifies none.
+/// Identifies a waiter; none in a child of the process that registered it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     process: Process,
@@ -73,9 +68,8 @@ pub(super) struct Key {
 
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// The set of signals that it waits for.
     pub(super) mask: u128,
-    /// `None` once one of them has come, until it is polled again.
+    /// `None` once one of them was received, until it is polled again.
     pub(super) waker: Option<Waker>,
     /// Whether that is a task's own waker, which only queues that task.
     pub(super) is_task_waker: bool,
@@ -94,14 +88,13 @@ impl Registry {
         let own = STATE.get();
         if own.thread.get().is_none() {
             let thread = platform::start()?;
-            // Cannot fail: this is under the lock, so no other thread sets it.
+            // Cannot fail: no other thread sets it, because of the lock.
             let _ = own.thread.set(thread);
             fence(Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// Starts the thread and installs the handler of this signal, unless that is done already.
     pub(super) fn catch(&mut self, number: usize) -> io::Result<()> {
         // The thread first: starting it can fail, and an installed handler is never removed.
         self.start()?;
@@ -150,7 +143,6 @@ fn came(number: usize) {
     }
 }
 
-/// Returns the set of the signals that have a handler.
 fn caught() -> u128 {
     let numbers = (0..COUNTS.len()).filter(|number| CAUGHT[*number].load(Ordering::SeqCst));
     numbers.fold(0, |all, number| all | mask(number))
@@ -158,10 +150,10 @@ fn caught() -> u128 {
 
 /// Starts the thread. `wait` returns after a notification.
 ///
-/// The thread blocks no signal that has a handler, although it may have inherited that: a process
-/// whose parent blocks a signal blocks it in all threads, and the signal would stay pending. One
-/// that is caught while the thread is running is unblocked after the notification by
-/// [`Registry::catch`], which comes later than the entry in [`CAUGHT`].
+/// The thread blocks no signal that has a handler: a process whose parent blocks a signal blocks it
+/// in all threads, and the signal would stay pending. A signal that is caught while the thread is
+/// running is unblocked after the notification by [`Registry::catch`], which is sent after the
+/// entry in [`CAUGHT`].
 pub(super) fn start_thread(wait: impl Fn() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let run = move || {
         let mut seen = [0; COUNTS.len()];
@@ -192,7 +184,7 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
     if changed == 0 {
         return;
     }
-    // The wakers are taken, not cloned: cloning runs foreign code, and would run it under the lock.
+    // The wakers are taken, not cloned: cloning would run foreign code under the lock.
     let mut registry = lock();
     let places = registry.waiters.places();
     let own: Vec<Waker> = (registry.waiters.values_mut())
@@ -201,7 +193,7 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
         .collect();
     drop(registry);
     wake_all(own);
-    // A waiter that comes meanwhile, in one of these places or another one, sees the count.
+    // A waiter that is registered meanwhile, in any place, sees the count.
     wake_all((0..places).filter_map(|place| {
         let mut registry = lock();
         let waiter = registry.waiters.get_mut(place)?;

@@ -1,5 +1,4 @@
-//! The thread on Unix, and how a handler notifies it: by an eventfd or a socket pair, as a poller
-//! is notified.
+//! The thread on Unix, which a handler notifies by an eventfd or a socket pair, like a poller.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,17 +12,15 @@ use rustix::io::Errno;
 use super::registry::{COUNTS, mask, start_thread};
 use crate::poller::WakeDescriptor;
 
-/// The descriptor to which handlers write, and from which the thread reads. They share it, so it is
-/// never closed.
+/// The descriptor to which handlers write, and from which the thread reads. Never closed.
 pub(super) type Thread = Arc<WakeDescriptor>;
 
 /// How long the thread sleeps after an unexpected error of `read`. It then checks the counters
 /// anyway: a signal may be late, but is not lost.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts the thread, which waits to be notified and then checks the counters. signal-hook's
-/// iterator is not used, since it panics if receiving fails with an error that it does not expect:
-/// Ctrl-C would no longer work.
+/// Starts the thread. signal-hook's iterator is not used, since it panics on an unexpected error of
+/// a receive: Ctrl-C would no longer work.
 pub(super) fn start() -> io::Result<Thread> {
     let wake = Arc::new(that_blocks(WakeDescriptor::new()?)?);
     let its_wake = wake.clone();
@@ -34,13 +31,11 @@ pub(super) fn start() -> io::Result<Thread> {
     Ok(wake)
 }
 
-/// Makes reads block.
 fn that_blocks(wake: WakeDescriptor) -> io::Result<WakeDescriptor> {
     rustix::fs::fcntl_setfl(wake.descriptor(), OFlags::empty())?;
     Ok(wake)
 }
 
-/// Removes signals from this thread's mask.
 pub(super) fn unblock(signals: u128) {
     let mut set = MaybeUninit::uninit();
     // SAFETY: the set is initialised by `sigemptyset`, and only read by `pthread_sigmask`. The
@@ -54,13 +49,11 @@ pub(super) fn unblock(signals: u128) {
     }
 }
 
-/// Sleeps until a handler has written.
 fn wait(wake: &WakeDescriptor) -> rustix::io::Result<usize> {
     rustix::io::read(wake.descriptor(), &mut [0; 64])
 }
 
-/// Whether the system has a signal with this number that programs may use: the C library reserves
-/// some for itself.
+/// Whether programs may use the signal with this number: the C library reserves some.
 pub(super) fn exists(number: i32) -> bool {
     // SAFETY: with both pointers null, `sigaction` only checks the number.
     let asked = || unsafe { libc::sigaction(number, ptr::null(), ptr::null_mut()) };
@@ -71,10 +64,9 @@ pub(super) fn exists(number: i32) -> bool {
 /// no other way to reach the thread.
 const ATTEMPTS: usize = 8;
 
-/// For handlers: makes one system call, `write`, which is async-signal-safe (signal-safety(7));
-/// more only if it fails. If a socket has no room, unread bytes are pending, so the thread will
-/// check the counters. A failure may set `errno`, which signal-hook-registry restores after the
-/// handler: 1.4.8 does (vorner/signal-hook#191).
+/// For handlers: calls `write`, which is async-signal-safe (signal-safety(7)). If a socket has no
+/// room, unread bytes are pending, so the thread will check the counters. A failure may set
+/// `errno`, which signal-hook-registry 1.4.8 restores after the handler (vorner/signal-hook#191).
 pub(super) fn notify(wake: &Thread) {
     (0..ATTEMPTS).find(|_| wake.try_write().is_ok());
 }
@@ -86,7 +78,6 @@ mod tests {
     use super::*;
     use crate::testing::limited::within;
 
-    /// Far more than any buffer has room for.
     const MANY: usize = 100_000;
 
     /// An eventfd, if there is one, and a socket pair.

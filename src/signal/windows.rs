@@ -1,8 +1,5 @@
-//! The thread on Windows, and how a handler notifies it.
-//!
-//! The C library calls a handler on a separate thread, and resets the handler afterwards;
-//! signal-hook installs it again. There is no pipe to write to, so the handler increments the
-//! counter and unparks the thread.
+//! The thread on Windows, which a handler unparks: there is no pipe to write to. The C library
+//! calls a handler on a separate thread, and resets it afterwards; signal-hook installs it again.
 
 use std::io;
 
@@ -24,7 +21,7 @@ pub(super) fn start() -> io::Result<Thread> {
 /// Windows has no masks.
 pub(super) fn unblock(_: u128) {}
 
-/// For handlers: unparks a thread, which takes no lock and allocates nothing.
+/// For handlers: unparking takes no lock and allocates nothing.
 pub(super) fn notify(listener: &Thread) {
     listener.unpark();
 }

@@ -1,11 +1,11 @@
-//! With the feature `tracing`.
+//! Spans and events, with the feature `tracing`.
 //!
-//! **What the console counts.** The console adds up the clones and drops of a task's waker, and
-//! reports a waiting task without wakers as lost. [`Wake`] does not see clones and drops. But the
-//! reference count says how many wakers there are, and the count matters only at the end of a poll.
-//! So that is when we report the difference to the count reported before. Clones and drops are
-//! reported nowhere else, so never more are dropped than were cloned. A wake is always reported as
-//! one by reference, since the console takes the other kind for a drop as well.
+//! **The console's count of wakers.** The console adds up the clones and drops of a task's waker,
+//! and reports a waiting task without wakers as lost. [`Wake`] does not see clones and drops, but
+//! the reference count is the number of wakers, which matters only at the end of a poll: there the
+//! difference to the reported count is reported. So never more are dropped than were cloned. A wake
+//! is always reported as one by reference, since the console takes the other kind for a drop as
+//! well.
 
 use std::fmt;
 use std::io;
@@ -18,11 +18,11 @@ use tracing::{Level, Span, error, field, level_filters::LevelFilter, trace, trac
 use super::{Kind, NewTask};
 use crate::sync::contain;
 
-/// The span of a task. It is part of the task's body, so it is reachable only for the thread that
-/// polls or drops the future.
+/// The span of a task, in the task's body: only the thread that polls or drops the future reaches
+/// it.
 pub(crate) struct TaskSpan(
-    /// `None` if tracing was disabled when the task was spawned. Boxed, so that this costs a task
-    /// only one word in that case.
+    /// `None` if tracing was disabled when the task was spawned. Boxed: one word for a task in that
+    /// case.
     Option<Box<Traced>>,
 );
 
@@ -51,9 +51,8 @@ impl TaskSpan {
         }
     }
 
-    /// Returns the waker for the list of the worker's tasks: the one that the future was polled
-    /// with, which dumps use to find what the task waits for. It is not counted as a waker that is
-    /// held elsewhere.
+    /// Returns the waker for the worker's list of tasks: the one that the future was polled with,
+    /// which dumps look up. It does not count as a waker.
     #[inline]
     pub(crate) fn waker_to_list<'a>(&'a mut self, own: &'a Waker) -> &'a Waker {
         match self.0.as_mut().and_then(|traced| traced.waker.as_mut()) {
@@ -65,8 +64,8 @@ impl TaskSpan {
         }
     }
 
-    /// Calls `last` within the span, and closes it. For a task, `last` drops the future; for a
-    /// function, it is the whole call. `last` does not unwind.
+    /// Calls `last` within the span, and closes it. `last` drops a task's future, or is a
+    /// function's whole call, and does not unwind.
     #[inline]
     pub(crate) fn end<T>(&mut self, last: impl FnOnce() -> T) -> T {
         match self.0.take() {
@@ -92,7 +91,6 @@ impl Drop for TaskSpan {
 
 struct Traced {
     span: Span,
-    /// The id of the span.
     id: u64,
     /// Set by the first poll.
     waker: Option<TracedWaker>,
@@ -125,7 +123,6 @@ impl Traced {
     }
 }
 
-/// Calls `f`, which does not unwind, within the span.
 fn within<T>(span: &Span, f: impl FnOnce() -> T) -> T {
     let mut entered = None;
     contain(|| entered = Some(span.enter()));
@@ -154,21 +151,18 @@ fn task_span(task: NewTask<'_>) -> Span {
     )
 }
 
-/// The waker that a task with a span is polled with.
 struct TracedWaker {
     waker: Waker,
     inner: Arc<WakerInner>,
-    /// The number of references to `inner` that do not count as wakers: the two above, and the
-    /// worker's list.
+    /// The number of references to `inner` that are no wakers: the two above, and the worker's
+    /// list.
     ours: usize,
-    /// The number of wakers that the subscriber knows of.
+    /// The reported number of wakers.
     told: usize,
 }
 
 struct WakerInner {
-    /// The task's own waker.
     task: Waker,
-    /// The id of the span.
     span: u64,
 }
 
@@ -184,7 +178,6 @@ impl TracedWaker {
         }
     }
 
-    /// Reports the number of wakers, at the end of a poll.
     fn tell_count(&mut self) {
         let count = Arc::strong_count(&self.inner).saturating_sub(self.ours);
         let span = self.inner.span;
@@ -213,7 +206,6 @@ impl Wake for WakerInner {
     }
 }
 
-/// Reports that a task that is not awaited has panicked.
 #[cold]
 pub(crate) fn task_panicked(site: &Location<'_>, message: &str) {
     contain(|| {
@@ -226,13 +218,11 @@ pub(crate) fn task_panicked(site: &Location<'_>, message: &str) {
     });
 }
 
-/// Reports that a poll takes too long, or that such a poll has ended.
 #[cold]
 pub(crate) fn stalled(stall: &dyn fmt::Display, has_ended: bool) {
     contain(|| warn!(target: "polder", has_ended, "{stall}"));
 }
 
-/// Reports that a connection could not be accepted.
 #[cold]
 pub(crate) fn accept_failed(error: &io::Error) {
     contain(|| warn!(target: "polder", %error, "a connection could not be accepted"));

@@ -1,4 +1,4 @@
-//! Without the feature `tracing`: nothing is reported.
+//! The stub without the feature `tracing`: nothing is reported.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,6 @@ use std::task::{Context, Waker};
 
 use super::NewTask;
 
-/// No span.
 pub(crate) struct TaskSpan;
 
 impl TaskSpan {

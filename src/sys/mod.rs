@@ -1,10 +1,9 @@
-//! Everything that differs between Unix and Windows above the pollers: the descriptor types and how
-//! they are borrowed, whether a descriptor is ready now, how a socket sends, receives and accepts,
-//! what the errors of `accept` mean, and which clock `Instant` reads.
+//! Differences between Unix and Windows above the pollers: descriptor types and their borrows,
+//! readiness checks, sending, receiving and accepting, the meaning of `accept`'s errors, and the
+//! clock of `Instant`.
 //!
-//! `unix` and `windows` have the same items, except those for Unix sockets. Differences among Unix
-//! systems are decided within `unix`, where the system call is made. Code that only sockets need is
-//! in `net`, and in `net` below each of the two.
+//! `unix` and `windows` have the same items, except for Unix sockets. Differences among Unix
+//! systems are decided within `unix`, at the system call. Code for sockets only is in `net`.
 
 use std::time::Duration;
 
@@ -28,29 +27,28 @@ mod windows;
 #[cfg(windows)]
 pub(crate) use windows::*;
 
-/// The platform's trait under a name that both platforms have.
+/// The platform's trait under a common name.
 pub(crate) trait AsDescriptor {
     fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
 }
 
-/// The platform's trait under a name that both platforms have.
+/// The platform's trait under a common name.
 pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }
 
-/// The longest timeout that is passed to a call that waits, where some systems take no longer one;
-/// a longer wait is repeated. NetBSD and OpenBSD refuse more than 100,000,000 seconds. Others take
-/// no more milliseconds than fit into an `int`. On Windows the crate `polling` takes more than fit
-/// into a `u32` for no timeout (`dur2timeout` in its 3.11).
+/// The longest timeout that is passed to a call that waits; a longer wait is repeated. NetBSD and
+/// OpenBSD refuse more than 100,000,000 seconds, others more milliseconds than fit into an `int`.
+/// On Windows the crate `polling` takes more than fit into a `u32` for no timeout (`dur2timeout` in
+/// 3.11).
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// The error for an argument that is not valid.
 pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, words.into())
 }
 
-/// An error of the system, with words. It is of the same kind, and its source has the number, since
-/// an error with words has none.
+/// An error of the system, with words. Its source has the number, since an error with words has
+/// none.
 #[derive(Debug)]
 struct Explained {
     words: String,
@@ -69,17 +67,15 @@ impl std::error::Error for Explained {
     }
 }
 
-/// Adds `words` to an error of the system.
 pub(crate) fn explained(words: String, cause: std::io::Error) -> std::io::Error {
     std::io::Error::new(cause.kind(), Explained { words, cause })
 }
 
-/// The error for a request that this system cannot fulfil.
 pub(crate) fn unsupported(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, words.into())
 }
 
-/// The result of a system call that returns zero, or leaves its error with the thread.
+/// The result of a system call that returns zero, or sets `errno`.
 fn c_result(returned: i32) -> std::io::Result<()> {
     match returned {
         0 => Ok(()),
@@ -96,7 +92,7 @@ pub(crate) fn start_thread(
     start_thread_with_stack(name, None, run)
 }
 
-/// [`start_thread`] with the stack size in bytes, if one is given.
+/// [`start_thread`] with an optional stack size in bytes.
 pub(crate) fn start_thread_with_stack(
     name: &str,
     size: Option<usize>,
@@ -109,7 +105,7 @@ pub(crate) fn start_thread_with_stack(
     builder.spawn(run)
 }
 
-/// Returns a descriptor that is owned elsewhere, without the lifetime of the borrow.
+/// Returns a borrow without its lifetime.
 ///
 /// # Safety
 ///

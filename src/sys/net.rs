@@ -1,4 +1,4 @@
-//! Code that only sockets need, and that is the same on Unix and Windows: the feature `net`.
+//! Code for sockets that Unix and Windows share: the feature `net`.
 
 use std::io;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -13,21 +13,21 @@ use super::{
 };
 
 /// The maximum number of slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux,
-/// Apple's systems, the BSDs and illumos). More is an error, so the rest is left to the next call.
+/// Apple's systems, the BSDs and illumos). The rest is left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
-/// Whether a stream that connects is reported as writable only once it is connected, or together
-/// with an error or a hang-up: `tcp_poll` in Linux's net/ipv4/tcp.c.
+/// Whether a connecting stream is reported as writable only once it is connected, or with an error
+/// or a hang-up: `tcp_poll` in Linux's net/ipv4/tcp.c.
 pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
     cfg!(any(target_os = "linux", target_os = "android"));
 
 /// The maximum number of datagrams of one call: as many as tasks run between two polls of the
-/// kernel. The headers and addresses of so many are 17 KiB of stack.
+/// kernel, and 17 KiB of stack.
 pub(crate) const MAX_DATAGRAMS: usize = 64;
 
 /// Whether [`receive_many`] returns fewer datagrams than there is room for only if there are no
-/// more, or an error of which an event tells. (FreeBSD's function and NetBSD's also stop at an
-/// error that was reported before.)
+/// more, or an error that causes an event. On FreeBSD and NetBSD it also stops at an error that was
+/// reported before.
 pub(crate) const ENDS_WHEN_DRAINED: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// A datagram that [`UdpSocket::recv_many`](crate::net::UdpSocket::recv_many) has received.
@@ -79,7 +79,7 @@ impl Received {
 pub struct Datagram<'a> {
     /// Its content.
     pub bytes: &'a [u8],
-    /// The address that it is sent to; `None` is the [peer](crate::net::UdpSocket::connect).
+    /// The destination; `None` is the [peer](crate::net::UdpSocket::connect).
     pub to: Option<SocketAddr>,
 }
 
@@ -118,8 +118,8 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
-/// Receives from a Unix stream, which Windows does not have. Only Linux reports that a short read
-/// has left nothing (`unix/net.rs`), so here it is never believed.
+/// Receives from a Unix stream, which Windows lacks. Only Linux reports that a short read has
+/// drained it (`unix/net.rs`).
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_message(
     socket: &impl HasDescriptor,
@@ -129,17 +129,15 @@ pub(crate) fn receive_message(
 }
 
 /// Whether a short read has drained a stream over IP. Unix systems other than Linux and FreeBSD
-/// cannot report the protocol (they have no `SO_PROTOCOL`), and are taken to have plain TCP. On
-/// Windows it is always so: interest is re-armed for each wait, which checks the system's state.
+/// lack `SO_PROTOCOL`, and are taken to have plain TCP. On Windows it is always so: interest is
+/// re-armed for each wait, which checks the system's state.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 pub(crate) fn is_plain_tcp(_: &impl HasDescriptor) -> bool {
     true
 }
 
-/// The consequence of an error of `accept` for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AfterAcceptError {
-    /// It concerns one connection.
     Again,
     /// A resource is exhausted: the next attempt should wait.
     Rest,
@@ -147,25 +145,23 @@ pub(crate) enum AfterAcceptError {
     End,
 }
 
-/// An option of TCP that has a number for its value, and that not every system has.
+/// A numeric option of TCP that not every system has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TcpOption {
-    /// Seconds from the last sign of life to keepalive's first probe.
+    /// Seconds of idleness before keepalive's first probe.
     KeepIdle,
     /// Seconds between probes.
     KeepInterval,
-    /// Probes without an answer after which the connection ends.
+    /// Unanswered probes after which the connection ends.
     KeepCount,
     /// Milliseconds for which data may stay unacknowledged; zero means the system's default.
     UserTimeout,
 }
 
 impl TcpOption {
-    /// The number of options. Tables are in their order.
     pub(crate) const COUNT: usize = 4;
 
-    /// Returns the greatest value that Linux takes: include/net/tcp.h, `MAX_TCP_KEEPIDLE` and so
-    /// on.
+    /// Returns Linux's maximum: `MAX_TCP_KEEPIDLE` and others in include/net/tcp.h.
     #[cfg_attr(not(feature = "sim"), allow(dead_code))]
     pub(crate) fn max_of_linux(self) -> u32 {
         match self {
@@ -175,7 +171,6 @@ impl TcpOption {
         }
     }
 
-    /// The error where the system does not have it.
     fn unsupported(self) -> io::Error {
         let name = match self {
             TcpOption::KeepIdle => "TCP_KEEPIDLE",

@@ -1,9 +1,9 @@
 //! Statics that a child of `fork` can use: see [`Process`](super::Process).
 //!
-//! If another thread of the parent was initialising a `OnceLock`, the child would wait for it
-//! forever; the same is true of a lock. Neither cell here waits: threads that come first at the
-//! same time each make a value, one of which stays. **Why a child never waits for its parent's
-//! threads:** it reads nothing of theirs but a pointer, which leads to a complete value or is null.
+//! If another thread of the parent was initialising a `OnceLock`, or held a lock, the child would
+//! wait for it forever. Neither cell here waits: concurrent first uses each make a value, one of
+//! which stays. **Why a child never waits for its parent's threads:** it reads nothing of theirs
+//! but a pointer, which is null or points to a complete value.
 
 // Statics, which loom's types cannot be.
 use std::ptr;
@@ -55,8 +55,8 @@ impl<T: Send + Sync> Race<T> {
     }
 }
 
-/// A value that each process has for itself: a child of `fork` makes a new one. In the child the
-/// parent's value is leaked, neither locked nor dropped, since it is about the parent's threads.
+/// A value that each process has for itself: a child of `fork` makes a new one, and leaks the
+/// parent's, neither locked nor dropped, since it concerns the parent's threads.
 ///
 /// Making the value must have no side effects, since it may be made and dropped. Side effects
 /// belong in a lock or a `OnceLock` within the value.
@@ -95,7 +95,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[cold]
     fn make(&self) -> &'static T {
-        // The process first: from then on its children know that they are other processes.
+        // The process first: children forked after this see that they are other processes.
         let process = Process::current();
         let new = || Of {
             process,
@@ -133,7 +133,6 @@ mod tests {
         let made = is_made.recv_timeout(LIMIT);
         assert_eq!(made.expect("it waits for the other thread"), 2);
         go_on.send(()).unwrap();
-        // One value stays.
         assert_eq!(slow.join().unwrap(), 2);
         assert_eq!(CELL.get(), Some(&2));
     }

@@ -1,4 +1,4 @@
-//! Unix: a descriptor is a file descriptor.
+//! Unix, where a descriptor is a file descriptor.
 
 use std::any::Any;
 use std::io;
@@ -41,8 +41,7 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a type that
-/// lends a [`BorrowedDescriptor`].
+/// `lend_descriptor!([generics] type, |it| descriptor)`: implements the platform's traits.
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::fd::AsFd for $type {
@@ -64,8 +63,8 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// Converts a timeout to the kernel's type. If the platform's call takes only milliseconds or
-/// microseconds, rustix rounds up.
+/// Converts a timeout. If the platform's call takes only milliseconds or microseconds, rustix
+/// rounds up.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: duration.as_secs() as _,
@@ -73,7 +72,6 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Makes a timer that can be polled.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn timerfd() -> rustix::io::Result<OwnedDescriptor> {
     use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
@@ -82,8 +80,7 @@ pub(crate) fn timerfd() -> rustix::io::Result<OwnedDescriptor> {
     timerfd_create(TimerfdClockId::Monotonic, flags)
 }
 
-/// Makes a timer readable after `left`, or never if that is zero. It is not readable before,
-/// regardless of its previous state.
+/// Makes a timer readable after `left`, or never if that is zero, regardless of its previous state.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn set_timerfd(timer: &OwnedDescriptor, left: Duration) -> rustix::io::Result<()> {
     use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
@@ -96,10 +93,9 @@ pub(crate) fn set_timerfd(timer: &OwnedDescriptor, left: Duration) -> rustix::io
 }
 
 /// Whether `Instant` reads the kernel's own clock. If so, a deadline has passed once the kernel
-/// reports that a timeout has elapsed that was computed from it. This is not so if a preloaded
-/// library (libfaketime) replaces the C library's clock, which `Instant` reads: it may agree with
-/// the kernel's clock for a while, and then no longer. The first answer is kept; `false` where it
-/// is unknown.
+/// reports that the timeout computed from it has elapsed. Not so if a preloaded library
+/// (libfaketime) replaces the C library's clock: it may agree with the kernel's for a while only.
+/// The first answer is kept; `false` where it is unknown.
 #[inline]
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -146,13 +142,12 @@ fn is_c_librarys_clock() -> bool {
 }
 
 /// Asks a timerfd for the time left until an absolute time, for which only the kernel's clock
-/// counts. (Not by rustix's `clock_gettime`: its vDSO call crashes under valgrind, which hides the
-/// vDSO.)
+/// counts. rustix's `clock_gettime` crashes under valgrind, which hides the vDSO.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_kernels_clock() -> rustix::io::Result<bool> {
     use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_gettime, timerfd_settime};
 
-    /// Fits the kernel's 64 bits of nanoseconds (292 years), and lies after any uptime.
+    /// Fits the kernel's 64 bits of nanoseconds (292 years), and is after any uptime.
     const FAR: Duration = Duration::from_secs(250 * 365 * 24 * 3_600);
 
     let timer = timerfd()?;
@@ -170,8 +165,7 @@ fn is_kernels_clock() -> rustix::io::Result<bool> {
     Ok(process.is_some_and(|process| (before..=after).contains(&process)))
 }
 
-/// Returns the time of a clock as the C library reports it. A clock that does not exist, such as
-/// that of a thread that has ended, has none.
+/// Returns the time of a clock as the C library reports it; none if the clock's thread has exited.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn time_of(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec {
@@ -192,7 +186,7 @@ pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
 }
 
 /// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
-/// An error and a hang-up count as ready, since the operation would report them immediately.
+/// An error and a hang-up count as ready.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     let wanted = if to_write {
         PollFlags::OUT
@@ -238,8 +232,8 @@ fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
 }
 
 /// Whether there are bytes to read although a read would block. At TCP's urgent mark, while a
-/// signal is pending, Linux returns that it would block even if bytes lie behind the mark
-/// (`tcp_recvmsg`), and no further edge comes. `poll` looks at the bytes.
+/// signal is pending, Linux returns `EAGAIN` even if bytes lie behind the mark (`tcp_recvmsg`), and
+/// no further edge follows. `poll` checks the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
     cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
@@ -254,14 +248,14 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     let mut asked = [PollFd::new(descriptor, wanted)];
     let at_once = timespec(Duration::ZERO);
     match rustix::io::retry_on_intr(|| rustix::event::poll(&mut asked, Some(&at_once))) {
-        // poll(2) of macOS and illumos, short of memory. So it is not known: an attempt will tell.
+        // poll(2) of macOS and illumos, short of memory: an attempt will show.
         Err(rustix::io::Errno::AGAIN) => Ok(wanted),
         result => Ok(result.map(|_| asked[0].revents())?),
     }
 }
 
-/// Waits until an operation on `value` would not block, for `limit` at most, and returns whether it
-/// would not. `None` if `value` is none of the standard library's types that have a descriptor.
+/// Waits until an operation on `value` would not block, for at most `limit`, and returns whether it
+/// would not. `None` if `value` has none of the standard library's types with a descriptor.
 pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -> Option<bool> {
     use std::os::unix::net::UnixStream;
     use std::{fs, net, process};
@@ -295,12 +289,12 @@ pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -
     }
 }
 
-/// Whether the error says that the limit of descriptors, of the process or the system, is reached.
+/// Whether the limit of descriptors, of the process or the system, is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Whether receiving was shut down: of datagram sockets and Unix listeners on Linux, where a call
+/// Whether receiving was shut down on a datagram socket or Unix listener: on Linux, where a call
 /// would block nevertheless.
 #[cold]
 pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
@@ -313,8 +307,8 @@ pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
     };
 }
 
-/// Returns the error for a descriptor whose reads would block for ever: that of a listener, or of a
-/// datagram socket, that [has ended](has_ended).
+/// Returns the error of a descriptor whose reads would block forever, since it [has
+/// ended](has_ended).
 #[cold]
 pub(crate) fn check_end(descriptor: &impl AsFd) -> io::Result<()> {
     if has_ended(descriptor) {
@@ -351,11 +345,11 @@ pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<[bool; 2]> 
     Ok([PollFlags::IN, PollFlags::OUT].map(|flag| only && !events.contains(flag)))
 }
 
-/// Whether the descriptor is a file, which is always ready and so cannot be waited for.
+/// Whether the descriptor is a file, which is always ready and so cannot be polled.
 pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     use rustix::fs::FileType;
 
-    // Disks count: neither Linux's block devices nor the BSDs' can be waited for.
+    // Neither Linux's block devices nor the BSDs' can be polled.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
     Ok(matches!(
         kind,
@@ -372,26 +366,24 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(metadata.is_file() && is_own)
 }
 
-/// Flags of every send: if the peer is gone, that is an error, never a signal. Apple's kernel takes
-/// that flag (`sendit` in XNU's bsd/kern/uipc_syscalls.c); an old one ignores it, and has the
-/// socket's option only.
+/// Flags of every send: a closed peer is an error, never a signal. Apple's kernel takes that flag
+/// (`sendit` in XNU's bsd/kern/uipc_syscalls.c); an old one ignores it, and has only the socket's
+/// option.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | RECEIVE_FLAGS;
 
 /// Flags of every receive, and of every send: on Linux no call blocks, even if another owner of the
 /// socket has cleared `O_NONBLOCK`, which is a flag of the open file.
 ///
-/// The BSDs and Apple's systems have `MSG_DONTWAIT`, too. There a call with it does not wait for
-/// the lock of the socket's buffer either (`SBLOCKWAIT`, in FreeBSD's sys/sockbuf.h and XNU's
-/// bsd/sys/socketvar.h): it would block while another thread's call is in progress, and no event
-/// would follow.
+/// On the BSDs and Apple's systems a call with `MSG_DONTWAIT` does not wait for the lock of the
+/// socket's buffer either (`SBLOCKWAIT`, in FreeBSD's sys/sockbuf.h and XNU's bsd/sys/socketvar.h):
+/// it would return `EAGAIN` during another thread's call, and no event would follow.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT;
 /// See above.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) const RECEIVE_FLAGS: libc::c_int = 0;
 
-/// Sends as much as fits. If the peer is gone, that is an error, never a signal. See `net::receive`
-/// for how the call is made.
+/// Sends as much as fits. See `net::receive` for how the call is made.
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     // rustix lacks `MSG_NOSIGNAL` on Apple's systems.
@@ -399,7 +391,6 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// Returns the effective user ID.
 pub(crate) fn user() -> u32 {
     // SAFETY: it has no preconditions, and always succeeds.
     unsafe { libc::geteuid() }
@@ -414,8 +405,7 @@ pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
     }
 }
 
-/// Returns the system's ID of this thread on systems where we need it: on Linux, for `/proc` and
-/// for [`thread_cpu_time`].
+/// Returns the system's ID of this thread: on Linux, for `/proc` and [`thread_cpu_time`].
 pub(crate) fn thread_id() -> u32 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     // SAFETY: it has no preconditions, and always succeeds.
@@ -430,8 +420,8 @@ pub(crate) fn thread_cpu_time(thread: u32) -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if thread != 0 {
         /// A thread's clock (4), of time that it was scheduled (2): the lower bits of a clock ID.
-        /// The bits above hold the complement of the thread's ID. (MAKE_THREAD_CPUCLOCK in Linux's
-        /// include/linux/posix-timers_types.h; glibc's pthread_getcpuclockid computes the same.)
+        /// The bits above are the complement of the thread's ID (MAKE_THREAD_CPUCLOCK in Linux's
+        /// include/linux/posix-timers_types.h, as in glibc's pthread_getcpuclockid).
         const THREAD_SCHEDULED: u32 = 4 | 2;
 
         return time_of((!thread << 3 | THREAD_SCHEDULED) as libc::clockid_t);
@@ -450,7 +440,6 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// [`is_ready`] for several descriptors, each with the directions to check.
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,

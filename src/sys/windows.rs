@@ -1,4 +1,4 @@
-//! Windows: a descriptor is a socket.
+//! Windows, where a descriptor is a socket.
 
 use std::any::Any;
 use std::io;
@@ -29,8 +29,7 @@ impl<T: AsRawSocket> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: the platform's traits for a type that
-/// lends a [`BorrowedDescriptor`].
+/// `lend_descriptor!([generics] type, |it| descriptor)`: implements the platform's traits.
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::windows::io::AsSocket for $type {
@@ -55,23 +54,21 @@ pub(crate) use lend_descriptor;
 /// The bound with which public functions take a type with a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
-/// Returns the number of readable bytes: not implemented here.
+/// Not implemented here.
 pub(crate) fn readable_bytes(_socket: &impl AsSocket) -> Option<u64> {
     None
 }
 
-/// Reads that would block are not reported as ready.
 pub(crate) fn check_end(_: &impl AsSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// A read that would block has found the socket empty.
 pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
     false
 }
 
 /// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
-/// An error and a hang-up count as ready, since the operation would report them immediately.
+/// An error and a hang-up count as ready.
 pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {
     use windows_sys::Win32::Networking::WinSock::{
         POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, WSAENOTSOCK, WSAPOLLFD, WSAPoll,
@@ -92,12 +89,12 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
     }
 }
 
-/// Only sockets can be waited for, and they have types of their own.
+/// Only sockets can be waited for, and they have their own types.
 pub(crate) fn wait_for_value(_: &dyn Any, _: bool, _: Duration) -> Option<bool> {
     None
 }
 
-/// Only Unix has error numbers for it that programs look for.
+/// Only Unix has error numbers for it that programs check.
 pub(crate) fn is_out_of_descriptors(_: &io::Error) -> bool {
     false
 }
@@ -107,17 +104,15 @@ pub(crate) fn is_only_an_error(_: &impl AsSocket) -> io::Result<[bool; 2]> {
     Ok([false; 2])
 }
 
-/// Only sockets can be borrowed as sockets.
 pub(crate) fn is_file(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Windows has no such programs.
 pub(crate) fn has_foreign_rights() -> bool {
     false
 }
 
-/// Access rights come with the folder.
+/// Access rights are the folder's.
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }
@@ -147,7 +142,7 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     c_result(result)
 }
 
-/// A process, as distinct from those that it was forked from: Windows has no `fork`.
+/// A process, as distinct from its parents: Windows has no `fork`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process;
 
@@ -166,7 +161,6 @@ pub(crate) fn has_kernel_clock() -> bool {
     false
 }
 
-/// [`is_ready`] for several descriptors, each with the directions to check.
 #[cfg(all(feature = "async-io", not(loom)))]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,

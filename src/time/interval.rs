@@ -1,4 +1,4 @@
-//! Ticks at a fixed period, with a choice for missed ticks.
+//! Intervals: ticks at a fixed period, with a choice for missed ticks.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,8 +12,7 @@ use crate::clock::now;
 
 /// How an [`Interval`] treats missed ticks.
 ///
-/// Ticks are due at 0, 10, 20, … milliseconds. The first one is taken in time, and the next call
-/// comes at 35:
+/// Ticks are due at 0, 10, 20, … milliseconds. After the first one, the next call is at 35:
 ///
 /// | | ready immediately | then due at |
 /// |---|---|---|
@@ -39,19 +38,16 @@ use crate::clock::now;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// The missed ticks come immediately, one after the other. The grid stays the same.
+    /// The missed ticks follow immediately, one after the other. The grid stays the same.
     #[default]
     Burst,
-    /// After a missed tick, the next one is due one period after the missed one was taken.
+    /// The next tick is due one period after the missed one was taken.
     Delay,
     /// The missed ticks are skipped. The grid stays the same.
     Skip,
 }
 
-/// Ticks now, and then every `period`.
-///
-/// (A [`Timer::interval`](crate::Timer::interval) first fires after one period.) With a period of
-/// zero each call returns a tick.
+/// Ticks now, and then every `period`. With a period of zero each call returns a tick.
 ///
 /// # Examples
 ///
@@ -104,9 +100,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     }
 }
 
-/// An endless sequence of ticks, made by [`interval`] and [`interval_at`].
-///
-/// It is also a [`Stream`] of ticks.
+/// An endless sequence of ticks, made by [`interval`] and [`interval_at`]; also a [`Stream`].
 ///
 /// ```
 /// use polder::stream::StreamExt;
@@ -248,7 +242,7 @@ impl Interval {
         self.reset_after(self.period);
     }
 
-    /// Restarts the interval: the next tick is due now, and the one after it a period later.
+    /// Restarts the interval: the next tick is due now.
     ///
     /// ```
     /// use polder::time::{interval, now};
@@ -266,8 +260,7 @@ impl Interval {
         self.reset_at(now());
     }
 
-    /// Restarts the interval: the next tick is due after `duration`, and the one after it a period
-    /// later.
+    /// Restarts the interval: the next tick is due after `duration`.
     ///
     /// ```
     /// use polder::time::{interval, now};
@@ -285,8 +278,7 @@ impl Interval {
         self.timer.set(now().checked_add(duration), None);
     }
 
-    /// Restarts the interval: the next tick is due at `instant`, and the one after it a period
-    /// later.
+    /// Restarts the interval: the next tick is due at `instant`.
     ///
     /// ```
     /// use polder::time::{interval, now};

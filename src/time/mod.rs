@@ -1,8 +1,8 @@
-//! Time: timers, sleeping, timeouts, intervals.
+//! Timers: sleeping, timeouts, intervals.
 //!
-//! A timer never fires early. It is registered with the worker that polls it, and moves if another
-//! worker polls it: a timer can be made, polled and dropped on any thread, inside a runtime or not.
-//! A deadline too far away to be represented never comes.
+//! A timer never fires early. It can be made, polled and dropped on any thread, inside a runtime or
+//! not: it moves to the worker that polls it. A deadline too far away to be represented never
+//! passes.
 //!
 //! ```
 //! use polder::time::{interval, sleep, timeout};
@@ -19,18 +19,16 @@
 //!
 //! * A single wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout`],
 //!   [`timeout_at`].
-//! * Something periodic: [`interval`]. It ticks immediately and then every period, with a choice
-//!   for missed ticks ([`MissedTickBehavior`]).
-//! * Something that changes while it is awaited (a deadline that is pushed back, a period that
-//!   starts later), and programs that come from async-io: [`Timer`]. Its
+//! * A period: [`interval`] ticks immediately and then every period, with a choice for missed ticks
+//!   ([`MissedTickBehavior`]).
+//! * A deadline that changes while it is awaited, and programs that use async-io: [`Timer`]. Its
 //!   [`interval`](Timer::interval) fires for the first time after one period, and always bursts.
 //!
 //! # Retries
 //!
-//! Each attempt has a time limit and a new connection. After an error or a timeout the
-//! stream is dropped: the answer may still come, and would be taken for that of the next request.
-//! The pauses double, up to a limit. (A server that was slow may have executed the request: one
-//! that must not be executed twice needs a number by which the server recognises it.)
+//! Each attempt has a time limit and a new connection: on the old one, a late response would be
+//! taken for the response to the next request. The pauses double, up to a limit. The server may
+//! have executed the request: give non-idempotent requests an idempotency key.
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
@@ -92,9 +90,8 @@ pub use timer::{Sleep, Timer, sleep, sleep_until};
 
 use std::time::Instant;
 
-/// Returns the current time, by the clock that timers use.
-///
-/// It is [`Instant::now`]; in a simulated world, that world's time, like that of the timers.
+/// Returns the current time, by the clock that timers use: [`Instant::now`], or a simulated world's
+/// time.
 ///
 /// ```
 /// use polder::time::{now, sleep_until};

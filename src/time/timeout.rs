@@ -12,9 +12,8 @@ use pin_project_lite::pin_project;
 
 use super::timer::{Sleep, sleep, sleep_until};
 
-/// Limits `future` to `duration`.
-///
-/// The future is polled first: if it is ready, its output is returned even after the deadline.
+/// Limits `future` to `duration`. The future is polled first: if it is ready, its output is
+/// returned even after the deadline.
 ///
 /// # Examples
 ///
@@ -31,7 +30,7 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// # Errors
 ///
-/// [`Elapsed`] after the deadline. It converts into an [`io::Error`] of kind
+/// [`Elapsed`] after the deadline, which converts into an [`io::Error`] of kind
 /// [`TimedOut`](io::ErrorKind::TimedOut).
 ///
 /// # Panics
@@ -40,8 +39,8 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if `future` is: dropping the timeout drops `future`. After the deadline `future` is
-/// still dropped only with the timeout, so a timeout that is polled by reference keeps it.
+/// Cancel safe if `future` is: dropping the timeout drops `future`. A timeout that is polled by
+/// reference keeps it, even after the deadline.
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout {
         future: future.into_future(),
@@ -105,19 +104,17 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// If it is polled after it has returned the future's output, and as [`Timer`](crate::Timer).
+    /// If it is polled after completion, and as [`Timer`](crate::Timer).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe if the future is: dropping the timeout drops the future, and has no other
-    /// effect.
+    /// Cancel safe if the future is: dropping the timeout drops the future.
     #[must_use = "futures do nothing unless they are polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
         #[pin]
         future: F,
         limit: Sleep,
-        // Whether the future's output was returned.
         is_done: bool,
     }
 }
@@ -139,7 +136,7 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// The error of a [`timeout`]: the deadline has elapsed before the future completed.
+/// The error of a [`timeout`].
 ///
 /// ```
 /// use polder::time::timeout;

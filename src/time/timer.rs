@@ -1,4 +1,4 @@
-//! [`Timer`], the basis of everything else about time, and sleeping.
+//! The timer, the basis of all other types of time, and sleeping.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,11 +16,9 @@ use crate::sync::wake_all;
 /// A deadline, or a series of deadlines: a future that yields the [`Instant`] when it fires, and a
 /// stream that yields one for each period.
 ///
-/// The interface is `async-io`'s. As a future it can be polled again after it has fired: with a
-/// period it waits for the next deadline; without one it is done, and yields its deadline again
-/// immediately, until it is set again. (async-io's timer never completes in that case.) As a
-/// stream, it ends in that case. The yielded instant is the deadline, not the time at which it was
-/// noticed.
+/// The interface is `async-io`'s. A one-shot timer stays ready after it fires, until it is reset
+/// (async-io's never completes again); as a stream, it ends. With a period it waits for the next
+/// deadline. The yielded instant is the deadline.
 ///
 /// ```
 /// use polder::Timer;
@@ -54,26 +52,24 @@ use crate::sync::wake_all;
 /// # Cancel safety
 ///
 /// Cancel safe: dropping a timer has no effect. A timer that is polled by reference keeps its
-/// deadline when that future is dropped.
+/// deadline.
 ///
 /// # Panics
 ///
-/// On a plain thread, if the [background runtime](crate::spawn) cannot be started.
+/// On a thread that drives no runtime, if the [background runtime](crate::spawn) cannot be started.
 #[must_use = "a timer does nothing unless it is polled"]
 #[derive(Debug)]
 #[doc(alias = "Delay")]
 pub struct Timer {
-    /// `None` if it never fires.
     when: Option<Instant>,
-    /// `None` if it fires once.
     period: Option<Duration>,
     state: State,
     /// Whether it has fired and has no period: it is ready until it is set.
     done: bool,
-    /// Whether the deadline may have passed already, so that the next poll reads the clock. False
-    /// once a poll has read it, and for a deadline that was set as a duration from now.
+    /// Whether the next poll reads the clock, since the deadline may have passed. False once a poll
+    /// has read it, and for a deadline that was set as a duration from now.
     may_be_due: bool,
-    /// Whether its last poll came when the task's budget was used up. Then the next poll is free.
+    /// Whether the task's budget was used up at its last poll. Then the next poll is free.
     /// Otherwise a future that is polled before this one, and always takes the whole budget, would
     /// keep it from ever firing.
     deferred: bool,
@@ -81,15 +77,15 @@ pub struct Timer {
 
 #[derive(Debug)]
 enum State {
-    /// In no heap. Holds the waker of the last poll, if it was polled while it had no deadline.
+    /// In no heap. Holds the waker of a poll without a deadline.
     Idle(Option<Waker>),
     /// In a heap, with `when` as its deadline, or suspended there without one.
     Set(TimerHandle),
 }
 
 impl Drop for State {
-    /// Removes the timer from its heap. The handle does so too when it is dropped, but does not
-    /// know which worker this thread drives, so it would queue an operation for a local timer.
+    /// Removes the timer from its heap. The handle's own drop lacks the thread's driver, and would
+    /// queue an operation for a local timer.
     #[inline]
     fn drop(&mut self) {
         if let State::Set(handle) = self {
@@ -127,10 +123,9 @@ impl Timer {
         Timer::new(None, None)
     }
 
-    /// Returns a timer that fires once, `duration` from now.
-    ///
-    /// If the duration is too long to be represented, it never fires. The first poll does not read
-    /// the clock: a timer that is first polled after its deadline fires one turn later.
+    /// Returns a timer that fires once, `duration` from now; if that is too long to be represented,
+    /// never. The first poll does not read the clock: a timer that is first polled after its
+    /// deadline fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -165,8 +160,7 @@ impl Timer {
     }
 
     /// Returns a timer that fires every `period`, for the first time one period from now. Missed
-    /// periods are made up for, one after the other: [`time::interval`](crate::time::interval) can
-    /// skip them.
+    /// periods burst: [`time::interval`](crate::time::interval) can skip them.
     ///
     /// ```
     /// use polder::Timer;
@@ -204,7 +198,7 @@ impl Timer {
         Timer::new(Some(start), Some(period))
     }
 
-    /// Returns whether it will ever fire: false if it has fired and has no further period.
+    /// Returns whether it will ever fire.
     ///
     /// ```
     /// use polder::Timer;
@@ -218,7 +212,7 @@ impl Timer {
         self.when.is_some() && !self.done
     }
 
-    /// Sets it to fire once, `duration` from now. A task that waits for the timer waits for the new
+    /// Sets it to fire once, `duration` from now. A task that waits for it waits for the new
     /// deadline.
     ///
     /// ```
@@ -236,10 +230,8 @@ impl Timer {
         self.may_be_due = duration.is_zero();
     }
 
-    /// Sets it to fire once, at `instant`.
-    ///
-    /// If that is later than before, the next poll does not read the clock: a timer that is polled
-    /// only after `instant` fires one turn later.
+    /// Sets it to fire once, at `instant`. If that is later than before, the next poll does not
+    /// read the clock: a timer that is polled only after `instant` fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -307,12 +299,12 @@ impl Timer {
         self.set(None, None);
     }
 
-    /// Sets another deadline, where `None` means never, and another period.
+    /// Sets another deadline (`None`: never) and period.
     pub(super) fn set(&mut self, when: Option<Instant>, period: Option<Duration>) {
         self.period = period;
         self.done = false;
         self.reset(when);
-        // A task may have waited even though there was no deadline: now there is one.
+        // A task may have waited without a deadline.
         if let State::Idle(waker @ Some(_)) = &mut self.state {
             if when.is_some() {
                 wake_all(waker.take());
@@ -323,8 +315,8 @@ impl Timer {
     /// Changes the deadline, and keeps the waker.
     #[inline]
     fn reset(&mut self, when: Option<Instant>) {
-        // A deadline that is pushed back, as that of an idle timeout, is most likely ahead. If it
-        // is not, its heap fires it, as it would have fired the earlier one.
+        // A deadline that is pushed back, as of an idle timeout, is most likely in the future. If
+        // not, its heap fires it.
         let is_pushed_back = matches!(self.state, State::Set(_))
             && self.when.is_some_and(|before| when >= Some(before));
         self.may_be_due |= !is_pushed_back;
@@ -334,7 +326,6 @@ impl Timer {
         }
     }
 
-    /// Returns the deadline once it has passed.
     fn poll_fire(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         if let (true, Some(when)) = (self.done, self.when) {
             return Poll::Ready(when);
@@ -413,7 +404,7 @@ impl Timer {
                 self.done = true;
                 self.state = State::Idle(None);
             }
-            // There is none if it is too far away to be represented.
+            // None if it is too far away to be represented.
             Some(period) => {
                 self.reset(when.checked_add(period));
                 // It may have missed some.
@@ -454,7 +445,7 @@ impl Stream for Timer {
     }
 }
 
-/// Sleeps for `duration`. If it is too long to be represented, the sleep never ends.
+/// Sleeps for `duration`; if it is too long to be represented, forever.
 ///
 /// ```
 /// use std::time::Duration;
@@ -496,9 +487,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::at(deadline))
 }
 
-/// The future of [`sleep`] and [`sleep_until`].
-///
-/// After it has ended, it is ready whenever it is polled, until it is [`reset`](Self::reset).
+/// The future of [`sleep`] and [`sleep_until`]. After it has completed, it is ready until it is
+/// [`reset`](Self::reset).
 ///
 /// ```
 /// use polder::time::sleep;
@@ -526,7 +516,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep(Timer);
 
 impl Sleep {
-    /// Returns the instant at which it ends, or has ended; `None` if never.
+    /// Returns the deadline; `None` if never.
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};
@@ -556,8 +546,8 @@ impl Sleep {
         self.0.set_at(deadline);
     }
 
-    /// Returns whether its deadline has passed. (A [`sleep`] that was not polled before is ready
-    /// one turn later.)
+    /// Returns whether its deadline has passed. A [`sleep`] that was not polled before is ready one
+    /// turn later.
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};
@@ -572,7 +562,6 @@ impl Sleep {
         self.has_fired() || self.deadline().is_some_and(|deadline| now() >= deadline)
     }
 
-    /// Whether a poll has said that it is over.
     pub(super) fn has_fired(&self) -> bool {
         self.0.done
     }

@@ -1,25 +1,24 @@
-//! Whether this process is a child of `fork` that has not called `exec`.
+//! Children of `fork` that have not called `exec`, and how a process detects that it is one.
 //!
 //! Such a child has a copy of the memory and only the thread that called `fork`. The work of the
 //! parent's other threads is never completed there, and a lock that one of them held stays locked.
 //! So state that belongs to a process records its [`Process`], and the child makes its own: see
-//! [`PerProcess`](crate::sys::PerProcess). (The child does use its parent's reactors, to move
-//! sources and timers out of them: see `reactor::fork`.)
+//! [`PerProcess`](crate::sys::PerProcess). The child does use its parent's reactors, to move
+//! sources and timers out of them: see `reactor::fork`.
 //!
-//! The C library calls a function of ours in each child (`pthread_atfork`), which counts. `vfork`
-//! and `posix_spawn` do not call it, and need not: such a child may only `exec`. `clone` called
-//! directly does not call it either, but leaves the C library itself in the parent's state.
+//! The C library calls a function in each child (`pthread_atfork`), which counts. `vfork` and
+//! `posix_spawn` do not, and need not: such a child may only `exec`. `clone` called directly does
+//! not either, but leaves the C library itself in the parent's state.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The number of `fork` calls between the first process and this one. It may count each call more
-/// than once, and is compared only for equality.
+/// The number of `fork` calls between the first process and this one. It may count a call more than
+/// once, and is compared only for equality.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the counting function is registered with the C library.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
-/// A process, as distinct from those that it was forked from.
+/// A process, as distinct from its parents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process(u32);
 
@@ -41,9 +40,8 @@ impl Process {
     }
 }
 
-/// Registers the counting function. Threads that come here at the same time each register it, so
-/// that none waits for another, which a child of `fork` would do forever. The next call tries again
-/// if memory is short.
+/// Registers the counting function. Concurrent first calls each register it, so that none waits for
+/// another, which a child of `fork` would do forever. The next call retries if memory is short.
 #[cold]
 fn count_forks() {
     extern "C" fn count() {
@@ -55,9 +53,8 @@ fn count_forks() {
     }
 }
 
-/// Has each thread that calls `fork` call `before`, and then `after` in this process and `in_child`
-/// in the child. Returns `false` if memory is short. If it is called twice with the same functions,
-/// they are called twice.
+/// Makes each `fork` call `before`, and then `after` in this process and `in_child` in the child.
+/// Returns `false` if memory is short. Repeated registrations are called repeatedly.
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) fn at_fork(
     before: extern "C" fn(),
@@ -73,9 +70,9 @@ pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{PoisonError, RwLock};
 
-    /// Read-locked while a test has a child. A child has all descriptors of its parent, also those
-    /// of other tests, so what they close stays open until the child has ended. A test of what
-    /// closing causes immediately locks it to write.
+    /// Read-locked while a test has a child, which inherits other tests' descriptors, so that what
+    /// they close stays open until the child exits. A test of what closing causes immediately
+    /// write-locks it.
     pub(crate) static CHILDREN: RwLock<()> = RwLock::new(());
 
     /// Runs `check` in a child of `fork`, and panics unless it returns true there.

@@ -1,5 +1,5 @@
-//! Unix sockets for `POLDER_TOP`, without the feature `net`, for what the standard library's types
-//! cannot do: those listen as soon as they are bound, and their connections block.
+//! Unix sockets for `POLDER_TOP`, without the feature `net`. The standard library's types listen as
+//! soon as they are bound, and their connections block.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,20 +10,17 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// Binds a listener that only this user can connect to, at a path where nothing exists yet: no file
-/// is replaced, and no link is followed.
+/// Binds a listener that only this user can connect to, at a path where nothing exists yet.
 ///
-/// There is no moment in which others can connect. On Linux the file gets the mode that the socket
-/// has when it is bound. Elsewhere it gets the process's default mode for files (which cannot be
-/// set for one thread alone) until that is changed; meanwhile the socket does not listen, and
-/// refuses all connections.
+/// Others can never connect. On Linux the file gets the mode that the socket has when it is bound.
+/// Elsewhere it gets the process's default mode until that is changed; meanwhile the socket does
+/// not listen, and refuses all connections.
 pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     let (socket, address) = socket(path)?;
     let mode = Mode::RUSR | Mode::WUSR;
-    // Systems other than Linux have no mode for a socket that is no file yet, and return an error.
+    // Other systems than Linux have no mode for an unbound socket, and return an error.
     let _ = rustix::fs::fchmod(&socket, mode);
     rustix::net::bind(&socket, &address)?;
     let listen = || {
@@ -42,7 +39,6 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether a process listens on the socket at this path.
 pub(crate) fn is_listened_to(path: &Path) -> io::Result<bool> {
     let (socket, address) = socket(path)?;
     // The listener may not accept, and then a blocking connect would wait.
@@ -68,7 +64,6 @@ fn socket(path: &Path) -> io::Result<(OwnedFd, SocketAddrUnix)> {
     Ok((socket, address))
 }
 
-/// Accepts the next connection, as a non-blocking stream.
 pub(crate) fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;

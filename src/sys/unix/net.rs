@@ -1,4 +1,4 @@
-//! Code that only sockets need: the feature `net`.
+//! Code for sockets on Unix: the feature `net`.
 
 use std::io;
 #[cfg(any(
@@ -52,7 +52,6 @@ pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::So
     }
 }
 
-/// Flags of a receive that leaves the bytes in the queue.
 pub(crate) const PEEK_FLAGS: libc::c_int = libc::MSG_PEEK | RECEIVE_FLAGS;
 
 /// The error of `accept` for a listener that was shut down.
@@ -60,8 +59,7 @@ pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }
 
-/// Whether shutting down a direction that has ended is an error: `soshutdownlock` in XNU's
-/// bsd/kern/uipc_socket.c.
+/// Whether a second shutdown is an error: `soshutdownlock` in XNU's bsd/kern/uipc_socket.c.
 pub(crate) const REFUSES_SECOND_SHUTDOWN: bool =
     cfg!(any(target_vendor = "apple", polder_kqueue_model));
 
@@ -78,11 +76,9 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
 ///
 /// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and
 /// with credentials enabled, between two writers. Both set `MSG_CTRUNC` if there is no room for the
-/// control message. (The descriptors are closed.) `recvmsg` costs half of the attempt that it
-/// saves: 82 ns against 178 on Linux 6.18; FIONREAD would cost 154. Other systems end reads
-/// elsewhere, or do not report it.
-///
-/// This is the system call itself, since rustix would ask for the peer's address too.
+/// control message; the descriptors are closed. `recvmsg` costs half of the attempt that it saves:
+/// 82 ns against 178 on Linux 6.18; FIONREAD would cost 154. Other systems end reads elsewhere, or
+/// do not report it. rustix would ask for the peer's address too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
 pub(crate) fn receive_message(
@@ -102,7 +98,6 @@ pub(crate) fn receive_message(
     }
 }
 
-/// Receives from a stream over IP.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn receive_vectored(
     socket: &impl AsFd,
@@ -166,8 +161,7 @@ pub(crate) fn receive_many(
     Ok(got)
 }
 
-/// Sends datagrams by sendmmsg(2). Returns the number of those that were sent, from the first one
-/// on, which is not zero.
+/// Sends datagrams by sendmmsg(2), the first ones. Returns their number, which is not zero.
 #[cfg(any(
     target_os = "linux",
     target_os = "android",
@@ -212,7 +206,6 @@ pub(crate) fn has_room(socket: &impl AsFd) -> bool {
     super::is_now(socket, PollFlags::OUT)
 }
 
-/// Returns the consequence of an error of `accept` for the next attempt.
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => AfterAcceptError::Rest,
@@ -221,15 +214,14 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// Accepts one connection, non-blocking and close-on-exec.
-///
-/// Apple's systems have no `accept4`, and a sandbox may allow only the older call.
+/// Accepts one connection, non-blocking and close-on-exec. Apple's systems have no `accept4`, and a
+/// sandbox may allow only the older call.
 ///
 /// On Apple's systems a connection inherits its listener's `SO_NOSIGPIPE` (`sonewconn` in XNU's
-/// bsd/kern/uipc_socket2.c), and one that was reset in the queue is aborted, however the system
-/// reports it. To an IPv6 listener `accept` returns it without an address, since XNU ignores the
-/// error of `soacceptlock` (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848). Setting it up may
-/// fail with `EINVAL` (apple/swift-nio#1030), which would say that the listener does not listen.
+/// bsd/kern/uipc_socket2.c), and one that was reset in the queue is returned as aborted. XNU
+/// returns it from `accept` of an IPv6 listener without an address, since it ignores the error of
+/// `soacceptlock` (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848). Setting it up may fail with
+/// `EINVAL` (apple/swift-nio#1030), which would mean that the listener does not listen.
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     #[cfg(not(target_vendor = "apple"))]
     match accept4(listener) {
@@ -271,10 +263,9 @@ fn accept4(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
 /// are in TIME_WAIT.
 pub(crate) const REUSES_ADDRESS: bool = true;
 
-/// Makes the kernel distribute connections among the listeners that are bound to one address with
-/// this option. Returns whether it does: Linux since 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD
-/// since 12.0 (`SO_REUSEPORT_LB`). Elsewhere `SO_REUSEPORT` allows several listeners, but one of
-/// them gets all connections.
+/// Makes the kernel distribute connections among the listeners of one address. Returns whether it
+/// does: Linux since 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD since 12.0 (`SO_REUSEPORT_LB`).
+/// Elsewhere, with `SO_REUSEPORT`, one of several listeners gets all connections.
 pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
     let socket = SockRef::from(socket);
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "dragonfly"))]
@@ -294,7 +285,7 @@ pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Whether an error of `getsockname` says that the socket is not bound yet: here that is no error.
+/// Here `getsockname` of an unbound socket is no error.
 pub(crate) fn is_unbound(_: &io::Error) -> bool {
     false
 }
@@ -310,7 +301,7 @@ pub(crate) fn abstract_name(address: &SocketAddr) -> Option<&[u8]> {
     };
 }
 
-/// Returns the abstract address with this name, or `None` if this system has no abstract addresses.
+/// Returns the abstract address with this name; `None` if the system lacks them.
 pub(crate) fn abstract_address(name: &[u8]) -> Option<io::Result<SocketAddr>> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return Some(SocketAddr::from_abstract_name(name));
@@ -331,14 +322,12 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
     get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, bytes)?;
     let [pid, user, group] = ucred.map(u32::from_ne_bytes);
     if user == u32::MAX {
-        // Linux: the socket has no peer.
         return Err(io::ErrorKind::NotConnected.into());
     }
     let pid = (pid != 0).then_some(pid as i32);
     Ok((user, group, pid))
 }
 
-/// See above.
 #[cfg(any(
     target_vendor = "apple",
     target_os = "freebsd",
@@ -353,7 +342,6 @@ pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>
     Ok((uid, gid, None))
 }
 
-/// See above.
 #[cfg(not(any(
     target_os = "linux",
     target_os = "android",
@@ -370,8 +358,8 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
 }
 
 /// Whether a Unix socket accepts descriptors that its peer sends. Linux 6.16 and later can refuse
-/// them (`SO_PASSRIGHTS`, which a connection inherits from its listener when it is made); then the
-/// peer's `sendmsg` fails with EPERM. Other systems always accept them.
+/// them (`SO_PASSRIGHTS`, inherited from the listener); then the peer's `sendmsg` fails with EPERM.
+/// Other systems always accept them.
 pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     match get_number(socket, libc::SOL_SOCKET, SO_PASSRIGHTS) {
@@ -383,7 +371,6 @@ pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     Ok(true)
 }
 
-/// See [`passrights`].
 pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     match set_number(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, passrights.into()) {
@@ -397,9 +384,8 @@ pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result
     Err(unsupported("this system cannot refuse descriptors"))
 }
 
-/// From include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own; the other
-/// architectures that Rust supports have the generic number. The crate libc lacks it for some of
-/// them.
+/// From include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own. The crate libc lacks
+/// it for some architectures.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SO_PASSRIGHTS: libc::c_int = if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
     92
@@ -415,11 +401,11 @@ pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the result of setting an option that does not matter once the connection has ended.
+/// Returns the result of setting an option that does not matter once the connection is closed.
 ///
-/// XNU refuses all options once both directions are shut, as they are when the peer of a Unix
-/// stream has gone, or that of a TCP stream after a reset (`sosetoptlock` in
-/// bsd/kern/uipc_socket.c). There may be unread bytes.
+/// XNU refuses all options once both directions are shut, as after the close of a Unix stream's
+/// peer, or a reset of a TCP stream (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread
+/// bytes.
 pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)
@@ -431,16 +417,15 @@ pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether a stream over IP is TCP and nothing else, so that a short read has drained it. That is
-/// not known for MPTCP, SCTP and SMC, nor for TCP with an upper-layer protocol (kTLS ends a read at
-/// the end of a record).
+/// Whether a stream over IP is plain TCP, so that a short read has drained it. That is unknown for
+/// MPTCP, SCTP and SMC, and for TCP with an upper-layer protocol (kTLS ends a read at the end of a
+/// record).
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     let protocol = SockRef::from(socket).protocol().ok().flatten();
     may_be_quick(protocol.map(i32::from), || has_upper_layer(socket))
 }
 
-/// Decides from the protocol and the upper layer. Anything unknown is not trusted.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn may_be_quick(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Result<bool>) -> bool {
     protocol == Some(libc::IPPROTO_TCP) && has_upper_layer().is_ok_and(|has_one| !has_one)
@@ -464,7 +449,6 @@ fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// The level of TCP's options.
 pub(crate) const TCP_LEVEL: libc::c_int = libc::IPPROTO_TCP;
 
 /// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one.
@@ -481,12 +465,12 @@ const TCP_USER_TIMEOUT: Option<libc::c_int> = Some(libc::TCP_USER_TIMEOUT);
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
 const TCP_USER_TIMEOUT: Option<libc::c_int> = None;
 
-/// See above. OpenBSD has times of keepalive for the whole system only.
+/// OpenBSD has times of keepalive for the whole system only.
 #[cfg(target_os = "openbsd")]
 pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
 
-/// The longest linger time that the system can express: the kernels of the BSDs keep it in a
-/// `short` (`so_linger`), Apple's in hundredths of a second.
+/// The longest linger time that the system can express: the BSDs' kernels keep it in a `short`
+/// (`so_linger`), Apple's in hundredths of a second.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(if cfg!(target_vendor = "apple") {
     i16::MAX as u64 / 100
 } else if cfg!(any(
@@ -499,8 +483,8 @@ pub(crate) const MAX_LINGER: Duration = Duration::from_secs(if cfg!(target_vendo
     i16::MAX as u64
 });
 
-/// Returns the greatest value of an option that is worth a system call. (Except for Linux's, limits
-/// depend on versions and settings, and the system's error reports them.)
+/// Returns the greatest value of an option that is worth a system call. Except for Linux's, limits
+/// depend on versions and settings, and the system's error reports them.
 pub(crate) fn max_of(option: TcpOption) -> u32 {
     if cfg!(any(target_os = "linux", target_os = "android")) {
         option.max_of_linux()
@@ -509,12 +493,11 @@ pub(crate) fn max_of(option: TcpOption) -> u32 {
     }
 }
 
-/// Whether the kernel does not know an option: it is too old, or a sandbox.
+/// Whether the kernel is too old for an option, or a sandbox.
 pub(crate) fn is_unknown_option(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOPROTOOPT)
 }
 
-/// Reads an option that is a number.
 pub(crate) fn get_number(
     socket: &impl AsFd,
     level: libc::c_int,
@@ -525,7 +508,6 @@ pub(crate) fn get_number(
     Ok(libc::c_int::from_ne_bytes(value))
 }
 
-/// Sets an option that is a number.
 pub(crate) fn set_number(
     socket: &impl AsFd,
     level: libc::c_int,
@@ -567,7 +549,6 @@ fn get_option(
     Ok(length as usize)
 }
 
-/// Whether a non-blocking connect is in progress.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }

@@ -1,9 +1,8 @@
-//! Whether the program runs, or ran, with rights that its user does not have (set-user-ID and the
-//! like): then environment variables must not control it.
+//! Privileges that the program's user does not have (set-user-ID and the like): with these,
+//! environment variables must not control the program.
 //!
-//! Equal real and effective IDs are no proof of the contrary: in a program that has dropped such
-//! rights they are equal, and it still holds what it opened before. So we ask the system how the
-//! program was started.
+//! A program that has dropped such privileges has equal real and effective IDs, and still holds
+//! what it opened before. So the system is asked how the program was started.
 
 /// Linux records it at `exec`: getauxval(3).
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -32,7 +31,6 @@ pub(crate) fn has_foreign_rights() -> bool {
     issetugid() != 0
 }
 
-/// Other systems: compares the IDs, which every Unix reports.
 #[cfg(not(any(
     target_vendor = "apple",
     target_os = "android",
@@ -51,8 +49,7 @@ pub(crate) fn has_foreign_rights() -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// Tests are not started with such rights; and if the symbol did not exist, they would not
-    /// link.
+    /// Tests do not start with privileges; without the symbol, they would not link.
     #[test]
     fn a_program_that_was_started_as_usual_has_no_foreign_rights() {
         assert!(!super::has_foreign_rights());

@@ -1,4 +1,4 @@
-//! Code that only sockets need: the feature `net`.
+//! Code for sockets on Windows: the feature `net`.
 
 use std::io::{self, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
@@ -13,10 +13,8 @@ use super::OwnedDescriptor;
 /// No flags: sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
-/// Flags of every receive.
 pub(crate) const RECEIVE_FLAGS: i32 = 0;
 
-/// Flags of a receive that leaves the bytes in the queue.
 pub(crate) const PEEK_FLAGS: i32 = WinSock::MSG_PEEK;
 
 /// The error of `accept` for a listener that was shut down.
@@ -24,7 +22,7 @@ pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(WinSock::WSAEINVAL)
 }
 
-/// Options can be set after the connection has ended.
+/// Options can be set after the connection was closed.
 pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     result
 }
@@ -35,7 +33,6 @@ pub(crate) fn receive(socket: &impl AsSocket, bytes: &mut [u8]) -> io::Result<us
     (&mut &*SockRef::from(socket)).read(bytes)
 }
 
-/// Creates a socket that is non-blocking, and not inherited by children.
 pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(domain, r#type, None)?;
     socket.set_nonblocking(true)?;
@@ -47,7 +44,6 @@ pub(crate) fn passrights(_: &impl AsSocket) -> io::Result<bool> {
     Ok(true)
 }
 
-/// See [`passrights`].
 pub(crate) fn set_passrights(_: &impl AsSocket, _: bool) -> io::Result<()> {
     Ok(())
 }
@@ -56,24 +52,20 @@ pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
 }
 
-/// For Unix sockets only, which do not exist here.
 pub(crate) fn has_room(_: &impl AsSocket) -> bool {
     false
 }
 
-/// A receive that would block has not ended.
 pub(crate) fn has_ended(_: &impl AsSocket) -> bool {
     false
 }
 
-/// Accepts one connection, non-blocking and not inherited by children.
 pub(crate) fn accept(listener: &impl AsSocket) -> io::Result<(OwnedDescriptor, SockAddr)> {
     let (socket, address) = SockRef::from(listener).accept()?;
     socket.set_nonblocking(true)?;
     Ok((socket.into(), address))
 }
 
-/// Returns the consequence of an error of `accept` for the next attempt.
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     use windows_sys::Win32::Networking::WinSock::{
         WSA_NOT_ENOUGH_MEMORY, WSAEBADF, WSAEFAULT, WSAEINVAL, WSAEMFILE, WSAENOBUFS, WSAENOTSOCK,
@@ -92,31 +84,28 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
 /// Not set: `SO_REUSEADDR` would let another program take the address away.
 pub(crate) const REUSES_ADDRESS: bool = false;
 
-/// Windows has nothing that distributes connections among listeners.
 pub(crate) fn set_balanced(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether an error of `getsockname` says that the socket is not bound yet.
+/// Whether an error of `getsockname` means that the socket is not bound yet.
 pub(crate) fn is_unbound(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
 }
 
-/// Whether a socket listens: not known before it is used.
+/// Not known before it is used.
 pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
 }
 
-/// Sets the options that a foreign socket needs besides being non-blocking: none.
+/// No options besides being non-blocking.
 pub(crate) fn prepare(_: &socket2::Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// The level of TCP's options.
 pub(crate) const TCP_LEVEL: i32 = WinSock::IPPROTO_TCP;
 
-/// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one. They
-/// are there since Windows 10, version 1709.
+/// The names of the [`TcpOption`]s, in their order: since Windows 10, version 1709.
 pub(crate) const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
     Some(WinSock::TCP_KEEPIDLE),
     Some(WinSock::TCP_KEEPINTVL),
@@ -135,7 +124,6 @@ pub(crate) fn max_of(option: TcpOption) -> u32 {
     }
 }
 
-/// Reads an option that is a number.
 pub(crate) fn get_number(socket: &impl AsSocket, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0;
     let mut length = size_of_val(&value) as i32;
@@ -153,7 +141,6 @@ pub(crate) fn get_number(socket: &impl AsSocket, level: i32, name: i32) -> io::R
     Ok(value)
 }
 
-/// Sets an option that is a number.
 pub(crate) fn set_number(
     socket: &impl AsSocket,
     level: i32,
@@ -173,18 +160,17 @@ pub(crate) fn set_number(
     c_result(result)
 }
 
-/// Whether the system does not know an option: it is too old.
+/// Whether the system is too old for an option.
 pub(crate) fn is_unknown_option(error: &io::Error) -> bool {
     error.raw_os_error() == Some(WinSock::WSAENOPROTOOPT)
 }
 
-/// Whether a non-blocking connect is in progress.
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Whether a stream was connected and has been reset since, if asking for its peer's address
-/// returned `error`. A system that no longer knows the address of such a peer (wine) has no pending
+/// returned `error`. A system that no longer has the address of such a peer (wine) has no pending
 /// error either, and reports the socket as writable forever. An empty send distinguishes it from a
 /// stream that is not connected yet.
 pub(crate) fn has_been_reset(socket: &impl AsSocket, error: &io::Error) -> bool {
