@@ -1,6 +1,5 @@
 //! Backtraces of stalled workers: the feature `backtrace`. The addresses are taken when the stall
-//! is noticed (`thread_stack`), and resolved when they are printed: that reads the program's debug
-//! information, which takes a while the first time.
+//! is noticed (`thread_stack`), and resolved when they are printed, from the debug information.
 
 use std::env;
 use std::fmt;
@@ -12,8 +11,8 @@ use thread_stack::Function;
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
 ///
 /// Printed, it has a line for each function, the innermost first, without polder's functions that
-/// polled the task. Names are resolved when it is printed. If functions are missing, the last line
-/// has the reason.
+/// polled the task. Names are resolved when it is printed. The last line has the reason for missing
+/// functions.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +44,7 @@ use thread_stack::Function;
 pub struct Backtrace(thread_stack::Trace);
 
 impl Backtrace {
-    /// Captures the stack of a worker's thread. Returns `None` on systems that lack this.
+    /// Returns `None` on systems that lack this.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
         thread_stack::of_thread(thread).map(Backtrace)
     }
@@ -105,9 +104,9 @@ impl fmt::Display for Backtrace {
                 }
             }
             for function in functions {
-                // The callers of polder's polling function are not shown, and the function itself
-                // only if it is first: a task's future may have been inlined into it, without a
-                // separate line in the debug information.
+                // The callers of polder's polling function are not shown, and itself only if it is
+                // first: a task's future may have been inlined into it, without a separate line in
+                // the debug information.
                 let polls_by_place = polls_by_place(&function);
                 if polls_by_place && lines.count > 0 {
                     return Ok(());
@@ -125,8 +124,7 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// Whether a function is polder's polling function, by its source file. With line tables alone the
-/// name of an inlined function has no path.
+/// Matches the source file: with line tables alone the name of an inlined function has no path.
 fn polls_by_place(function: &Function) -> bool {
     // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
     let source = Path::new(file!()).ancestors().nth(2);

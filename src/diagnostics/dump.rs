@@ -23,14 +23,13 @@ use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///
-/// Printed, it is text for people, with one entry for all tasks that were spawned at the same place
-/// and wait for the same kind of thing; [`json`](Self::json) is for tools.
+/// Printed, it is text for people, with one entry for all tasks of one spawn site that wait for the
+/// same kind of thing; [`json`](Self::json) is for tools.
 ///
-/// **A dump disturbs the runtime only briefly.** It polls no task. Each worker is asked for its
-/// private state, and answers between two polls, or while it takes a dump itself; its tasks pause
-/// meanwhile. A worker that has not reacted within 100 ms is [`Silent`](WorkerState::Silent), and
-/// is shown with the task that occupies it; so a dump takes no longer than that, plus a little for
-/// each task. It is not a snapshot of a single moment: tasks continue meanwhile.
+/// **A dump disturbs the runtime only briefly.** It polls no task. Each worker collects its private
+/// state between two polls; its tasks pause meanwhile. A worker that has not reacted within 100 ms
+/// is [`Silent`](WorkerState::Silent), and is shown with the task that occupies it. A dump is not a
+/// snapshot of a single moment: tasks continue meanwhile.
 ///
 /// ```
 /// use polder::diagnostics::{TaskState, Wait};
@@ -57,19 +56,17 @@ pub struct Dump {
     pub at: SystemTime,
     /// The backend.
     pub backend: Backend,
-    /// The workers. If there are [several](crate::runtime::Builder::workers), the last one belongs
-    /// to the thread that made the runtime.
+    /// The workers. Of [several](crate::runtime::Builder::workers), the last one belongs to the
+    /// thread that made the runtime.
     pub workers: Vec<WorkerDump>,
     /// The number of open sockets of the whole process, by kind.
     pub open_sockets: OpenSockets,
     /// The tasks, and the futures of [`block_on`](crate::block_on).
     pub tasks: Vec<TaskDump>,
-    /// The number of tasks that are missing in `tasks`: local tasks of a worker that has not
-    /// answered or is not driven, tasks in their first poll (except where that takes a dump), and
-    /// tasks on their way to a worker.
+    /// The number of missing tasks: local tasks of a worker that has not answered or is not driven,
+    /// tasks in their first poll, and tasks on their way to a worker.
     pub untold: usize,
-    /// Probable bugs. They are found only if this runtime was dumped ten milliseconds ago or more:
-    /// see [`Hint`].
+    /// Likely bugs, if this runtime was dumped ten milliseconds ago or more: see [`Hint`].
     pub hints: Vec<Hint>,
 }
 
@@ -126,8 +123,7 @@ pub enum WorkerState {
     /// It is not driven, so its tasks make no progress. Its list of tasks can be read only on its
     /// thread.
     NotDriven,
-    /// It has not answered: it computes or blocks, in a poll of this task or of the future of
-    /// `block_on`, or in a waker or a destructor.
+    /// It has not answered: it computes or blocks, in a poll or elsewhere.
     Silent {
         /// The task.
         task: Option<TaskRef>,
@@ -264,10 +260,10 @@ pub enum Wait {
         /// Its peer's address.
         peer: Option<String>,
         /// Whether it is readable, and the task that was woken for it does not wait for it again:
-        /// the future that would read is no longer polled, or is busy with something else. Also
-        /// true for a task that has read, and awaits another thing while its peer keeps sending;
-        /// possibly for a task that is being woken right now. Unknown the first time that a task
-        /// waits for a socket, and for a socket with several waiting tasks.
+        /// the future that would read is no longer polled, or is busy. Also true if the task has
+        /// read, and awaits another thing while its peer keeps sending; possibly if it is being
+        /// woken right now. Unknown the first time that a task waits for a socket, and if several
+        /// tasks wait.
         ready_unread: bool,
     },
     /// A timer.
@@ -289,8 +285,7 @@ pub enum Wait {
     Lookup,
     /// Any of these signals, by number. Numbers from 60 on are left out.
     Signal(Vec<i32>),
-    /// A future that is not polder's: a channel or lock of another crate, or a waker that another
-    /// crate has wrapped.
+    /// A channel or lock of another crate, or a waker that another crate has wrapped.
     Elsewhere,
 }
 
@@ -337,13 +332,12 @@ impl Dump {
         told.count() + self.untold
     }
 
-    /// Returns the tasks in groups for display.
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
         fn kind(task: &TaskDump) -> (bool, &str, u32, TaskState) {
             let place = task.spawned_at;
             (task.id.is_some(), place.file(), place.line(), task.state)
         }
-        // Sorted by kind. A linear search: there are few.
+        // A linear search: there are few.
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
             let mut waits = String::new();
@@ -364,7 +358,6 @@ impl Dump {
         groups
     }
 
-    /// Returns one line for each group, for the report of a simulated world.
     #[cfg(feature = "kernel")]
     pub(crate) fn in_a_world(&self) -> Vec<String> {
         let mut lines: Vec<(String, usize)> = Vec::new();
@@ -423,12 +416,10 @@ impl Dump {
     }
 }
 
-/// Tasks that were spawned at the same place, and wait for the same kinds of things.
 pub(super) struct Group<'a> {
-    /// The things that they wait for, without the details of a single task. Empty if they do not
-    /// wait.
+    /// Without the details of a single task. Empty if they do not wait.
     pub(super) waits: String,
-    /// At least one task, the oldest first.
+    /// The oldest first; not empty.
     pub(super) tasks: Vec<&'a TaskDump>,
 }
 
@@ -480,10 +471,9 @@ impl TaskRecord {
     }
 }
 
-/// Returns `None` if the task was woken and the source is not ready: it does not wait for it.
-///
-/// The records are outdated by now: a task that was woken may have read, and wait again. So the
-/// source is checked again after the kernel was asked.
+/// Returns `None` if the task does not wait for the source: it was woken, and the source is not
+/// ready. The task may have read, and wait again, so the source is checked again after the kernel
+/// was asked.
 fn socket(
     source: &reactor::Source,
     wait: &SourceWait,
@@ -553,7 +543,7 @@ impl TaskState {
 }
 
 impl Wait {
-    /// Decodes `WaitReason::encode`. Returns `None` if no leaf future has recorded its wait.
+    /// Returns `None` if no leaf future has recorded its wait.
     fn of_reason(word: u64) -> Option<Wait> {
         let which = word & ((1 << WaitReason::KIND) - 1);
         Some(match word >> WaitReason::KIND {
@@ -575,7 +565,7 @@ impl Wait {
         matches!(self, Wait::Socket { ready_unread, .. } if *ready_unread)
     }
 
-    /// Returns the description that is the same for all tasks that wait for the same kind of thing.
+    /// Returns the description that all tasks have that wait for the same kind of thing.
     fn summary(&self) -> String {
         match self {
             Wait::Socket {
@@ -600,8 +590,7 @@ impl Wait {
         }
     }
 
-    /// Returns a description that is the same in each run of a simulated world: without memory
-    /// addresses.
+    /// Returns a description without memory addresses, the same in each run of a simulated world.
     #[cfg(feature = "kernel")]
     fn in_a_world(&self) -> String {
         match self {
@@ -695,8 +684,7 @@ fn left_until(due: Instant) -> (&'static str, Duration) {
     }
 }
 
-/// Text with unprintable characters escaped, one by one: `str::escape_debug` would add 2 KB of
-/// code.
+/// Escapes unprintable characters one by one: `str::escape_debug` would add 2 KB of code.
 pub(super) struct Printable<'a>(pub(super) &'a str);
 
 impl fmt::Display for Printable<'_> {

@@ -35,7 +35,7 @@ const TRACE: &str = "POLDER_TRACE";
 /// The path of the Unix socket that serves `polder-top`: see `top`.
 const TOP: &str = "POLDER_TOP";
 
-/// The variables that polder reads: those of this module, of `poller` and `fs`, and of `sim`.
+/// Those of this module, of `poller` and `fs`, and of `sim`.
 const NAMES: [&str; 18] = [
     DUMP,
     STALL,
@@ -65,26 +65,23 @@ const ELSEWHERE: [(&str, &str); 2] = [
 
 const PREFIX: &str = "POLDER_";
 
-/// The maximum edit distance of a misspelled name. With more, a program's own variables would
-/// match.
+/// The maximum edit distance: with more, a program's own variables would match.
 const MISSPELLED: usize = 2;
 
-/// The number of events that are kept for each worker: 1.5 MiB, and some seconds of a busy worker.
+/// 1.5 MiB, and some seconds of a busy worker.
 const TRACED_EVENTS: usize = 65_536;
 
-/// The limit of traced runtimes of a process, each with its own file: a program that makes a
-/// runtime for each request would fill a disk.
+/// Each has its own file: a program that makes a runtime for each request would fill a disk.
 const TRACED_RUNTIMES: usize = 64;
 
-/// The minimum time between two traces that stalls cause: writing takes a while, and a skipped
-/// stall is in the next trace as well.
+/// Writing takes a while, and a skipped stall is in the next trace as well.
 const TRACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The limit of stalls that are reported within a second, so that they do not fill a disk; the rest
-/// are only counted.
+/// The limit of stalls that are reported within a second; more would fill a disk, and are only
+/// counted.
 const STALLS_PER_SECOND: usize = 10;
 
-/// The first words of each dump: a file that begins otherwise is not a dump.
+/// A file that begins otherwise is not a dump.
 const FIRST_WORDS: &str = "polder: process";
 
 #[derive(Default)]
@@ -118,7 +115,7 @@ fn present() -> Option<&'static Observer> {
     OBSERVER.existing()?.get()?.as_ref()
 }
 
-/// Watches a new runtime whose builder sets nothing: see [`observe`](super::observe).
+/// Watches a runtime whose builder sets nothing: see [`observe`](super::observe).
 pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     let Some((over, on_stall)) = observer().and_then(|observer| observer.stalls.clone()) else {
         return;
@@ -128,7 +125,7 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// Returns the number of traced events per worker of a new runtime whose builder sets nothing.
+/// Returns the number of events per worker, if the builder sets nothing.
 pub(super) fn tracing() -> Option<usize> {
     let observer = observer().filter(|observer| observer.trace.is_some())?;
     let has_file = observer.built.load(Ordering::Relaxed) < TRACED_RUNTIMES;
@@ -161,8 +158,7 @@ fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
     }
 }
 
-/// Writes the trace of a runtime to its file, if it has one, but after a stall only if the last one
-/// is old enough.
+/// Writes the trace; after a stall only if the last trace is old enough.
 pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     let Some(observer) = present().filter(|observer| observer.trace.is_some()) else {
         return;
@@ -220,7 +216,6 @@ fn advice(name: &str) -> Option<String> {
     Some(format!("is {nearest} meant?"))
 }
 
-/// Returns the edit distance.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -312,7 +307,7 @@ fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Parses a number and its unit: `250us`, `100ms`, `30s`, `2m`.
+/// Parses `250us`, `100ms`, `30s`, `2m`.
 fn duration(text: &str) -> Option<Duration> {
     let unit = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
@@ -399,8 +394,7 @@ pub(super) fn open_runtimes() -> Vec<(usize, Arc<Shared>)> {
     runtimes
 }
 
-/// Starts the thread that prints. The signal is caught before this returns: otherwise it would end
-/// the process.
+/// Starts the thread. The signal is caught before this returns: otherwise it would end the process.
 fn start(setting: DumpSetting) -> io::Result<()> {
     let start = Instant::now();
     let run: Box<dyn FnOnce() + Send> = match setting.moment {
@@ -449,13 +443,13 @@ fn folder_problem(path: &Path) -> Option<String> {
     Some(format!("{folder:?}: {error}"))
 }
 
-/// Resolves a file name against the current directory at start, since the program may change it.
+/// Resolves the path at start, since the program may change the current directory.
 fn file(path: &OsStr) -> PathBuf {
     let path = with_process(path, std::process::id());
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Replaces `%p` in a path by the process ID: child processes inherit the environment.
+/// Replaces `%p`: child processes inherit the environment.
 fn with_process(path: &OsStr, id: u32) -> PathBuf {
     match path.to_str() {
         Some(text) => text.replace("%p", &id.to_string()).into(),
@@ -597,8 +591,7 @@ mod tests {
         }
     }
 
-    /// Walks the sources, which name each variable in a literal. `flavours.rs` belongs to the
-    /// tests' model of kqueue.
+    /// `flavours.rs` belongs to the tests' model of kqueue.
     #[test]
     fn every_variable_that_is_read_is_known() {
         fn walk(folder: &Path, found: &mut Vec<String>) {

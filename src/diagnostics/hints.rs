@@ -19,23 +19,19 @@ use crate::reactor::{Source, SourceWait};
 use crate::scheduler::Shared;
 use crate::task::Id;
 
-/// The time after which an unread socket is a hint. Other work of a task, such as a database query,
-/// usually takes less.
+/// Other work of a task, such as a database query, usually takes less.
 const LONG_UNREAD: Duration = Duration::from_secs(3);
 
-/// The time from which a wait for something unknown is a hint: longer than a lock of another crate
-/// is held, or than an answer of another task takes. A task that waits for work may wait for
-/// longer, and then the hint is harmless: there is one for each place of a spawn, after all others.
+/// Longer than a lock of another crate is held, or than an answer of another task takes. A task
+/// that waits for work may wait for longer, and then the hint is harmless: there is one for each
+/// spawn site, after all others.
 const LONG_ELSEWHERE: Duration = Duration::from_secs(10);
 
-/// The polls per second from which a task that was ready in both dumps is a hint: a poll and
-/// everything between two polls take less than 20 µs, so it does next to no work.
+/// A poll and everything between two polls take less than 20 µs, so the task does next to no work.
 const MANY_POLLS: f64 = 50_000.0;
 
-/// The minimum time between two dumps that are compared.
 const SHORT: Duration = Duration::from_millis(10);
 
-/// The number of ready tasks from which a worker counts as overloaded while another worker sleeps.
 const MANY_READY: usize = 16;
 
 /// A likely bug, and its place: an element of [`Dump::hints`]. Printed, it is one line.
@@ -60,16 +56,16 @@ const MANY_READY: usize = 16;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Hint {
-    /// All tasks wait, and none was polled since the previous dump. All workers sleep, and no known
+    /// All tasks wait, none was polled since the previous dump, and all workers sleep. No known
     /// timer, descriptor, signal or blocking call will wake any task: only another thread or
-    /// another runtime can.
+    /// runtime can.
     NothingWakes {
         /// The number of tasks, including the futures of [`block_on`](crate::block_on).
         tasks: usize,
     },
     /// A descriptor has been readable and unread since an earlier dump, and the task that was woken
-    /// for it does not wait for it. Either the future that would read is neither polled nor
-    /// dropped, or the task has been waiting for something else for a long time.
+    /// for it does not wait for it: the future that would read is neither polled nor dropped, or
+    /// the task waits for something else.
     Unread {
         /// The task.
         task: TaskRef,
@@ -80,10 +76,10 @@ pub enum Hint {
         /// A lower limit of the time since then.
         since: Duration,
     },
-    /// Tasks that were spawned at one place have not been polled for about ten seconds, and wait
-    /// for something unknown ([`Wait::Elsewhere`]): a lock or a channel of another crate, another
-    /// thread, or a combinator with its own wakers (`FuturesUnordered`). It may be a deadlock or a
-    /// lost notification, or they have nothing to do.
+    /// Tasks of one spawn site have not been polled for about ten seconds, and wait for something
+    /// unknown ([`Wait::Elsewhere`]): a lock or a channel of another crate, another thread, or a
+    /// combinator with its own wakers (`FuturesUnordered`). A deadlock or a lost notification, or
+    /// they have nothing to do.
     WaitsElsewhere {
         /// The one that was spawned first.
         task: TaskRef,
@@ -125,7 +121,6 @@ pub enum Hint {
     },
 }
 
-/// The findings of a dump, which the next dump compares with its own.
 #[derive(Clone, Debug)]
 pub(super) struct Clues {
     at: Instant,
@@ -138,7 +133,6 @@ pub(super) struct Clues {
     /// The number of tasks ever spawned, of those left, and the sum of their polls: if these are
     /// unchanged, no task was polled.
     polls: (usize, usize, u64),
-    /// The worker that has all the ready tasks.
     burdened: Option<usize>,
     /// The number of jobs that the pool has finished, if it is full.
     full_pool: Option<usize>,
@@ -190,7 +184,7 @@ impl Clues {
         }
     }
 
-    /// Notes a source that is not read, unless the number of readable bytes is unknown.
+    /// Unless the number of readable bytes is unknown.
     pub(super) fn unread(
         &mut self,
         source: &Source,
@@ -284,9 +278,8 @@ impl Clues {
         }
     }
 
-    /// Returns a hint for each place of a spawn with tasks that have been waiting for long. The
-    /// time since a task's last poll is an upper limit only, so a minimum time since it was first
-    /// seen is required too.
+    /// Returns a hint for each spawn site. The time since a task's last poll is an upper limit
+    /// only, so a minimum time since it was first seen is required too.
     fn wait_elsewhere(&self, dump: &Dump) -> Vec<Hint> {
         // In the order of the oldest task of each place. There are few places.
         let mut places = Vec::new();
@@ -338,8 +331,7 @@ impl Clues {
     }
 }
 
-/// Returns the tasks that wait for something unknown, by id. Futures of `block_on` do not count:
-/// usually one waits for the end of the program.
+/// Sorts by id. Futures of `block_on` do not count: usually one waits for the end of the program.
 fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
     let waits = |task: &&TaskDump| task.waits_for.contains(&Wait::Elsewhere);
     let elsewhere = |task: &TaskDump| {
@@ -358,7 +350,7 @@ fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
         .collect()
 }
 
-/// Whether a task waits for a signal other than SIGUSR1, which may be what requested the dump.
+/// Leaves out SIGUSR1, which may be what requested the dump.
 fn waits_for_signal() -> bool {
     #[cfg(all(unix, feature = "signal"))]
     return crate::signal::is_waited_for(libc::SIGUSR1);
@@ -399,7 +391,7 @@ fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Load) -> Option<Hin
     })
 }
 
-/// Returns the cycles of tasks that await each other, each cycle once, from its oldest task on.
+/// Returns each cycle once, from its oldest task on.
 fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
     // The task that a task awaits, if it awaits nothing else. The tasks are in the order of ids.
     let awaited = |index: usize| match dump.tasks[index].waits_for[..] {
@@ -407,7 +399,7 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
         _ => None,
     };
     let mut rings = Vec::new();
-    // The walk that first saw each task, so that each is visited only once.
+    // So that each task is visited only once.
     let mut seen = vec![None; dump.tasks.len()];
     for (walk, start) in dump.tasks.iter().enumerate() {
         let mut next = start.id.map(|_| walk);
@@ -426,8 +418,8 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
     rings
 }
 
-/// Returns the worker that has all the ready tasks of the pool, and their number, while another
-/// worker sleeps.
+/// Returns the worker that has all the ready tasks of the pool while another one sleeps, and their
+/// number.
 fn burdened(dump: &Dump) -> Option<(usize, usize)> {
     let (_, pool) = dump.workers.split_last()?;
     let mut awake = (pool.iter())

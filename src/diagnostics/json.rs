@@ -27,7 +27,6 @@ impl Json<'_> {
         Json { out, is_empty, end }
     }
 
-    /// Begins an element of a list, which the caller writes.
     #[inline(never)]
     pub(super) fn next(&mut self) -> &mut String {
         if !std::mem::take(&mut self.is_empty) {
@@ -36,7 +35,7 @@ impl Json<'_> {
         self.out
     }
 
-    /// Begins a member of an object. The caller writes its value.
+    /// Begins a member, the value of which the caller writes.
     #[inline(never)]
     pub(super) fn key(&mut self, key: &str) -> &mut String {
         let out = self.next();
@@ -107,8 +106,7 @@ impl<T: Display> Display for OrNull<T> {
     }
 }
 
-/// Escapes unprintable characters, since names and addresses come from users and peers, so that
-/// none reaches a terminal.
+/// Names and addresses come from users and peers: no unprintable character reaches a terminal.
 fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {

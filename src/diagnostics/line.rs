@@ -1,11 +1,8 @@
 //! The report of `POLDER_TOP` about the runtimes of the process, as one line of JSON: see `top`.
 //!
-//! A line stays small, however many tasks there are: tasks are grouped by the place of their spawn
-//! and by what they wait for, and there are limits for the rest. A reader cannot compute the number
-//! of polls of a group between two lines, so each task's polls are remembered while there are
-//! readers.
-//!
-//! Readers should expect unknown members.
+//! It stays small: tasks are grouped by spawn site and by what they wait for, and the rest is
+//! limited. A reader cannot compute the number of polls of a group between two lines, so each
+//! task's polls are remembered while there are readers. Readers should expect unknown members.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,22 +19,20 @@ use crate::task::Name;
 /// Incremented when a reader of older lines would be misled.
 const VERSION: u32 = 1;
 
-/// The limit of runtimes; the oldest ones are reported. polder-top refuses a line that exceeds the
-/// limits here for runtimes, groups, hints, workers or buckets.
+/// The oldest ones are reported. polder-top refuses a line that exceeds the limits here for
+/// runtimes, groups, hints, workers or buckets.
 const MAX_RUNTIMES: usize = 64;
 
-/// The length of a line after which no other runtime is added. A runtime takes at most 2 MiB (a
-/// thousand workers of 900 bytes, 200 groups with long names), and polder-top refuses a line of 4
-/// MiB.
+/// No runtime is added to a longer line. A runtime takes at most 2 MiB (a thousand workers of 900
+/// bytes, 200 groups with long names), and polder-top refuses a line of 4 MiB.
 const MAX_BYTES: usize = 2 << 20;
 
-/// The limit of groups of a runtime, of some 250 bytes each; those with the most tasks are
-/// reported.
+/// Those with the most tasks, of some 250 bytes each.
 const MAX_GROUPS: usize = 200;
 
 const MAX_HINTS: usize = 20;
 
-/// The limit of characters of a name or a hint, which may list each task of a long cycle.
+/// A hint may list each task of a long cycle.
 const MAX_TEXT: usize = 400;
 
 pub(super) struct Lines {
@@ -112,8 +107,7 @@ impl Tell for Lines {
     }
 }
 
-/// Writes a runtime, and returns its values. `before` has the values of the last line, if there is
-/// one.
+/// Returns its values; `before` has those of the last line.
 fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
     let at = Instant::now();
     let dump = Dump::of(runtime, &[]);
@@ -163,12 +157,12 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
     Last { number, at, polls }
 }
 
-/// Returns a task's id, or 0 for a future of `block_on`, of which a runtime usually has one.
+/// Returns 0 for a future of `block_on`, of which a runtime usually has one.
 fn id(task: &TaskDump) -> u64 {
     task.id.map_or(0, |id| id.as_u64())
 }
 
-/// Writes a group. `before` has the earlier number of polls of each task, if known.
+/// `before` has the earlier number of polls of each task.
 fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) {
     let first = group.tasks[0];
     let mut json = Json::object(out);

@@ -15,12 +15,12 @@ use crate::telemetry::{self, Counter};
 
 /// The metrics of a runtime, from [`Runtime::metrics`](crate::Runtime::metrics).
 ///
-/// They are read while the workers run, so they do not all show the same moment. Counters only
-/// grow, from the start of the runtime (they wrap if `usize` has 32 bits).
+/// They are read while the workers run, so they do not all show the same moment. Counters only grow
+/// (they wrap if `usize` has 32 bits).
 ///
 /// [`Display`](fmt::Display) writes the text format of [OpenMetrics], which Prometheus reads, ended
-/// by `# EOF`; the program's own metrics go before that line. Return it for an HTTP `GET` with the
-/// content type [`Metrics::CONTENT_TYPE`].
+/// by `# EOF`; the program's own metrics go before that line. Serve it with the content type
+/// [`Metrics::CONTENT_TYPE`].
 ///
 /// ```
 /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -44,18 +44,16 @@ pub struct Metrics {
     pub spawned: usize,
     /// The number of tasks that have ended: finished, panicked, or cancelled.
     pub ended: usize,
-    /// The number of tasks that wait for a pool worker to take them: new ones, and those that
-    /// another thread has woken.
+    /// The number of tasks that wait for a pool worker to take them.
     pub injected: usize,
     /// The number of open sockets of the whole process, by kind.
     pub open_sockets: OpenSockets,
-    /// The metrics of each worker. If there are [several](crate::runtime::Builder::workers), the
-    /// last one belongs to the thread that made the runtime.
+    /// The metrics of each worker. Of [several](crate::runtime::Builder::workers), the last one
+    /// belongs to the thread that made the runtime.
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// Defines [`WorkerMetrics`]. A row is a field, the source of its value, and its kind, name and
-/// help text in what is printed.
+/// A row is a field, the source of its value, and its kind, name and help text in what is printed.
 macro_rules! worker_metrics {
     (
         ($shared:ident, $index:ident, $remote:ident, $counters:ident)
@@ -133,10 +131,9 @@ worker_metrics! {
     /// The number of timers that fired.
     timers_fired: usize = counters.timers_fired.get(),
         Counter "timers_fired" "Timers that fired.";
-    /// The delay of these timers, as far as it was due to other work of the worker. It is zero for
-    /// a timer for which the worker slept, however late the kernel woke it; with
-    /// [`timer_slack`](crate::runtime::Builder::timer_slack), it is the time by which the wake-up
-    /// was postponed.
+    /// The delay of these timers that was due to other work of the worker: zero for a timer for
+    /// which it slept. With [`timer_slack`](crate::runtime::Builder::timer_slack), the time by
+    /// which the wake-up was postponed.
     timer_lateness: Histogram = Histogram::of(&counters.timer_lateness),
         Histogram "timer_lateness" "How late timers fired.";
     /// The number of times that a task had to yield because it had used up its budget of
@@ -190,8 +187,8 @@ impl Metrics {
 /// For `POLDER_TOP`.
 #[cfg(all(unix, feature = "environment"))]
 impl WorkerMetrics {
-    /// Writes one JSON object. Its members have the names of the text without their common prefix.
-    /// A histogram is written as the counts of its buckets.
+    /// Members have the names of the text without their common prefix. A histogram is the counts of
+    /// its buckets.
     pub(super) fn write_json(&self, out: &mut String) {
         let mut json = Json::object(out);
         for (name, _, value) in self.rows() {
@@ -212,8 +209,7 @@ impl WorkerMetrics {
     }
 }
 
-/// A histogram of durations. The limits of its buckets are the powers of two from one microsecond
-/// to a second (2^20 microseconds), and none.
+/// A histogram of durations, in buckets up to 1, 2, 4, … microseconds, up to a second, and above.
 ///
 /// ```
 /// use std::time::Duration;
@@ -266,8 +262,8 @@ impl Histogram {
         self.sum
     }
 
-    /// Returns the buckets: the upper limit of each, inclusive, and the number of measurements that
-    /// exceed the limit of the bucket before. The last one has no limit.
+    /// Returns the buckets: the upper limit of each, inclusive, and the number of measurements
+    /// above the previous limit. The last one has no limit.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;

@@ -24,9 +24,8 @@
 //! # std::io::Result::Ok(())
 //! ```
 
-// Metrics are counted where the events happen, by the thread that causes them
-// (`telemetry::counters`), and read from any thread, without a lock, even while the workers are
-// stuck. A dump asks the workers: see `snapshot`.
+// Metrics are counted by the thread that causes them (`telemetry::counters`), and read without a
+// lock, even while the workers are stuck. A dump asks the workers: see `snapshot`.
 
 #[cfg(feature = "backtrace")]
 mod backtrace;
@@ -67,8 +66,7 @@ use std::time::Duration;
 use crate::scheduler::Shared;
 use crate::telemetry::TraceLog;
 
-/// Starts observing a new runtime as its builder and the environment ask; `trace` is the number of
-/// events that are kept of each worker. Called before any of its workers starts.
+/// `trace` is the number of events that are kept of each worker. Called before any worker starts.
 pub(crate) fn observe(
     mut shared: Shared,
     watch: Option<Watch>,
@@ -104,9 +102,9 @@ pub(crate) fn runtime_ends(shared: &Shared) {
     let _ = shared;
 }
 
-/// Returns how long before a dump at a set time another dump is taken, so that it can give hints.
+/// Returns how long before a dump at a set time another one is taken, so that it can give hints.
 pub(crate) fn look_before(time: Duration) -> Duration {
-    /// Longer than the longest period that hints need: see `hints::LONG_UNREAD`.
+    /// Longer than `hints::LONG_UNREAD`.
     const LOOK_BEFORE: Duration = Duration::from_millis(3_500);
     LOOK_BEFORE.min(time / 2)
 }

@@ -11,8 +11,8 @@ use crate::telemetry::{Open, SocketType};
 /// [`Async`](crate::Async). From [`Metrics::open_sockets`] and [`Dump::open_sockets`].
 ///
 /// A socket belongs to no runtime, so these are numbers of the whole process, including sockets
-/// that no task waits for: a number of streams that only grows is a leak of connections. A socket
-/// counts once, however many clones or halves it has. In a simulated world they are zero.
+/// without a waiting task: a number of streams that only grows is a leak. A socket counts once,
+/// however many clones or halves it has. In a simulated world they are zero.
 ///
 /// [`Metrics::open_sockets`]: super::Metrics::open_sockets
 /// [`Dump::open_sockets`]: super::Dump::open_sockets

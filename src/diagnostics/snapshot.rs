@@ -1,17 +1,15 @@
 //! Snapshots of a runtime's workers and tasks, from which a dump is made.
 //!
 //! **Sources of the data.** Stealable tasks are in lists that every thread can read. A worker
-//! collects the data of its thread (local tasks, queues, timers) itself, between two polls, when it
-//! is [asked](super::request); on its own thread it is read directly. A worker that does not answer
-//! within [`PATIENCE`] is described by its public counters: which task it runs. Nothing here polls
-//! a task, clones or drops a waker, or runs other foreign code.
+//! collects its local tasks, queues and timers itself, between two polls, when it is
+//! [asked](super::request). A worker that does not answer within [`PATIENCE`] is described by its
+//! public counters. Nothing here polls a task, clones or drops a waker, or runs other foreign code.
 //!
-//! **Owners of wakers.** Sources and timers keep wakers. A task's waker is recognised by its
-//! address, which is compared and never dereferenced: no two tasks, and no other allocation, have
-//! the same address at a time. A worker collects its tasks and the wakers of its reactor in one go,
-//! while none of the tasks can end. Stealable tasks may end meanwhile, and others may take their
-//! addresses: so their lists are read before and after the sources, and a task that is not in both
-//! is not matched.
+//! **Owners of wakers.** A task's waker in a source or timer is recognised by its address, which is
+//! never dereferenced: no two tasks, and no other allocation, have the same address at a time. A
+//! worker collects its tasks and the wakers of its reactor in one go, while none of the tasks can
+//! end. Stealable tasks may end meanwhile, and others may take their addresses: so their lists are
+//! read before and after the sources, and a task that is not in both is not matched.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -29,14 +27,12 @@ use crate::scheduler::{Drive, Header, Local, MainFuture, Shared, with_running};
 use crate::sync::atomic::Ordering;
 use crate::task::Id;
 
-/// How long a worker has to begin its answer: a longer poll delays other tasks far too long.
+/// The time to begin an answer: a longer poll delays other tasks far too long.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long a worker has to finish an answer that it has begun. It runs no foreign code meanwhile,
-/// so it does finish, but later with more tasks and on a busy machine.
+/// The time to finish an answer. The worker runs no foreign code meanwhile, so it does finish.
 const ANSWERING: Duration = Duration::from_secs(10);
 
-/// The data of a task, or of a future of `block_on`.
 pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
     waker: usize,
@@ -137,7 +133,7 @@ impl Wakers {
         sources.map(|wait| wait.waker as u64).chain(timers)
     }
 
-    /// Adds the sources and timers of a task to its record, each source once per direction.
+    /// Adds each source once per direction.
     fn assign(&self, task: &mut TaskRecord) {
         if task.waker == 0 {
             return;
@@ -189,7 +185,7 @@ impl WorkerSnapshot {
     }
 }
 
-/// Returns the running task of this worker, which is this thread's, if that is its first poll.
+/// Returns the running task of this thread's worker, if that is its first poll.
 fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
     let record = with_running(|header| {
         let is_it = local.owns(header) && header.id.as_u64() == id;
@@ -254,8 +250,8 @@ impl SharedSnapshot {
             snapshot.workers.push(worker);
         }
         snapshot.add_stealable_tasks(shared, start);
-        // A task that was never polled may pass from queue to queue meanwhile, and be polled before
-        // or after its worker has answered.
+        // A task that was never polled may move between queues meanwhile, and be polled before or
+        // after its worker has answered.
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
         let mut listed: Set = ids.map(Id::as_u64).collect();
         shared.for_each_injected(|header| {
@@ -293,8 +289,7 @@ impl SharedSnapshot {
         snapshot
     }
 
-    /// Adds the stealable tasks. Their lists are read before and after the sources and timers that
-    /// they may wait for.
+    /// Their lists are read before and after the sources and timers that they may wait for.
     fn add_stealable_tasks(&mut self, shared: &Shared, now: Instant) {
         let mut before = Vec::new();
         for stealable in shared.stealables() {
@@ -329,7 +324,7 @@ impl SharedSnapshot {
         }
     }
 
-    /// Adds the data of a worker. Each pool worker lists the waits of its shard's reactor.
+    /// Each pool worker lists the waits of its shard's reactor.
     fn add(&mut self, worker: WorkerSnapshot, is_main: bool) {
         let wakers = Wakers::new(worker.sources, worker.timers);
         for mut record in worker.tasks {
@@ -342,7 +337,7 @@ impl SharedSnapshot {
         }
     }
 
-    /// Whether a source or a timer has an unknown waker: not a task's own, but one that wraps it.
+    /// Whether a waker is not a task's own, but one that wraps it.
     pub(super) fn has_unknown_waits(&self) -> bool {
         self.waiting.iter().any(|waker| !self.known.contains(waker))
     }

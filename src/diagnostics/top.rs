@@ -3,19 +3,18 @@
 //!
 //! **A dedicated thread** does that, with `poll(2)` and independently of the runtimes. Without
 //! clients it sleeps, and takes no dumps. Descriptors are non-blocking: a client that does not read
-//! delays neither the others nor this thread. The unsent rest of a line is kept until the client
-//! takes it or is disconnected; no other line is kept for that client.
+//! delays no other. The unsent rest of a line is kept until the client takes it or is disconnected.
 //!
 //! **The socket** is accessible only for this user from its first moment
 //! (`sys::local::listen_privately`). It replaces only a socket of this user without a listener,
-//! left by a killed process. For this check the folder is locked, so that of several processes that
-//! start at the same time none takes the new socket of another for an old one. At the end of the
-//! process the file is removed, if it is still the same one.
+//! left by a killed process. For this check the folder is locked, so that of several new processes
+//! none takes the socket of another for an old one. At the end of the process the file is removed,
+//! if it is still the same one.
 //!
 //! **A child of `fork`** without `exec` has no such thread: it neither answers on its parent's
-//! socket nor removes it. If it builds a runtime, it makes its own socket; so the path should
-//! contain the process ID. It inherits the descriptor of its parent's listener: while it outlives a
-//! killed parent, that socket still has a listener.
+//! socket nor removes it. Its first runtime makes its own socket; so the path should contain the
+//! process ID. While it outlives a killed parent, that socket still has a listener, the descriptor
+//! of which it inherits.
 
 use std::fs::{self, File};
 use std::io;
@@ -42,7 +41,7 @@ const PACE: Pace = Pace {
 /// answer.
 const SHARE: u32 = 10;
 
-/// The limit of clients: it is meant for people. Each costs a descriptor, and at most one line.
+/// The limit of clients, which are people. Each costs a descriptor, and at most one line.
 const MAX_CLIENTS: usize = 8;
 
 const TOO_MANY: &str = "{\"error\":\"as many look already as may\"}\n";
@@ -50,7 +49,7 @@ const TOO_MANY: &str = "{\"error\":\"as many look already as may\"}\n";
 /// The pause in accepting after descriptors, or memory, had run out.
 const REST: Duration = Duration::from_millis(100);
 
-/// How long to wait for other processes that start at the same path.
+/// The time to wait for other processes that start at the same path.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) fn start(path: PathBuf) -> io::Result<()> {
@@ -87,7 +86,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// The right to bind in a folder, held until it is dropped; `None` if it cannot be locked.
+/// Returns `None` if it cannot be locked.
 fn lock(folder: &Path) -> Option<File> {
     let folder = File::open(folder).ok()?;
     // Solaris has no such locks.
@@ -154,8 +153,7 @@ struct Pace {
 }
 
 pub(super) trait Tell {
-    /// Returns a line. The next one follows after `interval`, which is called when the rest of the
-    /// line is there: it is the longer, the longer that takes.
+    /// The next line follows after `interval`, which is called when the rest of the line is there.
     fn line(&mut self, interval: impl Fn() -> Duration) -> String;
     fn forget(&mut self);
 }
@@ -182,7 +180,7 @@ impl Client {
         self.go_on()
     }
 
-    /// Continues to send. Returns whether the client is still connected.
+    /// Returns whether the client is still connected.
     fn go_on(&mut self) -> bool {
         while self.has_rest() {
             match sys::send(&self.stream, &self.line.as_bytes()[self.sent..]) {
@@ -198,11 +196,10 @@ impl Client {
     }
 }
 
-/// The loop of the thread, for as long as the process runs.
 fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     let mut clients: Vec<Client> = Vec::new();
     // For clients that connect before the next line is due, so that one line is made in an
-    // interval, however many connect. Dropped once it is too old to be compared with the next one.
+    // interval. Dropped once it is too old to be compared with the next one.
     let mut latest: Option<Arc<str>> = None;
     let mut next = Instant::now();
     let mut interval = pace.interval;
@@ -234,8 +231,7 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     }
 }
 
-/// Waits until a client connects, or `left` is over, and meanwhile continues to send to clients
-/// that have not taken everything. Returns whether a client has connected. Input is never read; a
+/// Returns whether a client has connected; meanwhile continues to send. Input is never read; a
 /// hang-up is always reported.
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
@@ -261,8 +257,8 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
     !told[0].is_empty()
 }
 
-/// Accepts the next client, and sends it the latest line, unless the next one is due. One at a
-/// time: disconnected clients are noticed before another one is refused.
+/// Sends the latest line, unless the next one is due. One at a time: disconnected clients are
+/// noticed before another one is refused.
 fn accept(
     listener: &UnixListener,
     clients: &mut Vec<Client>,

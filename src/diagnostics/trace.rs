@@ -18,9 +18,8 @@ use crate::scheduler::Shared;
 use crate::task::Name;
 use crate::telemetry::{Event, MAIN_FUTURE, Mark, Ring, Traced};
 
-/// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace): polls of tasks,
-/// spawns, wakes, ends, sleeps, sources that became ready and timers that fired; wakes and spawns
-/// by other threads; and calls of [`unblock`](crate::unblock) on its workers.
+/// The latest events of a runtime, from [`Runtime::trace`](crate::Runtime::trace): of its workers,
+/// of other threads that wake and spawn its tasks, and of calls of [`unblock`](crate::unblock).
 ///
 /// ```
 /// let runtime = polder::Runtime::builder().trace(1_000).build()?;
@@ -78,10 +77,9 @@ impl Trace {
         })
     }
 
-    /// Returns the trace as a JSON object for trace viewers, such as <https://ui.perfetto.dev>.
-    /// Each worker has a track. Each poll is a slice, named after the place where its task was
-    /// spawned, and an arrow leads from each wake to the next poll, unless the poll may be lost.
-    /// Unprintable text is escaped.
+    /// Returns the trace as JSON for trace viewers, such as <https://ui.perfetto.dev>. Each worker
+    /// has a track. Each poll is a slice, named after the spawn site, and an arrow leads from each
+    /// wake to the next poll, unless the poll may be lost. Unprintable text is escaped.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(10_000).build()?;
@@ -147,7 +145,7 @@ impl Polls {
         Polls { all, complete_from }
     }
 
-    /// Returns the first poll of this task that began at this time or later, unless it may be lost.
+    /// Unless it may be lost.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
         let next = (self.all).partition_point(|(id, began, _)| (*id, *began) < (task, at));
         let (id, began, track) = *self.all.get(next)?;
@@ -174,10 +172,8 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The maximum length of the slice of a wake that no task makes.
 const WAKE_LENGTH: Duration = Duration::from_micros(1);
 
-/// Writes the events, one a line.
 struct Writer<'a> {
     events: Json<'a>,
     trace: &'a Trace,
@@ -340,7 +336,7 @@ impl Writer<'_> {
     }
 }
 
-/// The beginning of each trace: a file that begins otherwise is not a trace.
+/// A file that begins otherwise is not a trace.
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
 /// Microseconds: the seconds of a duration that is a million times as long.

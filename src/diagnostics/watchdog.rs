@@ -1,21 +1,19 @@
 //! The watchdog for stalls: polls that keep a worker from all other work.
 //!
 //! **The worker reads no clock for it.** Its counters show how many polls it has begun, and the
-//! current task (`telemetry::counters`). The watchdog thread, which runs only on request, reads
-//! them every half of the threshold, and adds up the time between readings that show the same poll.
-//! It reads no memory of a task: the id and the spawn site are numbers next to the counters.
+//! current task (`telemetry::counters`). The watchdog thread reads them every half of the
+//! threshold, and adds up the time between readings that show the same poll. It reads no memory of
+//! a task.
 //!
 //! **No false alarms.** A worker that sleeps, polls the kernel, or drives a nested `block_on` shows
 //! no poll, or a different one each time. If a reading is late, the process was stopped, or the
 //! machine is overloaded: the time since the previous reading does not count.
 //!
 //! One thread watches all runtimes of the process, and ends with the last of them. A child of
-//! `fork` starts its own.
-//!
-//! **Reports are made elsewhere.** A report may take seconds, since names are looked up in the
-//! debug information, and foreign code may take any time. So another thread, which starts with the
-//! first stall, passes the reports on ([`Reporter`]). The watchdog itself only captures the stack;
-//! that may take a tenth of a second, and does not count as lateness.
+//! `fork` starts its own. A report may take seconds, since names are looked up in the debug
+//! information, and foreign code may take any time. So another thread, which starts with the first
+//! stall, passes the reports on ([`Reporter`]). The watchdog itself only captures the stack; that
+//! may take a tenth of a second, and does not count as lateness.
 
 use std::fmt;
 use std::io;
@@ -32,14 +30,14 @@ use crate::spans;
 use crate::sync::{Condvar, Mutex, contain, wait};
 use crate::sys::{PerProcess, start_thread};
 
-/// The minimum threshold: below it, a poll that was merely interrupted by the system would count.
+/// Below it, a poll that was merely interrupted by the system would count.
 const MIN_STALL: Duration = Duration::from_micros(100);
 
-/// The maximum threshold: with it the clock arithmetic does not overflow.
+/// The clock arithmetic does not overflow.
 const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The maximum number of queued reports. While the queue is full, new stalls are not reported, so
-/// that a slow function does not fill the memory.
+/// While the queue is full, new stalls are not reported, so that a slow function does not fill the
+/// memory.
 const MAX_PENDING: usize = 64;
 
 /// If a reading is late by this much, plus half of its interval, the time since the last one does
@@ -115,17 +113,16 @@ pub enum Activity {
 /// The poll that a worker is in: equal values mean the same poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Beat {
-    /// Each poll is counted before it shows its task: so the same task with the same numbers is the
-    /// same poll. A poll that begins while this is read may be shown with the numbers before it,
-    /// and counts as a different one at the next reading.
+    /// Each poll is counted before it shows its task, so equal values mean the same poll. A poll
+    /// that begins while this is read may be shown with the old numbers, and counts as a different
+    /// one next time.
     polls: (usize, usize),
     /// The task's id, or [`MAIN_FUTURE`](crate::telemetry::MAIN_FUTURE), and where it was spawned.
     task: (u64, &'static Location<'static>),
 }
 
 impl Beat {
-    /// Returns `None` if the worker is in no poll, or sleeps within one, since such a poll drives
-    /// the worker.
+    /// Returns `None` if the worker is in no poll, or sleeps within one, which drives the worker.
     fn of(remote: &Remote) -> Option<Beat> {
         let counters = &*remote.counters;
         let polls = (counters.polls.get(), counters.main_polls.get());
@@ -189,8 +186,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// Returns advice for a stall. A lock, and a `block_on` within a task, show as the call that they
-/// wait in.
+/// A lock, and a `block_on` within a task, show as the call that they wait in.
 fn cure(activity: Option<&Activity>) -> &'static str {
     let Some(Activity::SystemCall { name, .. }) = activity else {
         return "what takes long belongs in `polder::unblock`";
@@ -223,8 +219,8 @@ struct Watchdog {
     captured: Duration,
 }
 
-/// Passes reports on, in their order, on a separate thread. A channel of the standard library would
-/// add 20 KB of code.
+/// A thread that makes the reports in their order. A channel of the standard library would add 20
+/// KB of code.
 #[derive(Default)]
 struct Reporter {
     reports: Option<Arc<Reports>>,
@@ -285,7 +281,6 @@ impl Reporter {
         (self.reports.as_ref()).is_some_and(|all| all.queue.lock().pending >= MAX_PENDING)
     }
 
-    /// If no thread can be started, makes the report itself.
     fn pass(&mut self, report: Report) {
         if self.reports.is_none() {
             let reports = Arc::<Reports>::default();
@@ -433,7 +428,7 @@ impl Watched {
         open(&self.shared)
     }
 
-    /// The runtime was dropped: reports the end of all stalls.
+    /// Reports the end of all stalls of a runtime that was dropped.
     fn end(self, reporter: &mut Reporter) {
         for (index, seen) in self.seen.iter().enumerate() {
             if let Some(stall) = seen.ended(index) {

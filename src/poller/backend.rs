@@ -38,35 +38,31 @@ pub enum Backend {
     Iocp,
     /// `io_uring(7)`: Linux from 6.1 on, with polder's feature `io-uring`, if the kernel lets this
     /// process make a ring, which is checked at run time: many containers forbid it. The ring only
-    /// polls. It is never the default.
+    /// polls. Never the default.
     ///
-    /// It checks for events without a system call, and waits and hands over all changes with one.
+    /// No system call to check for events, and one for a wait and all changes since the last one.
     /// That holds for a single thread: the workers of a pool share an epoll set, so that closing a
-    /// socket waits for none of them. `docs/PLATFORM.md` has figures and the differences.
+    /// socket waits for none of them. See `docs/PLATFORM.md`.
     IoUring,
     /// `poll(2)`: every Unix.
     Poll,
     /// `select(2)`: every Unix but illumos and Solaris.
     Select,
-    /// The platform's own interface through the `polling` crate: every platform, with polder's
-    /// feature `polling`. Slower than polder's own epoll and kqueue. The adapter for event ports
-    /// and completion ports, and a cross-check of the other backends.
+    /// The platform's own interface through the `polling` crate, with polder's feature `polling`:
+    /// the adapter for event ports and completion ports, and elsewhere a slower cross-check.
     Polling,
-    /// The reactor of the `async-io` crate: every platform, with polder's feature `async-io`. For
-    /// processes that also use async-process, async-net or related crates, so that they have one
-    /// reactor.
+    /// The reactor of the `async-io` crate, with polder's feature `async-io`, so that a process
+    /// that also uses async-process or async-net has one reactor.
     ///
     /// Slower than the platform's own: async-io asks the kernel for one event at a time, and often
-    /// its helper thread receives the event. There are no edges, no hints and no descriptor (see
-    /// [`Capabilities`](super::Capabilities)).
+    /// its helper thread receives the event. No edges, no hints and no descriptor.
     AsyncIo,
 }
 
-/// The environment variable that names the backend to use if the program does not choose one.
 const VARIABLE: &str = "POLDER_BACKEND";
 
 impl Backend {
-    /// All backends; each platform's default comes before its other backends.
+    /// Each platform's default comes before its other backends.
     const ALL: [Backend; 9] = [
         Backend::Epoll,
         Backend::Kqueue,
@@ -187,14 +183,13 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// If the variable contains an unknown name, or no available backend. The error lists the
-    /// available backends.
+    /// If the variable contains an unknown name, or no available backend.
     pub fn from_env() -> io::Result<Backend> {
         Backend::list_from_env().map(|list| list[0])
     }
 
-    /// Returns all available backends that the environment variable `POLDER_BACKEND` names: that of
-    /// [`from_env`](Self::from_env), then the fallbacks if it cannot be opened.
+    /// Returns all available backends of `POLDER_BACKEND`: that of [`from_env`](Self::from_env),
+    /// then the fallbacks if it cannot be opened.
     ///
     /// ```
     /// use polder::Backend;
@@ -225,7 +220,6 @@ impl Backend {
             .ok_or_else(|| invalid(format!("there is no backend {name:?}; {}", list())))
     }
 
-    /// Returns the result of `open` for the first backend for which it succeeds.
     pub(crate) fn first_that<T>(
         backends: impl IntoIterator<Item = Backend>,
         open: impl Fn(Backend) -> io::Result<T>,
@@ -240,7 +234,7 @@ impl Backend {
         Err(none_of(errors))
     }
 
-    /// Opens the backend: for one thread that waits, or for several, one at a time.
+    /// Opens the backend; `is_shared`: for several threads that wait, one at a time.
     pub(super) fn open(self, is_shared: bool) -> io::Result<AnySelector> {
         let interface = match self {
             // "Why no ring is shared", in `backends/io_uring.rs`.
@@ -283,7 +277,6 @@ impl Backend {
         let why = match self {
             Backend::IoUring if backends::io_uring::IS_BUILT => match self.open(false) {
                 Err(error) => return error,
-                // It was unavailable for a moment only.
                 Ok(_) => "at this moment".into(),
             },
             Backend::IoUring if cfg!(target_os = "linux") && !cfg!(feature = "io-uring") => {
@@ -317,9 +310,8 @@ impl fmt::Display for Backend {
 }
 
 /// Parses the name, case-insensitively. An unknown name is
-/// [`InvalidInput`](io::ErrorKind::InvalidInput), an unavailable backend is
-/// [`Unsupported`](io::ErrorKind::Unsupported), a refused ring is the kernel's error; all list the
-/// available backends.
+/// [`InvalidInput`](io::ErrorKind::InvalidInput), an unavailable backend
+/// [`Unsupported`](io::ErrorKind::Unsupported), a refused ring the kernel's error.
 impl FromStr for Backend {
     type Err = io::Error;
 

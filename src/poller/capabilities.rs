@@ -38,7 +38,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// All of them, without rounding: a backend removes what it lacks.
+    /// A backend removes what it lacks.
     #[cfg_attr(not(unix), allow(dead_code))]
     pub(super) const ALL: Capabilities = Capabilities {
         level: true,

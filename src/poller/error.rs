@@ -34,14 +34,12 @@ pub(in crate::poller) fn of_the_parent() -> io::Error {
     )
 }
 
-/// A failed system call, with the name of the call and, once known, of the backend.
 #[derive(Debug)]
 struct Failed {
     backend: Option<Backend>,
     call: &'static str,
-    /// The system's error, kept for its number.
+    /// Kept for its number.
     cause: io::Error,
-    /// The most likely cause.
     meaning: Option<String>,
 }
 
@@ -64,9 +62,8 @@ impl std::error::Error for Failed {
     }
 }
 
-/// Wraps `cause` in an error of `call`, of the same kind. Returns unchanged the errors that callers
-/// recognise by their number: [`Interrupted`](io::ErrorKind::Interrupted), and running out of
-/// descriptors.
+/// Wraps `cause` in an error of the same kind. Returns unchanged the errors that callers recognise
+/// by their number: [`Interrupted`](io::ErrorKind::Interrupted), and running out of descriptors.
 #[cold]
 pub(in crate::poller) fn failed(call: &'static str, cause: impl Into<io::Error>) -> io::Error {
     explained(call, cause.into(), None)
@@ -92,9 +89,9 @@ pub(in crate::poller) fn explained(
     io::Error::new(kind, failed)
 }
 
-/// Returns the result of a trial call. Each backend polls once when it is opened, so that a call
-/// that a sandbox refuses is found there, and the next backend of a list is taken. A shortage or a
-/// signal does not prove that the call is refused.
+/// Returns the result of a trial call. Each backend polls once when it is opened, so that a
+/// sandbox's refusal is found there, and the next backend of a list is taken. A shortage or a
+/// signal is no refusal.
 #[cold]
 pub(in crate::poller) fn tried<T>(result: io::Result<T>) -> io::Result<()> {
     use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
@@ -104,7 +101,6 @@ pub(in crate::poller) fn tried<T>(result: io::Result<T>) -> io::Result<()> {
     }
 }
 
-/// Adds the most likely cause to an error of opening a backend, if it has none yet.
 #[cold]
 pub(in crate::poller) fn guess_meaning(error: io::Error) -> io::Error {
     let meaning = match error.kind() {
@@ -133,14 +129,12 @@ fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error 
 }
 
 impl Backend {
-    /// Adds the name of this backend to an error that names its call.
     #[cold]
     pub(in crate::poller) fn with_name(self, error: io::Error) -> io::Error {
         with_failed(error, |failed| failed.backend = Some(self))
     }
 }
 
-/// The errors of several backends, none of which could be opened.
 #[derive(Debug)]
 struct NoneOf(Vec<(Backend, io::Error)>);
 
@@ -168,8 +162,7 @@ impl std::error::Error for NoneOf {
     }
 }
 
-/// Returns the error of a list of backends that have all failed: a single error unchanged, or all
-/// of them, with the kind of the first.
+/// Returns a single error unchanged, or all of them, with the kind of the first.
 #[cold]
 pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
     match errors.len() {

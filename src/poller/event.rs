@@ -1,5 +1,4 @@
-//! Types for registering and reporting: [`Token`], [`Mode`], [`Interest`], [`Event`] and
-//! [`Events`].
+//! Types of sources and events: [`Token`], [`Mode`], [`Interest`], [`Event`] and [`Events`].
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
@@ -217,7 +216,7 @@ macro_rules! operators {
 operators! {
     Interest, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
     Interest, BitAnd::bitand, BitAndAssign::bitand_assign, u8::bitand;
-    /// The first set without the second.
+    /// The difference.
     Interest, Sub::sub, SubAssign::sub_assign, |all: u8, other: u8| all & !other;
     Ready, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
 }

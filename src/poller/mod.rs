@@ -41,17 +41,16 @@
 //!
 //! Every backend guarantees the following:
 //!
-//! * **Concurrency.** Every method may be called from every thread at any time, except that only
-//!   one thread waits at a time; a second one gets [`ResourceBusy`](io::ErrorKind::ResourceBusy). A
-//!   change that is made while another thread waits takes effect in that wait.
-//! * **Tokens** are returned with the events and not interpreted. Two descriptors may share one. A
-//!   caller that uses each token once can tell a late event from an event of the descriptor's next
-//!   owner. [`Token::RESERVED`] and above belong to the poller.
+//! * **Concurrency.** Every method may be called from every thread at any time; a change takes
+//!   effect in a wait that is under way. Only one thread waits at a time; a second one gets
+//!   [`ResourceBusy`](io::ErrorKind::ResourceBusy).
+//! * **Tokens** are returned with the events and not interpreted. Two descriptors may share one; a
+//!   caller that never reuses one can recognise a late event. [`Token::RESERVED`] and above belong
+//!   to the poller.
 //! * **Readiness may be spurious**: callers must handle `WouldBlock`. Only
 //!   [`readable`](Event::is_readable) and [`writable`](Event::is_writable) are portable. The other
-//!   flags are hints, given where [`Capabilities::hints`] is set, and for urgent data where
-//!   [`Capabilities::priority`] is set. A hint is true, except on a socket that is not connected
-//!   yet.
+//!   flags are hints, given where [`Capabilities::hints`] or [`Capabilities::priority`] is set;
+//!   they are true, except on a socket that is not connected yet.
 //! * **One wait may report a source twice**, and readable and writable separately.
 //! * **After `deregister` returns** no wait that starts later reports the source. Events already
 //!   handed out carry the old token.
@@ -61,25 +60,22 @@
 //!   timeout still reports ready sources. Signals (`EINTR`) are not seen by the caller.
 //! * **Notifications** are never lost: one wakes the current or else the next wait; any number of
 //!   them before that wait count as one.
-//! * **A child of `fork`** makes its own pollers: each call on an inherited one is an
-//!   [`Unsupported`](io::ErrorKind::Unsupported) error, and dropping it has no effect. Most pollers
-//!   share the kernel's state with the child, which would take its parent's events; the others have
-//!   no state in the child.
+//! * **A child of `fork`** makes its own pollers: calls on an inherited one are
+//!   [`Unsupported`](io::ErrorKind::Unsupported) errors, and dropping it has no effect. With most
+//!   backends it would take its parent's events; with the others, it lacks the kernel's state.
 //!
 //! # Modes
 //!
-//! [`Mode::Level`] reports as long as a source is ready. [`Mode::OneShot`] reports once, until
-//! [`modify`](Poller::modify) rearms it. [`Mode::Edge`] reports whenever something new arrives.
-//! [`Capabilities`] lists the modes of a backend; another mode is an
-//! [`Unsupported`](io::ErrorKind::Unsupported) error.
+//! [`Mode::Level`] reports as long as a source is ready, [`Mode::OneShot`] once, until
+//! [`modify`](Poller::modify) rearms it, [`Mode::Edge`] whenever something new arrives. A mode that
+//! is missing in [`Capabilities`] is an [`Unsupported`](io::ErrorKind::Unsupported) error.
 //!
 //! # Why `register` is unsafe
 //!
 //! If a descriptor is closed while it is registered, its number can be reused for an unrelated
-//! file, which the poller would then poll. [I/O safety](std::io#io-safety) forbids that. The borrow
-//! that `register` takes cannot last until `deregister` without tying every poller to a lifetime,
-//! and sources that own their descriptor would keep it from callers that have to own it themselves.
-//! No backend's *memory* safety depends on the duty.
+//! file, which the poller would then poll: [I/O safety](std::io#io-safety) forbids that. A borrow
+//! until `deregister` would tie every poller to a lifetime, and ownership would keep the descriptor
+//! from callers that have to own it. No backend's *memory* safety depends on the duty.
 
 mod backend;
 mod backends;
@@ -154,10 +150,9 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported), listing the available backends, if the platform
-    /// lacks it; otherwise the kernel's error. Running out of descriptors is returned unchanged;
-    /// other errors name the backend and the call, and have the kernel's error as
-    /// [`source`](std::error::Error::source).
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the platform lacks it; otherwise the kernel's
+    /// error, with the names of the backend and the call, and the original as
+    /// [`source`](std::error::Error::source). Running out of descriptors is returned unchanged.
     pub fn new(backend: Backend) -> io::Result<Poller> {
         Poller::open(backend, false)
     }
@@ -203,7 +198,6 @@ impl Poller {
     }
 
     /// Returns the backend.
-    ///
     /// ```
     /// use polder::Backend;
     /// use polder::poller::Poller;
@@ -218,7 +212,6 @@ impl Poller {
     }
 
     /// Returns what the backend can do.
-    ///
     /// ```
     /// use polder::Backend;
     /// use polder::poller::{Mode, Poller};
@@ -251,9 +244,9 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the descriptor is registered (a duplicate
-    /// of it is another descriptor), [`Unsupported`](io::ErrorKind::Unsupported) for a mode that
-    /// the backend lacks, [`InvalidInput`](io::ErrorKind::InvalidInput) for a reserved token,
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the descriptor (not a duplicate) is
+    /// registered, [`Unsupported`](io::ErrorKind::Unsupported) for a mode that the backend lacks,
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a reserved token,
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a descriptor that cannot be
     /// polled, such as a regular file.
     ///
@@ -312,7 +305,7 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered, otherwise as for
+    /// [`NotFound`](io::ErrorKind::NotFound) if it is not registered, otherwise as
     /// [`register`](Self::register).
     pub fn modify(
         &self,
@@ -348,8 +341,7 @@ impl Poller {
     }
 
     /// Waits until a source is ready, `timeout` has elapsed (`None`: never), or the poller is
-    /// notified. Replaces `events` with the events of ready sources, and returns their number,
-    /// which may be zero.
+    /// notified. Replaces `events` with the events of ready sources, and returns their number.
     ///
     /// ```
     /// use polder::Backend;
@@ -379,12 +371,11 @@ impl Poller {
         Ok(events.len())
     }
 
-    /// [`wait`](Self::wait) without the check for a second waiter: the caller drives the reactor of
-    /// this poller, or holds its shard's lock. Reads `clock` only if the wait was interrupted.
+    /// [`wait`](Self::wait) for the thread that drives the reactor of this poller, or holds its
+    /// shard's lock. Reads `clock` only if the wait was interrupted.
     ///
-    /// Returns a time that the clock has reached, if it is known without reading the clock: the
-    /// deadline, if the kernel reported that it has passed, or the last reading, if it was not
-    /// before the deadline.
+    /// Returns a time that the clock has reached, if known: the deadline, if the kernel reported
+    /// that it has passed, or the last reading, if it was not before the deadline.
     #[inline]
     pub(crate) fn wait_unchecked(
         &self,
@@ -404,8 +395,8 @@ impl Poller {
     }
 
     /// Waits without a deadline, or, unless it `may_sleep`, only checks for events. Hands each
-    /// event to `report`, directly from the kernel's buffer where possible. Returns also after an
-    /// interruption. The caller is as for [`wait_unchecked`](Self::wait_unchecked).
+    /// event to `report`, directly from the kernel's buffer where possible. Callers as for
+    /// [`wait_unchecked`](Self::wait_unchecked).
     #[inline]
     pub(crate) fn wait_without_deadline(
         &self,
@@ -456,7 +447,6 @@ impl Poller {
         }
     }
 
-    /// Returns the error of a wait, unless the wait should be repeated.
     #[cold]
     fn unless_interrupted(&self, error: io::Error) -> io::Result<()> {
         match error.kind() {
@@ -486,7 +476,7 @@ impl Poller {
     /// # Errors
     ///
     /// The kernel's error, if it refuses to write to a descriptor of the poller; the next call
-    /// tries again. No such case is known.
+    /// tries again.
     pub fn notify(&self) -> io::Result<()> {
         if self.is_parents() {
             return Ok(()); // No wait is possible here.
@@ -542,7 +532,6 @@ impl Poller {
         !self.is_parents() && self.selector.has_submissions()
     }
 
-    /// Whether this poller was made by a parent of this process.
     #[inline]
     pub(crate) fn is_parents(&self) -> bool {
         !self.process.is_current()
@@ -557,7 +546,6 @@ impl Poller {
         }
     }
 
-    /// Returns the request, after checking its values and that this is the poller's process.
     fn checked_request(&self, token: Token, interest: Interest, mode: Mode) -> io::Result<Request> {
         self.check_process()?;
         if token >= Token::RESERVED {

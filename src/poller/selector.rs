@@ -13,7 +13,6 @@ use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
 
-/// The interest and mode that a caller requests for a descriptor, and its token.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) token: Token,
@@ -21,7 +20,6 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
 }
 
-/// A change of a descriptor's registration.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
     Register(Request),
@@ -37,12 +35,11 @@ pub(crate) trait Selector: Send + Sync {
 
     fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()>;
 
-    /// Waits once; never called by two threads concurrently. `events` is empty, and stays within
-    /// its limit. Returns whether the kernel reported that the deadline has passed; `false` implies
-    /// nothing about the time.
+    /// Waits once; never called by two threads concurrently. `events` is empty. Returns whether the
+    /// kernel reported that the deadline has passed; `false` implies nothing about the time.
     ///
-    /// `Interrupted` means that nothing is reported and the deadline may not have passed: the
-    /// caller reads the clock and waits again.
+    /// `Interrupted`: nothing is reported, and the deadline may not have passed. The caller reads
+    /// the clock and waits again.
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
@@ -59,8 +56,8 @@ pub(crate) trait Selector: Send + Sync {
         Err(unsupported("a deadline in the kernel"))
     }
 
-    /// Whether it refuses a regular file by itself, as epoll does. Elsewhere registering one would
-    /// succeed but never report anything, so the caller must refuse it.
+    /// Whether it refuses a regular file, as epoll does. Elsewhere registering one would succeed
+    /// but never report anything, so the caller refuses it.
     fn refuses_files(&self) -> bool {
         false
     }
@@ -70,9 +67,8 @@ pub(crate) trait Selector: Send + Sync {
     fn on_idle(&self) {}
 }
 
-/// The selector of any backend. `Poller::wait_without_deadline` matches on it, so that the waits of
-/// epoll and the ring are inlined into the worker's loop; other calls use the trait object of
-/// `deref`.
+/// The selector of any backend. `Poller::wait_without_deadline` matches on it, to inline the waits
+/// of epoll and the ring; other calls use the trait object of `deref`.
 pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
@@ -99,8 +95,8 @@ impl Deref for AnySelector {
 }
 
 impl AnySelector {
-    /// Whether submissions are pending that only the next wait flushes: a ring's. Called in each
-    /// turn without sources.
+    /// See [`Poller::has_submissions`](super::Poller::has_submissions). Called in each turn without
+    /// sources.
     #[inline]
     pub(super) fn has_submissions(&self) -> bool {
         matches!(self, AnySelector::IoUring(ring) if ring.has_submissions())
@@ -123,8 +119,7 @@ pub(crate) enum Until {
 }
 
 impl Until {
-    /// Returns the end of a wait for `timeout` (`None`: forever). Reads the clock only if
-    /// necessary.
+    /// Reads the clock only if necessary.
     pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Until {
         match timeout {
             None => Until::Never,
@@ -139,7 +134,7 @@ impl Until {
         }
     }
 
-    /// Returns the length of the wait; `None`: forever.
+    /// Returns `None` for forever.
     #[inline]
     pub(crate) fn timeout(self) -> Option<Duration> {
         match self {

@@ -16,6 +16,7 @@ struct Background {
 
 static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default);
 
+/// Returns the background runtime, and starts it if necessary.
 ///
 /// # Errors
 ///

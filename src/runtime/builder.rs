@@ -18,19 +18,19 @@ use crate::sync::contain;
 use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
 
-/// The maximum number of workers. Each has a thread and a poller with two or three descriptors, and
-/// occasionally reads the state of all others: more than the largest machines have cores only cost.
+/// Each worker has a thread and a poller with two or three descriptors, and occasionally reads the
+/// state of all others: more than the largest machines have cores only cost.
 const MAX_WORKERS: usize = 1_024;
 
-/// The maximum size of a thread's stack: more than a machine has memory, and small enough for the
-/// standard library to round it up to whole pages.
+/// More than a machine has memory, and small enough for the standard library to round it up to
+/// whole pages.
 const MAX_STACK: usize = 1 << (if usize::BITS >= 64 { 40 } else { 30 });
 
-/// The maximum timer slack. With [`Duration::MAX`] no timer would ever wake a sleeping worker.
+/// The maximum timer slack: with [`Duration::MAX`] no timer would ever wake a sleeping worker.
 const MAX_SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The default number of workers per poller: with fewer, idle workers serve fewer of the others;
-/// with more, they contend for the poller's locks.
+/// With fewer, idle workers serve fewer of the others; with more, they contend for the poller's
+/// locks.
 const WORKERS_PER_POLLER: usize = 8;
 
 /// Sets up a [`Runtime`].
@@ -62,8 +62,8 @@ pub struct Builder {
     trace: Option<usize>,
 }
 
-/// A function that is called on a worker's thread. A builder stays consistent after its panic; the
-/// function's unwind safety is its author's responsibility.
+/// A builder stays consistent after a panic of the function, the unwind safety of which is its
+/// author's responsibility.
 #[derive(Clone)]
 pub(super) struct ThreadHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
 
@@ -73,7 +73,7 @@ impl ThreadHook {
         ThreadHook(Arc::new(move |worker| (*f)(worker)))
     }
 
-    /// Calls the function for a worker that stops. Its panic has no other effect.
+    /// Contains a panic.
     pub(super) fn stop(&self, worker: usize) {
         contain(|| (self.0)(worker));
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for ThreadHook {
 }
 
 impl Builder {
-    /// Returns a builder with the defaults, as [`Runtime::builder`] does.
+    /// Returns a builder with the defaults.
     ///
     /// ```
     /// use polder::runtime::Builder;
@@ -99,8 +99,7 @@ impl Builder {
         Builder::default()
     }
 
-    /// Sets the backend. The default is the first of [`Backend::list_from_env`] that can be opened:
-    /// a list in the environment variable `POLDER_BACKEND`, or else the platform's best.
+    /// Sets the backend. The default is the first of [`Backend::list_from_env`] that can be opened.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -140,18 +139,16 @@ impl Builder {
     /// them [share](Self::workers_per_poller) a poller and its timers, and one at a time waits
     /// there.
     ///
-    /// A new task is taken by any pool worker that has time. Afterwards **a woken task is queued on
-    /// the worker that woke it**: the worker of the task that it waited for, or the one that has
-    /// found its socket ready. Idle workers steal from busy ones. While a worker computes, an idle
-    /// worker takes its ready tasks, tasks with a socket that became readable, and tasks with a
-    /// timer that is due: within a millisecond if a task of the pool has computed lately (in the
-    /// last 11 ms of work), and within 12 ms otherwise. [Locally spawned](crate::spawn_local) tasks
-    /// never move. If all workers compute, tasks wait: long computations belong in
-    /// [`unblock`](crate::unblock).
+    /// **A woken task is queued on the worker that woke it**: the worker of the task that it waited
+    /// for, or the one that found its socket ready. Idle workers steal from busy ones. While a
+    /// worker computes, an idle worker takes its new and ready tasks, tasks with a socket that
+    /// became readable, and tasks with a timer that is due: within a millisecond if a task of the
+    /// pool has computed in the last 11 ms of work, and within 12 ms otherwise. [Locally
+    /// spawned](crate::spawn_local) tasks never move. If all workers compute, tasks wait: long
+    /// computations belong in [`unblock`](crate::unblock).
     ///
-    /// For the first task that a task spawns in one poll, no other worker is woken immediately,
-    /// since most likely the same worker runs it next. If that poll computes for long, an idle
-    /// worker takes it within the same time.
+    /// For the first task that a task spawns in one poll, no other worker is woken, since most
+    /// likely the same worker runs it next.
     ///
     /// ```
     /// use polder::Runtime;
@@ -176,7 +173,7 @@ impl Builder {
 
     /// Sets the maximum number of workers that share one poller and its timers. The default is 8.
     ///
-    /// A socket stays with the poller of the worker that first waits for it. Tasks move between all
+    /// A socket stays with the poller of the worker that first waits for it; tasks move between all
     /// workers. Fewer workers per poller reduce contention; more make it likelier that one of them
     /// is idle and can serve the others.
     ///
@@ -211,11 +208,8 @@ impl Builder {
     }
 
     /// Sets the stack size of each pool thread, in bytes. The default is the standard library's: 2
-    /// MiB, or `RUST_MIN_STACK`. The system rounds it up to its minimum. The maximum is 1 TiB, or 1
-    /// GiB on a 32-bit platform.
-    ///
-    /// Futures are on the heap, so the stack matters for deep recursion and large arrays. The
-    /// thread that drives the runtime keeps its stack.
+    /// MiB, or `RUST_MIN_STACK`. The maximum is 1 TiB, or 1 GiB on a 32-bit platform. Futures are
+    /// on the heap, so the stack matters for deep recursion and large arrays.
     ///
     /// ```
     /// fn depth(n: u32) -> u32 {
@@ -237,14 +231,14 @@ impl Builder {
     /// default it sleeps immediately.
     ///
     /// Putting a core to sleep and waking it takes tens of microseconds on a virtual machine. If
-    /// responses arrive faster than that, as with few connections that each wait for the peer, 50
-    /// µs of polling can multiply the requests per second (`docs/PERFORMANCE.md` has a row). With
-    /// many connections a worker rarely sleeps, and there is nothing to gain.
+    /// responses arrive faster, as with few connections that each wait for the peer, 50 µs of
+    /// polling can multiply the requests per second (`docs/PERFORMANCE.md`). With many connections
+    /// a worker rarely sleeps.
     ///
     /// A worker polls only while its recent idle times were no longer than `duration`, so an idle
     /// program uses no CPU, and never while more workers of its runtime are awake than there are
-    /// cores; other programs are not considered. The price is heat, and up to `duration` of CPU
-    /// time whenever a long wait follows a quick exchange.
+    /// cores. The price is heat, and up to `duration` of CPU time whenever a long wait follows a
+    /// quick exchange.
     ///
     /// ```
     /// use polder::Runtime;
@@ -264,9 +258,8 @@ impl Builder {
     ///
     /// A sleeping worker wakes for its timers only at multiples of `slack`; a worker that is awake
     /// for another reason also fires the timers that are due. No timer fires early. The slack
-    /// applies to all timers of this runtime, including timeouts and intervals, on every platform.
-    /// The maximum is a day. Linux's slack of each thread (`PR_SET_TIMERSLACK`) can be set in
-    /// [`on_thread_start`](Self::on_thread_start).
+    /// applies to all timers of this runtime. The maximum is a day. Linux's own slack of a thread
+    /// (`PR_SET_TIMERSLACK`) can be set in [`on_thread_start`](Self::on_thread_start).
     ///
     /// ```
     /// use polder::Runtime;
@@ -329,10 +322,8 @@ impl Builder {
 
     /// Sets a function that is called on the thread of each worker, with the worker's index, after
     /// the worker has dropped its tasks. Dropping the [`Runtime`] waits for it; with one worker, it
-    /// calls it, with 0.
-    ///
-    /// It is not called if the process exits while the runtime lives, nor for the parent's runtime
-    /// in a child of `fork`.
+    /// calls it, with 0. Not called if the process exits while the runtime lives, nor in a child of
+    /// `fork`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -371,14 +362,14 @@ impl Builder {
     /// after its end. Without this call, the environment variable `POLDER_STALL` (for example
     /// `100ms`) makes stalls print to standard error.
     ///
-    /// One thread checks all runtimes of the process; workers do nothing for it, and read no clock.
-    /// A poll is noticed between 1 and 1.5 times `over` after its start, or later if the system
-    /// keeps that thread from running. Another thread calls `tell`: a slow call delays other
-    /// reports; while 64 wait, new stalls are not reported. A thread that was stopped meanwhile (by
-    /// a debugger, or SIGSTOP) has not stalled. The minimum is 100 µs.
+    /// One thread checks all runtimes of the process; workers do nothing for it. A poll is noticed
+    /// between 1 and 1.5 times `over` after its start, or later if that thread is kept from
+    /// running. Another thread calls `tell`: a slow call delays other reports; while 64 wait, new
+    /// stalls are not reported. A thread that was stopped meanwhile (by a debugger, or SIGSTOP) has
+    /// not stalled. The minimum is 100 µs.
     ///
-    /// With the feature `backtrace`, on Linux, the thread of a stalled worker gets SIGURG, and
-    /// reports its backtrace: see `docs/DIAGNOSTICS.md`.
+    /// With the feature `backtrace`, on Linux, SIGURG makes the stalled thread report its
+    /// backtrace: see `docs/DIAGNOSTICS.md`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -416,13 +407,13 @@ impl Builder {
     }
 
     /// Keeps the last `events_per_worker` events of each worker: polls, spawns, wakes, sleeps,
-    /// sources that became ready and timers that fired. [`Runtime::trace`] returns them, as a file
-    /// for trace viewers. Without this call, the environment variable `POLDER_TRACE=FILE` keeps
-    /// 65,536 per worker, and writes them to a file.
+    /// sources that became ready and timers that fired. [`Runtime::trace`] returns them, for trace
+    /// viewers. Without this call, the environment variable `POLDER_TRACE=FILE` keeps 65,536 per
+    /// worker, and writes them to a file.
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
     /// the end. The number is rounded up to a power of two; the maximum is 2^26 (1.5 GiB for each
-    /// worker). The names of as many tasks are kept, those spawned last.
+    /// worker).
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;
@@ -445,18 +436,16 @@ impl Builder {
     /// share one call; when the last waiter is dropped, the task is cancelled. Results are not
     /// cached.
     ///
-    /// Within the resolver's future the system looks up names, so it can delegate. This does not
-    /// apply to tasks that the future spawns: a task that looks up the name that is being resolved
-    /// waits for itself. Look-ups on a thread that drives no runtime also use the system's
-    /// resolver.
+    /// Within the resolver's future the system looks up names, so it can delegate; not so in tasks
+    /// that the future spawns, where a look-up of the same name waits for itself. Look-ups on a
+    /// thread that drives no runtime also use the system's resolver.
     ///
     /// A look-up makes progress while the runtime in which it began is driven; with two or more
     /// [workers](Self::workers), always. If the runtime is dropped first, the look-up fails with an
     /// error of the kind [`Other`](io::ErrorKind::Other).
     ///
-    /// The runtime drops the resolver after its last task, on the thread that drops the runtime. So
-    /// a resolver may own a [`Handle`](super::Handle) of its runtime. From then on, including in
-    /// the resolver's destructor, the system looks up names.
+    /// The runtime drops the resolver after its last task, so a resolver may own a
+    /// [`Handle`](super::Handle) of its runtime. From then on the system looks up names.
     ///
     /// ```
     /// use polder::Runtime;
@@ -492,6 +481,7 @@ impl Builder {
         self
     }
 
+    /// Makes the runtime, to be driven by the calling thread.
     ///
     /// ```
     /// use polder::Runtime;
@@ -551,7 +541,7 @@ impl Builder {
             return Err(invalid("a poller is shared by at least one worker"));
         }
         let (shards, main) = Backend::first_that(backends, |backend| {
-            // Balanced: nine workers are five and four, and not eight and one.
+            // Nine workers are five and four, and not eight and one.
             let count = pool_workers.div_ceil(workers_per_poller).max(1);
             let each = pool_workers.div_ceil(count).max(1);
             let shards = (0..pool_workers).step_by(each).map(|start| {

@@ -40,9 +40,8 @@ impl Handle {
         Handle { shared }
     }
 
-    /// Returns the handle of the runtime that this thread drives. On other threads, including those
-    /// of [`unblock`](crate::unblock), returns the handle of the background runtime, started on
-    /// first use.
+    /// Returns the handle of the runtime that this thread drives, or else, as on the threads of
+    /// [`unblock`](crate::unblock), of the background runtime, started on first use.
     ///
     /// ```
     /// let task = polder::block_on(async {
@@ -121,11 +120,9 @@ impl Handle {
         boxed_if_large!(future: F, label => spawn_on(&self.shared, future, label))
     }
 
-    /// Spawns a task on one worker. `create` makes its future on the worker's thread. The future
-    /// need not be `Send`, and stays there.
-    ///
-    /// Workers are counted from zero: the pool's, or the only worker. For programs that partition
-    /// their data by worker. tokio-util's `spawn_pinned_by_idx`.
+    /// Spawns a task on one worker, where `create` makes its future, which need not be `Send`. For
+    /// programs that partition their data by worker. Workers are counted from zero: the pool's, or
+    /// the only worker.
     ///
     /// ```
     /// use polder::Runtime;
@@ -200,9 +197,7 @@ impl Handle {
         task
     }
 
-    /// Returns the number of threads that run spawned tasks, as [`Runtime::workers`] does.
-    ///
-    /// [`Runtime::workers`]: super::Runtime::workers
+    /// Returns the number of threads that run spawned tasks.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -228,7 +223,7 @@ impl Handle {
         Metrics::of(&self.shared)
     }
 
-    /// The name resolver of the runtime; `None` if the system resolves names.
+    /// Returns `None` if the system resolves names.
     pub(crate) fn resolver(&self) -> Option<Arc<Resolver>> {
         self.shared.resolver.lock().clone()?.downcast().ok()
     }
@@ -254,7 +249,7 @@ impl Handle {
         Dump::of(&self.shared, scheduler::current_worker().as_slice())
     }
 
-    /// Returns the runtime's last events: see [`Runtime::trace`](super::Runtime::trace).
+    /// Returns the runtime's last events, if it is [traced](super::Builder::trace).
     ///
     /// ```
     /// use polder::{Handle, Runtime};

@@ -3,9 +3,9 @@
 //! [`block_on`] and [`spawn`](crate::spawn) suffice for most programs. A [`Runtime`] serves
 //! programs that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
 //!
-//! A runtime has a worker (a run queue, a reactor and timers), which the thread that made the
-//! runtime drives and drops. Other threads use a [`Handle`]. With [`Builder::workers`] it also has
-//! a pool of workers, each on its own thread, which run spawned tasks.
+//! A runtime has a worker (a run queue, a reactor and timers), driven by the thread that made it;
+//! other threads use a [`Handle`]. With [`Builder::workers`] it also has a pool of workers, each on
+//! its own thread, which run spawned tasks.
 //!
 //! ```
 //! use polder::runtime::Runtime;
@@ -69,14 +69,11 @@ pub use task_set::TaskSet;
 /// [`handle`](Self::handle).
 ///
 /// **Dropping a runtime drops every task**, on the threads of its workers, and waits for tasks that
-/// other workers are running. Sockets and timers that are used elsewhere move to the runtime that
-/// waits for them next.
+/// other workers are running. Sockets and timers move to the runtime that waits for them next.
 ///
-/// A task that a destructor spawns during the drop or later is cancelled: its future is dropped
-/// without being polled, immediately or, if the destructors of such tasks are nested 64 deep, when
-/// the outermost one returns. After 131,072 of them in one runtime, further ones are leaked, so
-/// that a destructor that endlessly spawns a future like its own cannot keep the runtime from
-/// closing.
+/// A task that a destructor spawns during the drop or later is cancelled, immediately or, if such
+/// destructors are nested 64 deep, when the outermost one returns. After 131,072 of them in one
+/// runtime, further ones are leaked, so that endless spawning cannot keep the runtime from closing.
 ///
 /// # Examples
 ///
@@ -120,7 +117,7 @@ impl Runtime {
         ))
     }
 
-    /// Returns a builder, to choose the backend and the number of workers.
+    /// Returns a builder.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -131,12 +128,12 @@ impl Runtime {
         Builder::new()
     }
 
-    /// The workers of this thread: the embedded ones of the pool, and last the main worker.
+    /// Returns the embedded workers of the pool, and last the main worker.
     pub(crate) fn workers_here(&self) -> impl Iterator<Item = &Rc<Worker>> {
         self.embedded.iter().chain([&self.worker])
     }
 
-    /// Makes the embedded workers drop their tasks and exit, one after the other.
+    /// Makes the embedded workers exit, one after the other.
     fn exit_embedded(&mut self) {
         let workers = std::mem::take(&mut self.embedded);
         if !workers.is_empty() {
@@ -147,7 +144,7 @@ impl Runtime {
         }
     }
 
-    /// Makes the main worker of `shared`, for this thread to drive. Starts no threads.
+    /// Starts no threads.
     fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
         let index = shared.main_index();
         let worker = Rc::new(Worker::new(shared, index, busy_poll));
@@ -180,8 +177,7 @@ impl Runtime {
         self.worker.block_on(future, Location::caller())
     }
 
-    /// Drives the runtime until no task is left. Calling it from one of its own tasks never
-    /// returns.
+    /// Drives the runtime until no task is left: forever, if called by one of its own tasks.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -350,9 +346,7 @@ impl Runtime {
     }
 
     /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
-    /// for.
-    ///
-    /// Called on this thread, it includes the tasks of a runtime that is not driven.
+    /// for. Called on this thread, it includes the tasks of a runtime that is not driven.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -366,8 +360,7 @@ impl Runtime {
         Dump::of(self.shared(), &self.own_workers())
     }
 
-    /// Returns the workers of this thread: the runtime's, and the current one, which may be another
-    /// runtime's.
+    /// Returns the runtime's workers, and the current one, which may be another runtime's.
     fn own_workers(&self) -> Vec<OwnWorker> {
         let own = self
             .workers_here()
@@ -429,9 +422,9 @@ impl Runtime {
     /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do. A
     /// foreign loop waits until it is readable, and turns with a zero timeout.
     ///
-    /// The first call makes the runtime embedded: from then on each drive ends by arming the
-    /// earliest deadline in the kernel, and a wake between two turns, even on this thread, makes
-    /// the descriptor readable. Each costs an occasional system call.
+    /// The first call makes the runtime embedded: from then on each drive arms the earliest
+    /// deadline in the kernel, and a wake between two turns makes the descriptor readable. Each
+    /// costs an occasional system call.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -452,8 +445,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend has no such descriptor (see
-    /// [`Capabilities::descriptor`](crate::poller::Capabilities::descriptor)): use
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend has no
+    /// [descriptor](crate::poller::Capabilities::descriptor): use
     /// [`next_timeout`](Self::next_timeout) instead. The first call also fails if the process has
     /// no descriptor left.
     #[doc(alias = "uv_backend_fd")]
@@ -462,9 +455,8 @@ impl Runtime {
     }
 
     /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn): zero if
-    /// tasks are ready, `None` if only I/O or another thread can make one ready. I/O and other
-    /// threads cannot interrupt the foreign loop's sleep, so bound it by the latency that you
-    /// accept.
+    /// tasks are ready, `None` if only I/O or another thread can make one ready. These cannot
+    /// interrupt the foreign loop's sleep, so bound it by the latency that you accept.
     ///
     /// ```
     /// use std::time::Duration;
@@ -486,8 +478,8 @@ impl Runtime {
 
     /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns the
     /// last [`dump`](Self::dump), which lists the remaining tasks; with several workers, some may
-    /// be done before they are cancelled. Like any drop of a runtime, it waits for tasks that pool
-    /// workers are running.
+    /// be done before they are cancelled. Like any drop, it waits for tasks that pool workers are
+    /// running.
     ///
     /// ```
     /// use std::time::Duration;
@@ -514,9 +506,9 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.worker.is_driven() {
-            // Called by the worker itself: `process::exit` in a task drops the thread-locals, and
-            // one of them holds this runtime. The task never returns, so waiting for it would never
-            // end, and it still uses the worker. The process exits.
+            // `process::exit` in a task drops the thread-locals, and one of them holds this
+            // runtime. The task never returns, so waiting for it would never end, and it still uses
+            // the worker. The process exits.
             std::mem::forget(self.worker.clone());
             return;
         }
@@ -562,8 +554,9 @@ pub mod not_send {}
 /// Runs `future`, and the tasks that it spawns, on this thread, until `future` is done.
 ///
 /// This makes a [`Runtime`], drives it and drops it: **tasks that still run when `future` is done
-/// are cancelled**. Within a task, it blocks the task's worker. Another executor's `block_on`
-/// within a task may never return: its sockets and timers belong to the worker that it blocks.
+/// are cancelled**. Within a task, it blocks the task's worker; another executor's `block_on` may
+/// then never return, since its sockets and timers belong to that worker.
+///
 /// # Examples
 ///
 /// ```
@@ -576,10 +569,9 @@ pub mod not_send {}
 ///
 /// # Panics
 ///
-/// If `future` does, or if no runtime can be made: the process has no descriptor left, the
-/// environment variable `POLDER_BACKEND` names no available backend, or this thread is in a
-/// simulated world (feature `sim`), where each process has only the runtime that is made for it.
-/// [`Runtime::new`] returns an error instead.
+/// If `future` does, or if no runtime can be made: the process has no descriptor left,
+/// `POLDER_BACKEND` names no available backend, or this thread is in a simulated world (feature
+/// `sim`), where each process has one runtime. [`Runtime::new`] returns an error instead.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {
@@ -588,11 +580,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The subject of [`not_simulated`]'s error.
 const ANOTHER_RUNTIME: &str = "a runtime beside the one of a host's process";
 
-/// Makes a runtime of one worker with the defaults. Separate from [`Builder`], so that most
-/// programs do not link the code that starts threads.
+/// Separate from [`Builder`], so that most programs do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated(ANOTHER_RUNTIME)?;
     let main = Poller::first_of(Backend::list_from_env()?)?;

@@ -22,8 +22,8 @@ pub(crate) struct Resolver {
 
 type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe;
 
-/// Spawns a task of a runtime. Dropping the result cancels the task. Passed with the resolver, so
-/// that programs without a resolver do not link such a task.
+/// Dropping the result cancels the task. Passed with the resolver, so that programs without one do
+/// not link such a task.
 type Spawn = fn(&Arc<Shared>, BoxedTask) -> Box<dyn Send + Sync>;
 
 pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;

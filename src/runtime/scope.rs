@@ -4,10 +4,9 @@
 //! **Why it is sound.** The lifetime of a future is erased when it is spawned. The future is then
 //! in a [`Reporting`], which has an [`Entry`] in the scope's list, and removes it when the future
 //! was dropped, and its memory is free: it is done, was cancelled, or its runtime was dropped.
-//! `scope` drives the runtime until the list is empty, and does not unwind before: a panic of the
-//! caller's future is caught, and a panic of a task is its result. If the runtime fails meanwhile,
-//! it drops every task; if it cannot, since the scope is within one of them, the process is
-//! aborted.
+//! `scope` drives the runtime until the list is empty, and does not unwind before: panics of the
+//! caller's future and of tasks are caught. If the runtime fails, it drops every task; if it
+//! cannot, since the scope is within one of them, the process is aborted.
 //!
 //! The list is behind a lock, so the accesses of tasks to borrowed data happen before `scope`
 //! returns. When the list is empty and the caller's future is dropped, no code is left that could
@@ -39,9 +38,9 @@ impl Runtime {
     /// this call. Drives the runtime until the future of `f` **and all tasks of the scope** are
     /// done.
     ///
-    /// The future of `f` runs on this thread, as in `block_on`, and the tasks run as other tasks
-    /// do. `std::thread::scope` is the equivalent for threads. Within a task nothing like it can be
-    /// sound: a task may be dropped at any time, and need not wait.
+    /// The future of `f` runs on this thread, and the tasks run as other tasks do. The equivalent
+    /// for threads is `std::thread::scope`. Within a task nothing like it can be sound: a task may
+    /// be dropped at any time, and need not wait.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -100,8 +99,8 @@ impl Runtime {
         value
     }
 
-    /// Drives the runtime until no task of a scope is left. Does not unwind: if the runtime fails
-    /// meanwhile, its tasks are cancelled, and the panic is returned.
+    /// Does not unwind: if the runtime fails meanwhile, its tasks are cancelled, and the panic is
+    /// returned.
     fn wait_for(
         &self,
         state: &ScopeState,
@@ -158,7 +157,6 @@ struct ScopeState {
     tasks: Members,
     /// The waker of the caller that waits for the last task to end.
     waiter: Handoff<()>,
-    /// Whether a task has panicked that was not awaited.
     has_panicked: AtomicBool,
 }
 
@@ -208,8 +206,7 @@ impl<'scope> Scope<'scope, '_> {
         self.add(future, result, |body| spawn_on(&self.shared, body, site))
     }
 
-    /// Spawns a pinned task on this thread, as [`Runtime::spawn_local`] does: its future need not
-    /// be `Send`.
+    /// Spawns a pinned task on this thread, as [`Runtime::spawn_local`] does.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -260,8 +257,8 @@ impl<'scope> Scope<'scope, '_> {
         (Reporting::new(future, result.clone()), result)
     }
 
-    /// Spawns a future after its lifetime was erased. Its entry is added before anything can fail,
-    /// and removed when it is dropped.
+    /// Spawns a future without its lifetime. Its entry is added before anything can fail, and
+    /// removed when it is dropped.
     fn add<F: Future<Output = ()>, T>(
         &self,
         future: F,
@@ -289,7 +286,7 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// The entry of a future in the list of its scope: see the head of this file.
+/// See the head of this file.
 struct Entry {
     index: usize,
     scope: Arc<ScopeState>,

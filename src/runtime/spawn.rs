@@ -219,6 +219,7 @@ pub(super) fn spawn_forgotten<T: 'static>(
     task
 }
 
+/// Spawns a task on the worker of `local`.
 ///
 /// # Safety
 ///

@@ -122,7 +122,7 @@ impl Members {
         abort
     }
 
-    /// Cancels all tasks, and tasks that are added from now on. Their entries stay.
+    /// Entries stay.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
         drop(self.take_all());
@@ -133,7 +133,7 @@ impl Members {
         drop(removed);
     }
 
-    /// Takes all tasks. Their entries stay.
+    /// Entries stay.
     pub(super) fn take_all(&self) -> Vec<Task<()>> {
         let mut list = self.0.lock();
         let members = list.tasks.values_mut();
@@ -167,6 +167,7 @@ impl<T> Outcomes<T> {
 }
 
 impl<T> TaskSet<T> {
+    /// Makes an empty set.
     ///
     /// ```
     /// polder::block_on(async {
@@ -186,7 +187,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task in this set, as [`polder::spawn`](crate::spawn) does. Returns a handle that
-    /// cancels this task alone; dropping the handle has no effect.
+    /// cancels it alone.
     ///
     /// ```
     /// polder::block_on(async {
@@ -226,9 +227,8 @@ impl<T> TaskSet<T> {
         boxed_if_large!(future: F, site => self.spawn_with(future, site, spawn_at))
     }
 
-    /// Spawns a task in this set on the runtime of `handle`, as [`Handle::spawn`] does. Returns a
-    /// handle that cancels this task alone. For another worker's local task, spawn the [`Task`] of
-    /// [`Handle::spawn_on`].
+    /// Spawns a task in this set on the runtime of `handle`. Returns a handle that cancels it
+    /// alone. For another worker's local task, spawn the [`Task`] of [`Handle::spawn_on`].
     ///
     /// ```
     /// use polder::{Runtime, TaskSet};
@@ -251,9 +251,8 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Spawns a pinned task in this set on this thread, as
-    /// [`polder::spawn_local`](crate::spawn_local) does. Returns a handle that cancels this task
-    /// alone.
+    /// Spawns a pinned task in this set, as [`polder::spawn_local`](crate::spawn_local) does.
+    /// Returns a handle that cancels it alone.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -560,7 +559,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Cancels every task without waiting: [`join_next`](Self::join_next) returns the outputs of
-    /// tasks that were done before, and `None` when the futures of the others are dropped.
+    /// other tasks, and `None` when the cancelled futures are dropped.
     ///
     /// ```
     /// polder::block_on(async {
@@ -575,7 +574,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Cancels every task, waits until their futures are dropped, and returns the number of
-    /// cancelled tasks. Outputs of tasks that were done before can still be joined.
+    /// cancelled tasks. Outputs of other tasks can still be joined.
     ///
     /// ```
     /// polder::block_on(async {
@@ -716,8 +715,8 @@ impl<T> fmt::Debug for TaskSet<T> {
 }
 
 pin_project! {
-    /// A user's future, which reports its result once: when it is done and dropped, or is dropped
-    /// without being done.
+    /// Reports the result of a user's future once: when it is done and dropped, or dropped without
+    /// being done.
     pub(super) struct Reporting<F: Future, R: Report<F::Output>> {
         // `None` once it is done.
         #[pin]

@@ -69,8 +69,7 @@ use crate::telemetry::WaitReason;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future has no effect. A Ctrl-C between this call and the first poll is
-/// reported.
+/// Cancel safe: dropping the future has no effect. A Ctrl-C before its first poll is reported.
 pub fn ctrl_c() -> CtrlC {
     CtrlC {
         signals: Signals::new([Signal::Int]),
@@ -131,17 +130,12 @@ impl Future for CtrlC {
 ///
 /// **Once a signal was listened to, its default action (usually ending the process) is disabled**,
 /// even without a listener: otherwise a late signal would do what the program meant to prevent.
-/// `signal_hook::low_level::emulate_default_handler` performs the default action.
+/// `signal_hook::low_level::emulate_default_handler` performs it.
 ///
-/// Dropping a listener does not affect the others. A signal without a listener is not reported to
-/// the next one.
-///
-/// On Unix, a signal that every thread of the program blocks, as after a parent that blocks it, is
-/// received nevertheless: polder's own thread does not block it. So do not also wait for it by
-/// sigwait(3) or a signalfd. A signal to a single thread that blocks it stays with that thread.
-///
-/// In a child of `fork` the parent's listeners work too: each process receives the signals that are
-/// sent to it.
+/// On Unix, polder's own thread does not block a signal that is listened to, even if all other
+/// threads do. So do not also wait for it by sigwait(3) or a signalfd. A signal to a single thread
+/// that blocks it stays with that thread. In a child of `fork` the parent's listeners work too:
+/// each process receives the signals that are sent to it.
 ///
 /// # Examples
 ///
@@ -302,8 +296,8 @@ impl Signals {
         Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare))
     }
 
-    /// Makes one attempt under the lock. A signal is counted before the wakers are taken under the
-    /// lock, so it is either seen here, or wakes this waiter.
+    /// A signal is counted before the wakers are taken under the lock, so it is either seen here,
+    /// or wakes this waiter.
     fn poll_locked(
         &mut self,
         waker: &Waker,
@@ -342,8 +336,8 @@ impl Signals {
 }
 
 impl Signals {
-    /// Polls for a signal of the thread's kernel. None is lost between the two steps: the kernel is
-    /// this thread's, and runs nothing meanwhile.
+    /// No signal is lost between the two steps: the kernel is this thread's, and runs nothing
+    /// meanwhile.
     fn poll_of_kernel(&mut self, waker: &Waker) -> Poll<Signal> {
         let signal = self.take_next();
         if let Some(counted) = &self.of_kernel {

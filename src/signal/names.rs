@@ -145,8 +145,7 @@ impl Signal {
         }
     }
 
-    /// Returns the signal's number, which is its index in the registry's counters, or an error if
-    /// it cannot be listened to.
+    /// Returns the index in the registry's counters, or an error if it cannot be listened to.
     pub(super) fn check(self) -> io::Result<usize> {
         let never = match self {
             Signal::Kill | Signal::Stop | Signal::Ill | Signal::Fpe | Signal::Segv => true,

@@ -3,18 +3,17 @@
 //! 1. The handler increments the counter of its signal and notifies the thread.
 //! 2. The thread compares the counters with its copy. Under the lock it takes the wakers of waiters
 //!    for a signal that was counted since, and calls them outside of it: first tasks' own wakers,
-//!    then the others one at a time, since such a waker may block ("Foreign wakers" in
+//!    then the others one at a time, since these may block ("Foreign wakers" in
 //!    `reactor/parking.rs`).
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
-//! The counter is incremented before the wakers are taken. So a waiter either sees the new count or
+//! The counter is incremented before the wakers are taken, so a waiter either sees the new count or
 //! is woken. Neither the thread nor a handler is ever removed: see [`Signals`](super::Signals).
 //!
 //! **A child of `fork`** inherits the handlers and the counters, but neither the thread nor the
-//! waiters, which are [`PerProcess`]. There the first listener starts a thread when it is made or
-//! polled. Until then the handler counts, and does not notify: it shares the descriptor with the
-//! parent's thread. No signal is lost, since a listener compares the counter after the thread is
-//! set ([`Registry::start`]).
+//! waiters, which are [`PerProcess`]. Its first listener starts a thread when it is made or polled.
+//! Until then the handler counts, and does not notify, since the descriptor leads to the parent's
+//! thread. No signal is lost: a listener compares the counter after [`Registry::start`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -133,8 +132,7 @@ impl Registry {
     }
 }
 
-/// The handler of a signal: atomic operations, and the call of [`platform::notify`]. It allocates
-/// nothing and takes no lock.
+/// Handles a signal by atomic operations and [`platform::notify`]: without allocations and locks.
 fn came(number: usize) {
     COUNTS[number].fetch_add(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -148,12 +146,10 @@ fn caught() -> u128 {
     numbers.fold(0, |all, number| all | mask(number))
 }
 
-/// Starts the thread. `wait` returns after a notification.
-///
-/// The thread blocks no signal that has a handler: a process whose parent blocks a signal blocks it
-/// in all threads, and the signal would stay pending. A signal that is caught while the thread is
-/// running is unblocked after the notification by [`Registry::catch`], which is sent after the
-/// entry in [`CAUGHT`].
+/// Starts the thread. It blocks no signal that has a handler: a process whose parent blocks a
+/// signal blocks it in all threads, and the signal would stay pending. A signal that is caught
+/// later is unblocked after the notification by [`Registry::catch`], which is sent after the entry
+/// in [`CAUGHT`].
 pub(super) fn start_thread(wait: impl Fn() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let run = move || {
         let mut seen = [0; COUNTS.len()];
@@ -171,8 +167,7 @@ pub(super) fn start_thread(wait: impl Fn() + Send + 'static) -> io::Result<JoinH
     sys::start_thread("polder-signals", Box::new(run))
 }
 
-/// Wakes all waiters for a signal that was counted since the last call. `seen` is the thread's copy
-/// of the counters.
+/// `seen` is the thread's copy of the counters.
 fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
     let mut changed = 0;
     for (number, seen) in seen.iter_mut().enumerate() {

@@ -12,15 +12,15 @@ use rustix::io::Errno;
 use super::registry::{COUNTS, mask, start_thread};
 use crate::poller::WakeDescriptor;
 
-/// The descriptor to which handlers write, and from which the thread reads. Never closed.
+/// Never closed.
 pub(super) type Thread = Arc<WakeDescriptor>;
 
 /// How long the thread sleeps after an unexpected error of `read`. It then checks the counters
 /// anyway: a signal may be late, but is not lost.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts the thread. signal-hook's iterator is not used, since it panics on an unexpected error of
-/// a receive: Ctrl-C would no longer work.
+/// signal-hook's iterator is not used, since it panics on an unexpected error of a receive: Ctrl-C
+/// would no longer work.
 pub(super) fn start() -> io::Result<Thread> {
     let wake = Arc::new(that_blocks(WakeDescriptor::new()?)?);
     let its_wake = wake.clone();
@@ -60,8 +60,7 @@ pub(super) fn exists(number: i32) -> bool {
     (1..COUNTS.len() as i32).contains(&number) && asked() == 0
 }
 
-/// How often a handler tries to notify the thread, if it is interrupted or memory is short: it has
-/// no other way to reach the thread.
+/// If it is interrupted or memory is short: a handler has no other way to reach the thread.
 const ATTEMPTS: usize = 8;
 
 /// For handlers: calls `write`, which is async-signal-safe (signal-safety(7)). If a socket has no

@@ -47,8 +47,7 @@ pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, words.into())
 }
 
-/// An error of the system, with words. Its source has the number, since an error with words has
-/// none.
+/// Its source has the number, since an error with words has none.
 #[derive(Debug)]
 struct Explained {
     words: String,
@@ -83,8 +82,7 @@ fn c_result(returned: i32) -> std::io::Result<()> {
     }
 }
 
-/// Starts a thread with the standard library's stack size. The function is boxed, so that starting
-/// a thread is compiled once: that saves 3 KB.
+/// The function is boxed, so that starting a thread is compiled once: that saves 3 KB.
 pub(crate) fn start_thread(
     name: &str,
     run: Box<dyn FnOnce() + Send>,
@@ -92,7 +90,6 @@ pub(crate) fn start_thread(
     start_thread_with_stack(name, None, run)
 }
 
-/// [`start_thread`] with an optional stack size in bytes.
 pub(crate) fn start_thread_with_stack(
     name: &str,
     size: Option<usize>,

@@ -21,8 +21,7 @@ pub(crate) const MAX_SLICES: usize = 1_024;
 pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
     cfg!(any(target_os = "linux", target_os = "android"));
 
-/// The maximum number of datagrams of one call: as many as tasks run between two polls of the
-/// kernel, and 17 KiB of stack.
+/// As many as tasks run between two polls of the kernel, and 17 KiB of stack.
 pub(crate) const MAX_DATAGRAMS: usize = 64;
 
 /// Whether [`receive_many`] returns fewer datagrams than there is room for only if there are no
@@ -109,7 +108,6 @@ pub(crate) fn send_many(_: &impl HasDescriptor, _: &[Datagram<'_>]) -> io::Resul
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Receives from a stream over IP.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_vectored(
     socket: &impl HasDescriptor,
@@ -118,8 +116,7 @@ pub(crate) fn receive_vectored(
     (&mut &*SockRef::from(socket)).read_vectored(buffers)
 }
 
-/// Receives from a Unix stream, which Windows lacks. Only Linux reports that a short read has
-/// drained it (`unix/net.rs`).
+/// Only Linux reports that a short read has drained a Unix stream (`unix/net.rs`).
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_message(
     socket: &impl HasDescriptor,
@@ -152,7 +149,7 @@ pub(crate) enum TcpOption {
     KeepIdle,
     /// Seconds between probes.
     KeepInterval,
-    /// Unanswered probes after which the connection ends.
+    /// Unanswered probes that end the connection.
     KeepCount,
     /// Milliseconds for which data may stay unacknowledged; zero means the system's default.
     UserTimeout,
@@ -182,7 +179,7 @@ impl TcpOption {
     }
 }
 
-/// Returns the value of an option, or `None` if the system does not have it.
+/// Returns `None` if the system does not have the option.
 pub(crate) fn tcp_option(
     socket: &impl HasDescriptor,
     option: TcpOption,
@@ -196,7 +193,7 @@ pub(crate) fn tcp_option(
     }
 }
 
-/// Sets an option to a value that is at most [`max_of`](super::max_of) it.
+/// Sets an option to at most [`max_of`](super::max_of) it.
 pub(crate) fn set_tcp_option(
     socket: &impl HasDescriptor,
     option: TcpOption,

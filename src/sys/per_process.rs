@@ -56,10 +56,9 @@ impl<T: Send + Sync> Race<T> {
 }
 
 /// A value that each process has for itself: a child of `fork` makes a new one, and leaks the
-/// parent's, neither locked nor dropped, since it concerns the parent's threads.
-///
-/// Making the value must have no side effects, since it may be made and dropped. Side effects
-/// belong in a lock or a `OnceLock` within the value.
+/// parent's, neither locked nor dropped, since it concerns the parent's threads. Making it must
+/// have no side effects, since it may be made and dropped; these belong in a lock or a `OnceLock`
+/// within it.
 pub(crate) struct PerProcess<T: 'static> {
     value: Race<Of<T>>,
     new: fn() -> T,
@@ -86,7 +85,7 @@ impl<T: Send + Sync> PerProcess<T> {
         }
     }
 
-    /// Returns the value, if this process has made one. Only loads: a signal handler may call it.
+    /// Only loads, so a signal handler may call it.
     #[inline]
     pub(crate) fn existing(&self) -> Option<&'static T> {
         let of = self.value.get()?;

@@ -41,7 +41,7 @@ impl<T: AsRawFd> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: implements the platform's traits.
+/// Implements the platform's traits: `lend_descriptor!([generics] type, |it| descriptor)`.
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::fd::AsFd for $type {
@@ -80,7 +80,7 @@ pub(crate) fn timerfd() -> rustix::io::Result<OwnedDescriptor> {
     timerfd_create(TimerfdClockId::Monotonic, flags)
 }
 
-/// Makes a timer readable after `left`, or never if that is zero, regardless of its previous state.
+/// Arms the timer, regardless of its previous state; zero disarms it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn set_timerfd(timer: &OwnedDescriptor, left: Duration) -> rustix::io::Result<()> {
     use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
@@ -116,7 +116,7 @@ pub(crate) fn has_kernel_clock() -> bool {
 fn is_c_librarys_clock() -> bool {
     use std::ffi::CStr;
 
-    /// Returns the base address and the file name of the object that contains a function.
+    /// Returns the base address and the file name of the function's object.
     fn object_of(function: *const libc::c_void) -> Option<(usize, String)> {
         // SAFETY: null pointers are a valid `Dl_info`, which the call fills in.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -165,7 +165,7 @@ fn is_kernels_clock() -> rustix::io::Result<bool> {
     Ok(process.is_some_and(|process| (before..=after).contains(&process)))
 }
 
-/// Returns the time of a clock as the C library reports it; none if the clock's thread has exited.
+/// Returns `None` if the clock's thread has exited.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn time_of(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec {
@@ -243,7 +243,7 @@ fn is_now(descriptor: &impl AsFd, what: PollFlags) -> bool {
     poll_now(descriptor, what).is_ok_and(|ready| ready.contains(what))
 }
 
-/// Calls `poll(2)` with a timeout of zero. Even that may be interrupted.
+/// Calls `poll(2)`. Even a timeout of zero may be interrupted.
 pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<PollFlags> {
     let mut asked = [PollFd::new(descriptor, wanted)];
     let at_once = timespec(Duration::ZERO);
@@ -254,8 +254,8 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     }
 }
 
-/// Waits until an operation on `value` would not block, for at most `limit`, and returns whether it
-/// would not. `None` if `value` has none of the standard library's types with a descriptor.
+/// Returns whether an operation would not block within `limit`; `None` if `value` has none of the
+/// standard library's types with a descriptor.
 pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -> Option<bool> {
     use std::os::unix::net::UnixStream;
     use std::{fs, net, process};
@@ -289,7 +289,7 @@ pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -
     }
 }
 
-/// Whether the limit of descriptors, of the process or the system, is reached.
+/// Whether the limit of the process or the system is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
@@ -325,7 +325,7 @@ pub(crate) fn check_end(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a socket listens, if the platform reports it: Apple's systems do not.
+/// Returns `None` on Apple's systems, which do not report it.
 pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
     #[cfg(not(target_vendor = "apple"))]
     return rustix::net::sockopt::socket_acceptconn(socket).ok();
@@ -383,7 +383,7 @@ pub(crate) const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) const RECEIVE_FLAGS: libc::c_int = 0;
 
-/// Sends as much as fits. See `net::receive` for how the call is made.
+/// See `net::receive` for how the call is made.
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     // rustix lacks `MSG_NOSIGNAL` on Apple's systems.
@@ -396,7 +396,7 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Registers `call` to run when the process exits normally: after `main`, or by `exit`.
+/// Registers `call` to run after `main`, or by `exit`.
 pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
     // SAFETY: the function is no closure, and stays valid for as long as the process lives.
     match unsafe { libc::atexit(call) } {
@@ -405,7 +405,7 @@ pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
     }
 }
 
-/// Returns the system's ID of this thread: on Linux, for `/proc` and [`thread_cpu_time`].
+/// Returns the ID for `/proc` and [`thread_cpu_time`], on Linux.
 pub(crate) fn thread_id() -> u32 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     // SAFETY: it has no preconditions, and always succeeds.

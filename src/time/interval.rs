@@ -47,7 +47,7 @@ pub enum MissedTickBehavior {
     Skip,
 }
 
-/// Ticks now, and then every `period`. With a period of zero each call returns a tick.
+/// Ticks now, and then every `period`.
 ///
 /// # Examples
 ///
@@ -328,7 +328,6 @@ impl Interval {
     }
 }
 
-/// Returns the first of `next`, `next + period`, … that is not in the past.
 fn skip(next: Instant, period: Duration) -> Option<Instant> {
     let late = now().saturating_duration_since(next);
     if late.is_zero() || period.is_zero() {
@@ -338,7 +337,6 @@ fn skip(next: Instant, period: Duration) -> Option<Instant> {
     if into == 0 {
         return next.checked_add(late);
     }
-    // It is less than `period`, so the seconds fit.
     let into = Duration::new((into / 1_000_000_000) as u64, (into % 1_000_000_000) as u32);
     next.checked_add(late)?.checked_add(period - into)
 }

@@ -66,12 +66,11 @@ pub struct Timer {
     state: State,
     /// Whether it has fired and has no period: it is ready until it is set.
     done: bool,
-    /// Whether the next poll reads the clock, since the deadline may have passed. False once a poll
-    /// has read it, and for a deadline that was set as a duration from now.
+    /// Whether the next poll reads the clock. False once a poll has read it, and for a deadline
+    /// that was set as a duration from now.
     may_be_due: bool,
-    /// Whether the task's budget was used up at its last poll. Then the next poll is free.
-    /// Otherwise a future that is polled before this one, and always takes the whole budget, would
-    /// keep it from ever firing.
+    /// Whether the last poll found the budget used up: then the next poll is free. Otherwise a
+    /// future that is polled before this one, and always takes the whole budget, would starve it.
     deferred: bool,
 }
 
@@ -84,8 +83,8 @@ enum State {
 }
 
 impl Drop for State {
-    /// Removes the timer from its heap. The handle's own drop lacks the thread's driver, and would
-    /// queue an operation for a local timer.
+    /// The handle's own drop lacks the thread's driver, and would queue an operation for a local
+    /// timer.
     #[inline]
     fn drop(&mut self) {
         if let State::Set(handle) = self {
@@ -124,8 +123,7 @@ impl Timer {
     }
 
     /// Returns a timer that fires once, `duration` from now; if that is too long to be represented,
-    /// never. The first poll does not read the clock: a timer that is first polled after its
-    /// deadline fires one turn later.
+    /// never. A timer that is first polled after its deadline fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -230,8 +228,8 @@ impl Timer {
         self.may_be_due = duration.is_zero();
     }
 
-    /// Sets it to fire once, at `instant`. If that is later than before, the next poll does not
-    /// read the clock: a timer that is polled only after `instant` fires one turn later.
+    /// Sets it to fire once, at `instant`. If it is pushed back, and polled only after `instant`,
+    /// it fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -304,7 +302,6 @@ impl Timer {
         self.period = period;
         self.done = false;
         self.reset(when);
-        // A task may have waited without a deadline.
         if let State::Idle(waker @ Some(_)) = &mut self.state {
             if when.is_some() {
                 wake_all(waker.take());
@@ -312,11 +309,10 @@ impl Timer {
         }
     }
 
-    /// Changes the deadline, and keeps the waker.
     #[inline]
     fn reset(&mut self, when: Option<Instant>) {
-        // A deadline that is pushed back, as of an idle timeout, is most likely in the future. If
-        // not, its heap fires it.
+        // A deadline that is pushed back (an idle timeout) is most likely in the future. If not,
+        // its heap fires it.
         let is_pushed_back = matches!(self.state, State::Set(_))
             && self.when.is_some_and(|before| when >= Some(before));
         self.may_be_due |= !is_pushed_back;
@@ -343,8 +339,8 @@ impl Timer {
                         _ => Ok(state != TimerState::NotVisible),
                     };
                     match is_in_place {
-                        // An error: this thread has no reactor, since the background runtime cannot
-                        // be started. The timer stays with the reactor that fires it.
+                        // Without a background runtime the timer stays with the reactor that fires
+                        // it.
                         Ok(true) | Err(_) => state,
                         // It moves with its user to another worker, or its own worker is gone.
                         Ok(false) => {
@@ -366,8 +362,7 @@ impl Timer {
                                 self.state = State::Set(handle);
                                 return Poll::Pending;
                             }
-                            // The reactor has closed since it was found; the next lookup finds
-                            // another.
+                            // The reactor has closed since; the next lookup finds another.
                             Ok(None) => continue,
                             Err(error) => {
                                 panic!("polder: the background runtime cannot be started: {error}")

@@ -2,32 +2,30 @@
 //! async-process, zbus or async-net. Behind the feature `async-io`.
 //!
 //! Each descriptor is an [`async_io::Async`], whose waker is a [`Signal`]. The thread that drives
-//! async-io's reactor (its helper thread, or a thread in `async_io::block_on`) calls the signal,
-//! which adds itself to the poller's **inbox** and ends the wait of the **parker**, in which the
-//! poller's thread sleeps. That thread looks up the signals' sources in the **table**.
+//! async-io's reactor (its helper thread, or one in `async_io::block_on`) calls the signal, which
+//! adds itself to the poller's **inbox** and ends the wait of the **parker**, in which the poller's
+//! thread sleeps. That thread looks up the signals' sources in the **table**.
 //!
-//! **Why async-io's reactor is never driven here.** Driving it calls all wakers of the process, in
-//! the middle of a wait: they may spawn, set timers, drive this very runtime, or block. So the wait
-//! sleeps in a poller of the platform that has nothing registered. The price is a thread switch an
-//! event.
+//! **Why async-io's reactor is never driven here.** That would call all wakers of the process, in
+//! the middle of a wait: they may spawn, set timers, drive this very runtime, or block. The price
+//! is a thread switch an event.
 //!
 //! **Why no signal is lost.** It is added under the inbox's lock. Then the parker is notified,
 //! which ends its current or else its next wait. The waiter checks the inbox after each wait.
 //!
 //! * **Arming.** async-io asks the kernel for one event at a time. So a report spends the interest,
-//!   and for levels, reported sources are rearmed before the next wait. Edges made from this would
-//!   spin.
+//!   and for levels, reported sources are rearmed before the next wait. Edges would spin.
 //! * **Why no event is stale:** a signal counts only if the table still has it and its direction is
 //!   still requested; `modify` retracts unreported signals, and rearms.
-//! * **A zero timeout** must report all ready sources, so such a wait first asks the kernel itself,
-//!   by one `poll(2)` of everything that is requested.
-//! * **Order.** A signal is in the inbox at most once, and leaves it at the front: a source that is
-//!   always ready starves no other, however few events a wait has room for.
-//! * **Hang-up** is reported in the requested directions. async-io gives no hints.
-//! * **Once per process:** a descriptor can be in async-io only once. If it is there already
-//!   (through another poller, or a foreign `async_io::Async`), a duplicate of it is registered.
-//! * async-io opens its reactor on first use, and *panics* if there are no descriptors left. So the
-//!   first poller opens a separate reactor first.
+//! * **A zero timeout** must report all ready sources, so such a wait first asks the kernel by
+//!   `poll(2)`.
+//! * **Order.** A signal is in the inbox at most once, and leaves it at the front, so a source that
+//!   is always ready starves no other.
+//! * **Hang-up** is reported in the requested directions, without hints.
+//! * **Once per process:** if a descriptor is in async-io already (through another poller, or a
+//!   foreign `async_io::Async`), a duplicate of it is registered.
+//! * async-io *panics* if there are no descriptors left for its reactor. So the first poller opens
+//!   a separate one first.
 //!
 //! Lock order: table, then async-io's, then inbox. Foreign code runs under none of these.
 
@@ -68,20 +66,18 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
 pub(super) struct AsyncIo {
     table: Mutex<Table>,
     inbox: Arc<Inbox>,
-    /// The poller in which the waiting thread sleeps; nothing is registered in it.
+    /// Nothing is registered in it.
     parker: Arc<dyn Selector>,
 }
 
 #[derive(Default)]
 struct Table {
     sources: HashMap<RawDescriptor, Source>,
-    /// Reported sources, to be rearmed before the next wait.
     to_rearm: Vec<RawDescriptor>,
 }
 
 struct Source {
     io: Async<Watched>,
-    /// By direction.
     directions: [DirectionState; 2],
     request: Request,
 }
@@ -99,7 +95,6 @@ struct Signal {
     descriptor: RawDescriptor,
     /// [`READABLE`](Interest::READABLE) or [`WRITABLE`](Interest::WRITABLE).
     interest: Interest,
-    /// Whether it is in the inbox.
     queued: AtomicBool,
     /// Whether it also counts.
     raised: AtomicBool,
@@ -107,7 +102,6 @@ struct Signal {
     owed: AtomicBool,
     /// Whether it was raised only for such an event.
     doubtful: AtomicBool,
-    /// Whether its source was removed.
     dead: AtomicBool,
 }
 
@@ -149,8 +143,8 @@ impl InboxState {
         Some(signal)
     }
 
-    /// Marks the signal of a removed source. Dead signals are swept out when they outnumber the
-    /// others, so the inbox stays as short as the table, even while no thread waits.
+    /// Dead signals are swept out when they outnumber the others, so the inbox stays as short as
+    /// the table, even while no thread waits.
     fn mark_dead(&mut self, signal: &Signal) {
         signal.dead.store(true, Ordering::Relaxed);
         if !signal.queued.load(Ordering::Relaxed) {
@@ -176,7 +170,7 @@ impl Wake for Signal {
         self.doubtful.store(is_owed && is_new, Ordering::Relaxed);
         state.raise(self);
         if let Some(parker) = &state.parker {
-            // A failure cannot be reported to async-io. The next wait finds the signal.
+            // The next wait finds the signal.
             let _ = parker.notify();
         }
     }
@@ -201,7 +195,7 @@ impl DirectionState {
         }
     }
 
-    /// Asks async-io for one event, unless a request is pending.
+    /// Asks for one event, unless a request is pending.
     fn arm(&mut self, io: &Async<impl Sized>) -> io::Result<()> {
         if self.armed {
             return Ok(());
@@ -226,14 +220,13 @@ impl DirectionState {
         Ok(())
     }
 
-    /// Whether it was raised for an event that a poll of the kernel had already reported, and is no
-    /// longer ready. If asking fails, it counts.
+    /// Whether it was raised for an event that a poll of the kernel had reported, and is no longer
+    /// ready.
     fn is_stale(&self, io: &Async<Watched>) -> bool {
         self.signal.doubtful.swap(false, Ordering::Relaxed)
             && sys::is_ready(io, self.signal.interest.is_writable()).is_ok_and(|is| !is)
     }
 
-    /// Retracts a signal that was raised and not yet reported.
     fn retract(&mut self) {
         let _state = self.signal.inbox.0.lock();
         if self.signal.raised.swap(false, Ordering::Relaxed) {
@@ -247,8 +240,8 @@ impl Source {
         (self.directions.iter()).any(|direction| Arc::ptr_eq(&direction.signal, signal))
     }
 
-    /// Arms the requested directions. If that fails, the source is unusable: async-io holds a waker
-    /// that the kernel has no registration for.
+    /// On failure the source is unusable: async-io holds a waker without a registration in the
+    /// kernel.
     fn arm(&mut self) -> io::Result<()> {
         for direction in &mut self.directions {
             if self.request.interest.contains(direction.signal.interest) {
@@ -265,8 +258,7 @@ impl Source {
         }
     }
 
-    /// Takes the readiness to report: the raised signals of requested directions. Under the inbox's
-    /// lock.
+    /// Takes the readiness to report, under the inbox's lock.
     fn take(&mut self) -> Ready {
         let mut ready = Ready::default();
         for (direction, (interest, reported)) in self.directions.iter_mut().zip(DIRECTIONS) {
@@ -283,9 +275,9 @@ impl Source {
     }
 }
 
-/// The descriptor that async-io watches: async-io requires an object that keeps its descriptor.
+/// async-io requires an object that keeps its descriptor.
 enum Watched {
-    /// The caller's own, listed in [`LENT`].
+    /// Listed in [`LENT`].
     Lent(BorrowedDescriptor<'static>),
     Duplicate(OwnedDescriptor),
 }
@@ -331,10 +323,8 @@ sys::lend_descriptor!([] Watched, |watched| match watched {
     Watched::Duplicate(descriptor) => descriptor.as_descriptor(),
 });
 
-/// Starts async-io's reactor and its thread, once. It panics if there are no descriptors left, so a
-/// similar reactor is opened first, which returns an error.
-///
-/// A child of `fork` has neither the thread nor, since the kernel shares it, its own reactor.
+/// Starts async-io's reactor and its thread, once. A child of `fork` has neither the thread nor,
+/// since the kernel shares it, its own reactor.
 fn start_reactor() -> io::Result<()> {
     /// The first process that called this. Recorded before async-io is called, because a child may
     /// find async-io half started, and would wait for it.
@@ -376,7 +366,6 @@ impl AsyncIo {
         })
     }
 
-    /// Rearms the sources that were reported with levels, or turned out not to be ready.
     fn rearm(&self, events: &mut Events) {
         let mut table = self.table.lock();
         let Table { sources, to_rearm } = &mut *table;
@@ -424,8 +413,7 @@ impl AsyncIo {
         std::mem::take(&mut state.notified)
     }
 
-    /// Raises the signals of all ready sources. async-io may report some again, which pollers may
-    /// do.
+    /// Raises the signals of all ready sources. async-io may report some again.
     fn poll_now(&self) {
         let table = self.table.lock();
         let asked: Vec<_> = (table.sources.values())

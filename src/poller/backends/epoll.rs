@@ -3,27 +3,23 @@
 //! The set contains two descriptors of polder's, both edge-triggered, so that neither is ever read:
 //! an eventfd for notifications, and a timerfd, made when first needed, for deadlines.
 //!
-//! **Timeouts.** The kernel may overrun the timeout of the call (`epoll_wait`, and `epoll_pwait2`
-//! since 5.11) by the thread's timer slack, 50 µs by default, or, if that is more, by a thousandth
-//! of the timeout (five thousandths in a niced process), at most 100 ms (`select_estimate_accuracy`
-//! in Linux's fs/select.c). It does not overrun a timerfd. Far deadlines use the call's own
-//! timeout: it costs no further call, and nearly every such deadline is cancelled or pushed back.
-//! It ends early enough for the timerfd to do the rest. A foreign loop sees the timerfd
-//! ([`arm`](Epoll::arm)).
+//! **Timeouts.** The kernel may overrun the timeout of `epoll_wait` (and `epoll_pwait2`) by the
+//! thread's timer slack, 50 µs by default, or, if that is more, by a thousandth of the timeout
+//! (five thousandths in a niced process), at most 100 ms (`select_estimate_accuracy` in Linux's
+//! fs/select.c). It does not overrun a timerfd. Far deadlines use the call's own timeout,
+//! shortened, and the timerfd only for the rest: nearly every far deadline is cancelled or pushed
+//! back. A foreign loop sees the timerfd ([`arm`](Epoll::arm)).
 //!
 //! **Clocks.** The process's clock need not be the kernel's: libfaketime shifts it, changes its
 //! rate, or stops it. So the kernel is only given a *duration*, and a time of the process's clock
-//! only serves to tell whether the timerfd is armed for it already. If the rates are the same, an
-//! armed timer is exact, and its expiry means that the deadline has passed. If not, a wait may end
-//! early by the process's clock, and the caller reads the clock again (`sys::has_kernel_clock`).
+//! only tells whether the timerfd is armed for it already. If the rates differ, a wait may end
+//! early, and the caller reads the clock again (`sys::has_kernel_clock`).
 //!
-//! The kernel's buffer is in the caller's [`Events`], and its set is the only shared state: only
-//! the timerfd needs a lock.
+//! The kernel's buffer is in the caller's [`Events`], so only the timerfd needs a lock.
 //!
 //! Traps:
 //!
-//! * `epoll_ctl` itself reports a duplicate (`EEXIST`), an unknown descriptor (`ENOENT`) and a
-//!   descriptor that cannot be polled (`EPERM`).
+//! * `epoll_ctl` itself reports `EEXIST`, `ENOENT`, and `EPERM` for what cannot be polled.
 //! * A descriptor that is closed while a duplicate of it is open stays in the set, and can no
 //!   longer be removed. Hence the contract's duty to deregister first.
 //! * `EPOLLHUP` and `EPOLLERR` are reported repeatedly, whatever the interest: see [`flags`].
@@ -51,10 +47,10 @@ use crate::sys::{self, Race, timespec};
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// The grid of the timerfd, so that deadlines near each other share a wake-up, and a deadline
-/// requested twice, with the clock read in between, maps to the same moment. The median lateness of
-/// 100,000 timers within 200 ms is 14 µs with this value; with 20 µs it is 9 µs, for a tenth more
-/// CPU time; without a grid 4 µs, for half as much again (Linux 6.18).
+/// The grid of the timerfd: deadlines near each other share a wake-up, and a deadline requested
+/// twice, with the clock read in between, maps to the same moment. The median lateness of 100,000
+/// timers within 200 ms is 14 µs; with 20 µs it is 9 µs, for a tenth more CPU time; without a grid
+/// 4 µs, for half as much again (Linux 6.18).
 pub(super) const TIMER_RESOLUTION: Duration = Duration::from_micros(32);
 
 /// Timeouts from this length on use the call's own timeout, except for their last part.
@@ -92,8 +88,7 @@ struct Timer {
     /// When it fires, by the process's clock.
     armed: Option<Instant>,
     /// Whether it was armed [`COARSE_TIMEOUT`] or more before its expiry, for a foreign loop. Then
-    /// a wait arms it again, so that a clock that jumped meanwhile delays no wait by more than
-    /// `COARSE_TIMEOUT`.
+    /// a wait rearms it, so that a clock that jumped meanwhile delays no wait by more than that.
     from_afar: bool,
 }
 
@@ -128,9 +123,8 @@ impl Epoll {
         Ok(made)
     }
 
-    /// Makes the timerfd fire at `deadline`, rounded up to the grid. Costs a system call only if it
-    /// is not armed for that already; if the process's clock is not the kernel's, it is armed each
-    /// time.
+    /// Makes the timerfd fire at `deadline`, rounded up to the grid. No system call if it is armed
+    /// for that already and the process's clock is the kernel's.
     fn set_timer(&self, deadline: Instant, now: Instant) -> io::Result<()> {
         let timeout = deadline.saturating_duration_since(now);
         let mut timer = self.timer.lock();
@@ -182,7 +176,7 @@ impl Epoll {
         }
     }
 
-    /// Makes one call. `is_over` returns whether the result proves that the deadline has passed.
+    /// Makes one call. `is_over` returns whether its result proves that the deadline has passed.
     fn call(
         &self,
         events: &mut Events,
@@ -204,8 +198,8 @@ impl Epoll {
         if is_over || outcome.notified || !list.is_empty() {
             Ok(is_over)
         } else {
-            // A stale timer has fired, or the call's own timeout, which covers only a part: the
-            // caller waits again.
+            // A stale timer has fired, or a part of the timeout has elapsed: the caller waits
+            // again.
             Err(Errno::INTR.into())
         }
     }
@@ -232,7 +226,6 @@ impl Epoll {
         Ok(())
     }
 
-    /// Makes one call. Hands the events of sources to `report`.
     #[inline]
     fn call_kernel(
         &self,
@@ -245,7 +238,7 @@ impl Epoll {
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
         }
-        // The two descriptors of polder's take up places; the kernel keeps events that do not fit.
+        // polder's own two take up places; the kernel keeps events that do not fit.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_pwait", error))?;
         let mut outcome = CallOutcome {
@@ -268,13 +261,10 @@ impl Epoll {
     }
 }
 
-/// The result of a call, apart from the events of sources.
 struct CallOutcome {
-    /// Whether the call's own timeout has elapsed.
     timed_out: bool,
     /// Whether there may be more events.
     is_full: bool,
-    /// Whether the timerfd has fired.
     fired: bool,
     notified: bool,
 }
@@ -342,10 +332,9 @@ impl Selector for Epoll {
     }
 }
 
-/// Returns the flags to ask the kernel for. The kernel always adds `EPOLLHUP` and `EPOLLERR`,
-/// except for a one-shot source that was reported. A hang-up without a waiter must not end every
-/// wait; so an empty interest is one-shot in any mode but edges, which report a hang-up once
-/// anyway.
+/// Returns the flags to ask the kernel for. It always adds `EPOLLHUP` and `EPOLLERR`, except for a
+/// one-shot source that was reported. So that a hang-up without a waiter does not end every wait,
+/// an empty interest is one-shot in any mode but edges, which report a hang-up once.
 fn flags(request: Request) -> EventFlags {
     let mode = match request.mode {
         Mode::Level if request.interest.is_empty() => EventFlags::ONESHOT,
@@ -362,7 +351,6 @@ fn flags(request: Request) -> EventFlags {
 
 #[inline]
 fn ready(flags: EventFlags) -> Ready {
-    // As above.
     let mut polled = PollFlags::from_bits_retain((flags - EventFlags::RDHUP).bits() as _);
     polled.set(PollFlags::RDHUP, flags.contains(EventFlags::RDHUP));
     flags::ready(polled)
@@ -371,8 +359,8 @@ fn ready(flags: EventFlags) -> Ready {
 /// The longest timeout of the timerfd: 100 years, well within the kernel's arithmetic.
 pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Returns the first moment of the grid that is not before `end`. A clock that was set back may be
-/// before `origin`.
+/// Returns the first moment of the grid from `end` on. A clock that was set back may be before
+/// `origin`.
 pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
     let past = |distance: Duration| distance.subsec_nanos() % TIMER_RESOLUTION.subsec_nanos();
     let missing = match end.checked_duration_since(origin) {
@@ -385,14 +373,14 @@ pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
     end.checked_add(missing).unwrap_or(end)
 }
 
-/// Returns a long timeout for `epoll_wait`, less its greatest possible overrun and a millisecond.
+/// Subtracts the greatest possible overrun and a millisecond.
 fn shortened(timeout: Duration) -> Duration {
     const MILLISECOND: Duration = Duration::from_millis(1);
     const LARGEST_SLACK: Duration = Duration::from_millis(100);
     whole_millis(timeout - (timeout / 200).min(LARGEST_SLACK) - MILLISECOND)
 }
 
-/// Returns a short timeout for `epoll_wait`, rounded up.
+/// Rounds up.
 fn in_millis(timeout: Duration) -> Duration {
     whole_millis(timeout + Duration::from_nanos(999_999))
 }
@@ -468,7 +456,7 @@ mod tests {
         let (day, now) = (Duration::from_secs(24 * 3600), Instant::now());
         let clocks = [Some(now), now.checked_add(day), now.checked_sub(day)];
         for clock in clocks.into_iter().flatten() {
-            // The last clock is stopped: the same moment is requested repeatedly.
+            // The last clock is stopped.
             for micros in [1, 3_000, 700, 20_000, 700, 700] {
                 let timeout = Duration::from_micros(micros);
                 let start = Instant::now();
@@ -500,7 +488,7 @@ mod tests {
         for jump in [3600, 7200, 0, 1800].map(Duration::from_secs) {
             let end = now + jump + timeout;
             let start = Instant::now();
-            // Armed when that moment was far away, as for a foreign loop.
+            // As for a foreign loop.
             epoll.set_timer(end, now).unwrap();
             let until = Until::Deadline {
                 deadline: end,

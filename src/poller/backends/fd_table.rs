@@ -1,6 +1,5 @@
-//! The table of descriptors, by number: for kernels that keep no table of their own, or that accept
-//! changes which the contract refuses. It checks that a descriptor is registered once, and is
-//! registered when it is modified or deregistered.
+//! The table of descriptors, by number, for kernels that keep none, or that accept changes which
+//! the contract refuses: it checks that a descriptor is registered once, and before other changes.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,7 +8,6 @@ use crate::poller::error::{not_registered, registered_already};
 use crate::poller::{Change, Interest, Mode, Request, Token};
 use crate::slab::shrink;
 
-/// The entries of a table. `T` is the backend's data.
 #[derive(Default)]
 pub(super) struct FdTable<T> {
     /// By descriptor number; the kernel hands out the lowest free one, so this stays dense.
@@ -39,7 +37,6 @@ const UNREGISTERED: Request = Request {
 };
 
 impl<T: Copy + Default + PartialEq> FdTable<T> {
-    /// Returns the error of a change that the contract refuses.
     pub(super) fn check(&self, number: RawFd, change: Change) -> io::Result<()> {
         let entry = self.all.get(number as usize);
         let is_registered = entry.is_some_and(|entry| entry.registered);
@@ -50,7 +47,7 @@ impl<T: Copy + Default + PartialEq> FdTable<T> {
         }
     }
 
-    /// Makes a change, which was [checked](Self::check). Returns the entry.
+    /// Makes a change, which was [checked](Self::check).
     pub(super) fn change(&mut self, number: RawFd, change: Change) -> &mut FdEntry<T> {
         let index = number as usize;
         if index >= self.all.len() {
@@ -70,8 +67,7 @@ impl<T: Copy + Default + PartialEq> FdTable<T> {
         entry
     }
 
-    /// Removes the unused entries at the end, and frees their memory. The kernel hands out their
-    /// numbers last.
+    /// Frees the unused entries at the end. The kernel hands out their numbers last.
     pub(super) fn trim(&mut self) {
         let is_unused =
             |entry: &FdEntry<T>| !entry.registered && !entry.changed && entry.data == T::default();

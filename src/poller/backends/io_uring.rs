@@ -4,36 +4,34 @@
 //!
 //! **Overview.** Each armed source is one `IORING_OP_POLL_ADD`: multishot for edges, single for
 //! one-shot. The kernel is never given a buffer. `IORING_REGISTER_RESTRICTIONS` admits only polls,
-//! timeouts and their removal: an attacker that gets hold of the ring can read or open nothing.
+//! timeouts and their removal, so an attacker cannot read or open anything through the ring.
 //!
 //! **Access to the ring.** With `DEFER_TASKRUN` only one thread may enter the ring, its *owner*:
 //! the thread that waits. A caller's request is queued in the [`Table`], behind a lock, as a
-//! pending *submission*; the owner flushes it before it next enters the kernel
+//! pending *submission*, which the owner flushes before it next enters the kernel
 //! ([`sync`](Table::sync)). **Why no submission is lost:** the owner flushes submissions, and sets
-//! `waiting`, under the lock. A submission queued before that is flushed; the thread that queues a
-//! later one sees `waiting` and writes to the notifier, which the ring polls, so the owner returns
-//! from its wait. The ring is created disabled, and enabled by the first thread that waits. Another
-//! thread that waits later makes its own ring, arms everything there, and drops the old ring.
+//! `waiting`, under the lock. After that, a thread that queues one sees `waiting` and writes to the
+//! notifier, which the ring polls, so the owner returns from its wait. A new owner makes its own
+//! ring, arms everything there, and drops the old ring.
 //!
-//! **Why no ring is shared.** Several threads that wait on a poller get an epoll set on this
-//! backend too (`Backend::open`). In any ring the kernel ends a poll, and releases its file, on the
-//! thread that has armed it (`io_req_task_work_add` in io_uring/io_uring.c), whichever request
-//! removes it: `ASYNC_CANCEL`, `POLL_REMOVE`, `IORING_REGISTER_SYNC_CANCEL`. Closing a socket would
-//! block on another worker: for milliseconds while completions overflow, without a bound if that
-//! worker is in an uninterruptible sleep (`fsync`). Each event also interrupts that worker: a round
-//! trip between tasks of two workers took 23 µs of CPU time in a shared ring, 13 µs with epoll
-//! (Linux 6.18). A ring that polls an epoll set would need one more system call a wait than epoll
-//! alone.
+//! **Why no ring is shared.** A poller of several threads is an epoll set on this backend too
+//! (`Backend::open`). In any ring the kernel ends a poll, and releases its file, on the thread that
+//! has armed it (`io_req_task_work_add` in io_uring/io_uring.c), whichever request removes it:
+//! `ASYNC_CANCEL`, `POLL_REMOVE`, `IORING_REGISTER_SYNC_CANCEL`. Closing a socket would block on
+//! another worker: for milliseconds while completions overflow, without a bound during an
+//! uninterruptible sleep (`fsync`). Events also interrupt that worker: a round trip between tasks
+//! of two workers took 23 µs of CPU time in a shared ring, 13 µs with epoll (Linux 6.18). A ring
+//! that polls an epoll set needs one more system call a wait than epoll alone.
 //!
 //! **Why no stale event is reported.** Each POLL_ADD gets a unique generation in its `user_data`; a
 //! change replaces it, and completions with a superseded one are ignored. Nothing is lost, since a
 //! new poll reports a source that is ready.
 //!
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
-//! Deregistering on the owner's thread removes an armed poll immediately, with a system call. On
-//! another thread it is a submission: flushed immediately if the owner waits, otherwise when it
-//! next enters the kernel. If the poller's runtime is not driven ([`on_idle`](Uring::on_idle)),
-//! that may be never, so the ring is dropped, and the next wait makes another. Neither blocks.
+//! Deregistering on the owner's thread removes an armed poll immediately, with a system call; on
+//! another thread it is a submission, flushed when the owner next enters the kernel. If the runtime
+//! is not driven ([`on_idle`](Uring::on_idle)), that may be never, so the ring is dropped, and the
+//! next wait makes another. Neither blocks.
 //!
 //! Traps, tested mostly in `ring_tests` (Linux 6.18):
 //!
@@ -41,35 +39,33 @@
 //!   runs only in a call with `IORING_ENTER_GETEVENTS`, at most twenty pieces a call
 //!   (`IO_LOCAL_TW_DEFAULT_MAX` in io_uring/io_uring.h;
 //!   <https://github.com/axboe/liburing/issues/568>): [`remove_now`](Table::remove_now) calls until
-//!   all is done. A wait also calls again while `IORING_SQ_TASKRUN` is set and there is room.
+//!   all is done. A wait calls again while `IORING_SQ_TASKRUN` is set and there is room.
 //! * **`IORING_OP_POLL_REMOVE` fails** with `EALREADY` if an event is on the way, and the poll
 //!   stays (`io_poll_disarm` in io_uring/poll.c). `IORING_OP_ASYNC_CANCEL` ends it.
 //! * **A thread's polls end with it**: hence a separate ring for each thread that waits.
 //! * **CQE flags are unreliable.** A completion reports the wake-up's key, not the file's state:
 //!   one ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the
-//!   kernel asks the file. `POLLRDBAND` tells which, since no file with urgent data reports it when
-//!   asked: see [`ready`](ring::ready). Hang-up and error are true, since their wake-ups have no
-//!   key.
+//!   kernel asks the file, and no file with urgent data reports `POLLRDBAND`: see
+//!   [`ready`](ring::ready). Hang-up and error are true, since their wake-ups have no key.
 //! * **A hang-up of the reading side is always reported** (`IO_POLL_UNMASK` in io_uring/poll.c),
 //!   and completes a one-shot poll for writability repeatedly: such a source gets a multishot poll,
-//!   which reports the hang-up once ([`Polled::is_multishot`](table::Polled::is_multishot)).
+//!   which reports it once ([`Polled::is_multishot`](table::Polled::is_multishot)).
 //! * **A full completion queue ends a multishot poll**; so does a lack of memory. After each end
 //!   that was not requested, the source is rearmed.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
-//!   the kernel is entered again. Submissions that it refuses stay in the queue, or pending if the
-//!   queue is full. A wait that is refused repeatedly pauses, and fails after about a second
+//!   the kernel is entered again. Refused submissions stay in the queue, or pending. A wait that is
+//!   refused repeatedly pauses, and fails after about a second
 //!   ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
 //! * **`fork`.** The queues are shared memory: the parent would run a child's submissions. So the
-//!   child lacks that memory (`MADV_DONTFORK`), and its `Poller` neither calls this file nor drops
-//!   the ring.
+//!   child lacks that memory (`MADV_DONTFORK`), and its `Poller` does not use the ring.
 //! * **A zero timeout sleeps** for microseconds: a check without sleeping passes no timeout.
-//! * **A thread that polls the ring's descriptor is not woken**: deferred work wakes only the
-//!   ring's owner, in its own call (`io_req_local_work_add` in io_uring/io_uring.c). But the kernel
-//!   signals a registered eventfd, so a foreign loop gets that.
+//! * **Polling the ring's descriptor does not work**: deferred work wakes only the owner, in its
+//!   own call (`io_req_local_work_add` in io_uring/io_uring.c). But the kernel signals a registered
+//!   eventfd, so a foreign loop gets that.
 //! * **A dropped ring** releases its files some milliseconds later (`io_ring_exit_work`): a ring
 //!   that its owner drops is emptied first.
-//! * `IORING_POLL_ADD_LEVEL` is in the header, but refused
-//!   (<https://github.com/axboe/liburing/issues/829>): there are no levels.
+//! * `IORING_POLL_ADD_LEVEL` is refused (<https://github.com/axboe/liburing/issues/829>): there are
+//!   no levels.
 
 use std::cell::Cell;
 use std::io;
@@ -127,8 +123,7 @@ pub(in crate::poller) struct Uring {
     table: Mutex<Table>,
     /// An eventfd for a foreign loop; the kernel writes to it when there is something to collect.
     eventfd: OnceLock<WakeDescriptor>,
-    /// The moment of the first timeout; the grid is the multiples of [`TIMER_RESOLUTION`] from
-    /// here.
+    /// The moment of the first timeout, where the grid of [`TIMER_RESOLUTION`] begins.
     origin: OnceLock<Instant>,
     submissions: u32,
     completions: u32,
@@ -156,8 +151,8 @@ impl Uring {
         })
     }
 
-    /// Makes the calling thread own the ring, and the ring write to a foreign loop's eventfd, if
-    /// there is one. No thread may be waiting.
+    /// Makes the calling thread own the ring, which writes to a foreign loop's eventfd. No thread
+    /// may be waiting.
     #[inline]
     fn acquire(&self, table: &mut Table) -> io::Result<()> {
         if !table.is_own() {
@@ -194,13 +189,12 @@ impl Uring {
         Ok(())
     }
 
-    /// Makes the foreign loop's eventfd readable if a wait would return immediately; otherwise
-    /// makes it unreadable until the kernel writes to it.
+    /// Makes the foreign loop's eventfd readable only if a wait would return immediately.
     fn update_eventfd(&self, table: &mut Table) {
         let Some(eventfd) = self.eventfd.get() else {
             return;
         };
-        // The next wait meets an error again.
+        // The next wait meets errors again, here and below.
         let _ = table.flush();
         // Emptied first: later completions are written to it again, or seen here.
         eventfd.drain();
@@ -210,8 +204,8 @@ impl Uring {
         }
     }
 
-    /// Flushes before a foreign loop sleeps. If the kernel refuses some submissions, the foreign
-    /// loop is woken, and the next wait flushes them.
+    /// Flushes before a foreign loop sleeps, or wakes it if the kernel refuses some submissions:
+    /// the next wait flushes them.
     fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
         table.flush()?;
         if !table.is_prepared(true) || !table.ring().submission().is_empty() {
@@ -220,16 +214,15 @@ impl Uring {
         Ok(())
     }
 
-    /// Writes to the foreign loop's eventfd directly. The kernel would do so when it sees the write
-    /// to the notifier, but a write to an eventfd that results from a write to another one is
-    /// delayed through RCU by milliseconds (`eventfd_signal_allowed` in io_uring/eventfd.c).
+    /// Writes to the foreign loop's eventfd. If the kernel did so on a write to the notifier, it
+    /// would delay that through RCU by milliseconds (`eventfd_signal_allowed` in
+    /// io_uring/eventfd.c).
     fn wake_foreign_loop(&self) {
         if let Some(eventfd) = self.eventfd.get() {
             let _ = eventfd.write();
         }
     }
 
-    /// Changes a descriptor's entry, and makes sure that the kernel gets the change.
     fn change_line(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
         table.fds.check(number, change)?;
@@ -252,7 +245,6 @@ impl Uring {
         table.fds.mark_changed(number);
         if is_to_remove {
             if is_owner {
-                // On failure the removal stays pending for the next wait.
                 let _ = table.remove_now(number);
             } else if table.is_idle && !has_eventfd {
                 table.drop_ring();
@@ -270,7 +262,6 @@ impl Uring {
         self
     }
 
-    /// Whether submissions are pending that only a wait flushes.
     #[inline]
     pub(in crate::poller) fn has_submissions(&self) -> bool {
         let table = self.table.lock();
@@ -299,10 +290,9 @@ impl Uring {
     }
 
     /// Waits for at most `timeout` (`None`: forever), or, unless it `may_sleep`, only checks for
-    /// events. Returns whether the kernel reported that the time has passed.
-    ///
-    /// If the caller `comes_again`, a completion without an event ends the wait too. Nearly always
-    /// there are no submissions then, and one call reports everything.
+    /// events. Returns whether the kernel reported that the time has passed. If the caller
+    /// `comes_again`, a completion without an event ends the wait too: nearly always one call
+    /// reports everything.
     #[inline]
     fn wait_once(
         &self,
@@ -323,7 +313,6 @@ impl Uring {
             if !table.is_prepared(has_eventfd) {
                 match table.sync() {
                     Err(error) if events.is_empty() && !collected.notified => return Err(error),
-                    // The next wait meets it again.
                     _ => {}
                 }
             }
@@ -350,17 +339,14 @@ impl Uring {
             if table.refusals.are_many() {
                 return Err(pause(table));
             }
-            // A submission, an event of a source that was changed meanwhile, or a signal that came
-            // after submissions were taken, which the kernel does not report. Or submissions are
-            // left.
+            // A submission, a stale event, or a signal that came after submissions were taken,
+            // which the kernel does not report. Or submissions are left.
             if timeout.is_some() || comes_again {
                 return Err(Errno::INTR.into());
             }
         }
     }
 
-    /// Flushes the remaining submissions, has the kernel do its deferred work, and collects the
-    /// results.
     fn collect_more(
         &self,
         table: &mut Table,
@@ -382,13 +368,11 @@ impl Uring {
             match entered {
                 Ok(()) => {}
                 Err(error) if events.is_empty() && !collected.notified => return Err(error),
-                // The next wait meets it again.
                 Err(_) => break,
             }
         }
         if collected.is_full {
-            // Submissions must not wait until fewer sources are ready. The next wait meets an error
-            // again.
+            // Submissions must not wait until fewer sources are ready.
             if !table.ring().submission().is_empty() {
                 let _ = table.enter_now();
             }
@@ -399,8 +383,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Returns the timeout for the kernel: until the first moment of the grid that is not before
-    /// `deadline`.
+    /// Rounds up to the grid.
     fn timeout(&self, deadline: Instant, now: Instant) -> Duration {
         let target = round_up(*self.origin.get_or_init(|| now), deadline);
         let left = deadline.saturating_duration_since(now);
@@ -445,7 +428,7 @@ impl Selector for Uring {
             let mut table = self.table.lock();
             let _ = self.eventfd.set(made);
             if table.waiting {
-                // The waiter returns from its wait, and sees it.
+                // The waiter returns, and sees it.
                 self.notifier.wake()?;
             } else {
                 self.acquire(&mut table)?;
@@ -467,7 +450,7 @@ impl Selector for Uring {
             Until::Never => (MAX_TIMEOUT, None, table.timeout == 0),
         };
         if !is_armed {
-            // A submission that is still in the queue gets the new time too.
+            // This also changes a submission that is still in the queue.
             (*table.left, table.timeout_end) = (left.into(), None);
             let (generation, submission) = match table.timeout {
                 0 => {
@@ -501,7 +484,6 @@ impl Selector for Uring {
         let mut table = self.table.lock();
         table.is_idle = true;
         if table.keeps_any() && table.is_own() {
-            // The next wait meets an error again.
             let flushed = self.flush_exposed(&mut table);
             let _ = flushed.and_then(|()| table.finish_work());
             if table.keeps_any() && self.eventfd.get().is_none() {
@@ -515,20 +497,18 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         if table.is_own() {
-            // The kernel closes the rest, but later. Another thread may not enter the ring: it
-            // drops the ring of a runtime that has closed, and so polls nothing, or of a bare
-            // `Poller`.
+            // The kernel closes the rest later. Another thread may not enter the ring: it drops the
+            // ring of a runtime that has closed, and so polls nothing, or of a bare `Poller`.
             let _ = table.remove_all();
         }
     }
 }
 
 thread_local! {
-    /// The number of this [`thread`]; 0: none yet.
+    /// 0: none yet.
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns a number that is unique to the calling thread.
 fn thread() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     if NUMBER.get() == 0 {

@@ -2,11 +2,11 @@
 //! Level, one-shot and edges; one system call per wait, and one for a change of both directions.
 //!
 //! A kqueue watches a descriptor by *filters*, one for reading and one for writing, each added,
-//! reported and removed separately. A **table** records, by descriptor number, the requested
-//! interest and the kernel's filters. It also detects duplicates, which a kqueue would take for
-//! changes, and unknown descriptors. A change removes the existing filters and adds the wanted
-//! ones, in one call, since adding an existing filter does not change its flags (`kqueue_register`
-//! in FreeBSD's sys/kern/kern_event.c). Adding a filter reports a descriptor that is ready already.
+//! reported and removed separately. A **table** records the requested interest and the kernel's
+//! filters, and detects duplicates, which a kqueue would take for changes. A change removes the
+//! existing filters and adds the wanted ones, in one call, since adding an existing filter does not
+//! change its flags (`kqueue_register` in FreeBSD's sys/kern/kern_event.c). Adding a filter reports
+//! a descriptor that is ready already.
 //!
 //! **Why no event is stale or lost.** Each report of a filter carries the *generation* of the
 //! change that added it (a token need not fit into a pointer). Changes are made under the table's
@@ -14,22 +14,22 @@
 //! changed since, and the filters added then report again.
 //!
 //! **One-shot** is `EV_CLEAR`, and a mark in the table: once either filter was reported, the entry
-//! is spent. A filter of a spent entry that is reported in a later wait is dropped and deleted, so
-//! each change costs at most two such reports. `EV_ONESHOT` would be a flag of each filter, and not
-//! of the source, and on NetBSD deleting such a filter hangs forever if another thread's `kevent`
-//! is returning it at that moment (seen on 7.99.34).
+//! is spent. A later report of a spent entry is dropped, and its filter deleted, so each change
+//! costs at most two such reports. `EV_ONESHOT` would be a flag of each filter, not of the source,
+//! and on NetBSD deleting such a filter hangs forever if another thread's `kevent` is returning it
+//! (seen on 7.99.34).
 //!
 //! Traps, each seen in the kernels' sources or manuals (docs/PLATFORM.md lists them):
 //!
 //! * `EV_EOF` on the read filter is set even with data unread: readable, and closed. On the write
 //!   filter our own `shutdown(Write)` sets it too, so it is no hint there. `fflags` is the socket's
 //!   error.
-//! * On a pipe whose other end is closed some systems refuse a write filter (`EPIPE`, NetBSD's
+//! * Some systems refuse a write filter on a pipe whose other end is closed (`EPIPE`, NetBSD's
 //!   `EBADF`): it is reported from [`Table::broken`], by our own notification.
-//! * The write filter of a full pipe reports nothing when the reader closes, on some systems. The
+//! * On some systems the write filter of a full pipe reports nothing when the reader closes. The
 //!   read filter of its write end does: see [`needs_end`].
-//! * Closing a descriptor removes its filters, but an fd closed behind our back stays in the table:
-//!   hence the contract's duty to deregister first.
+//! * Closing a descriptor removes its filters, but the table keeps its entry: hence the contract's
+//!   duty to deregister first.
 //! * A change of Darwin's `EVFILT_USER` overwrites its `udata`: so a notification is recognised by
 //!   its filter.
 
@@ -111,7 +111,6 @@ struct Table {
 #[derive(Clone, Copy, Default, PartialEq)]
 struct FilterState {
     generation: usize,
-    /// The filters that the kernel has.
     filters: Interest,
     /// Whether it is one-shot, and was reported.
     spent: bool,
@@ -210,8 +209,7 @@ impl Kqueue {
         }
     }
 
-    /// Replaces the filters of an entry by those of its interest, both or none. On failure it has
-    /// none.
+    /// Sets the filters of an entry's interest, both or none.
     fn set_filters(&self, table: &mut Table, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
         let FdEntry { request, data, .. } = &mut table.fds.all[number as usize];
@@ -350,8 +348,8 @@ impl Table {
         *last = Some(report.ident);
     }
 
-    /// Reports the broken descriptors. Returns whether there is more to report: there was no room,
-    /// or a level is reported repeatedly.
+    /// Returns whether there is more to report: there was no room, or a level is reported
+    /// repeatedly.
     fn collect_broken(&mut self, events: &mut Events) -> bool {
         let Table { fds, broken, .. } = self;
         broken.retain(|number| {
@@ -513,8 +511,8 @@ fn flags(mode: Mode) -> Flags {
     }
 }
 
-/// Whether a pipe that is watched for writing alone also needs a read filter, which reports that
-/// the reader has closed: see [`sys::full_pipe_tells_no_end`].
+/// Whether a pipe that is watched for writing alone also needs a read filter: see
+/// [`sys::full_pipe_tells_no_end`].
 fn needs_end(descriptor: BorrowedDescriptor<'_>, interest: Interest) -> bool {
     needs_end_of(interest)
         && rustix::fs::fstat(descriptor)
@@ -547,7 +545,7 @@ fn refusal(number: i32) -> io::Error {
     }
 }
 
-/// Returns the readiness that a filter reports; `others` are the filters that the source still has.
+/// `others` are the filters that the source still has.
 fn ready(report: &Kevent, others: Interest) -> Ready {
     let is_end = report.flags & EV_EOF != 0;
     let mut ready = match report.filter {
@@ -556,8 +554,8 @@ fn ready(report: &Kevent, others: Interest) -> Ready {
         _ => Ready::WRITABLE,
     };
     if is_end {
-        // A hang-up concerns both directions, even if only one filter reports it. The write filter
-        // also has it after our own `shutdown(Write)`, when the peer may still send.
+        // A hang-up concerns both directions. The write filter also has it after our own
+        // `shutdown(Write)`, when the peer may still send.
         if report.filter == EVFILT_READ || !others.contains(Interest::READABLE) {
             ready |= Ready::READABLE | Ready::WRITABLE;
         }
@@ -606,7 +604,6 @@ mod tests {
         }
     }
 
-    /// Waits once without sleeping. An interrupted wait fails the test.
     fn look(kqueue: &Kqueue, events: &mut Events) -> usize {
         events.clear();
         match kqueue.wait(events, &Until::Now) {
@@ -662,7 +659,6 @@ mod tests {
             let start = Instant::now();
             let until = Until::after(Some(Duration::from_millis(5)), Instant::now);
             events.clear();
-            // It may be interrupted, but it must not end.
             match kqueue.wait(&mut events, &until) {
                 Ok(over) => assert!(
                     over && start.elapsed() >= Duration::from_millis(5),
@@ -831,8 +827,7 @@ mod tests {
         );
     }
 
-    /// On some systems no write filter can be added to a pipe without a reader; this test marks one
-    /// as broken.
+    /// Not all systems refuse the write filter, so this test marks the pipe as broken.
     #[test]
     fn what_is_known_to_be_broken_is_reported_like_what_the_kernel_reports() {
         let kqueue = Kqueue::new().unwrap();

@@ -2,9 +2,8 @@
 //!
 //! If the process was stopped (SIGSTOP, a debugger), Linux's `ppoll` and `pselect6` restart with
 //! the timeout that was left (`poll_select_finish` in fs/select.c): they are late by the pause. A
-//! timerfd keeps running. So a wait of more than [`SHORT`] is two calls: one of that length with
-//! its own timeout, and, if there was no event, one with a timerfd among the descriptors. A busy
-//! loop makes only the first call; so the timerfd costs only an idle thread.
+//! timerfd is not. So a wait of more than [`SHORT`] is two calls: one of that length with its own
+//! timeout, and, if there was no event, one with a timerfd. Only an idle thread makes the second.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -22,13 +21,11 @@ pub(super) const SHORT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct LongTimeout {
-    /// Whether the first call of a wait has ended without events.
     is_idle: bool,
     #[cfg(any(target_os = "linux", target_os = "android"))]
     timer: Option<OwnedFd>,
 }
 
-/// The part of a wait that the next call covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// All the time that is left.
@@ -54,7 +51,6 @@ impl LongTimeout {
         }
     }
 
-    /// Records the result of a call; `Ok(false)`: no events.
     pub(super) fn end(&mut self, part: Part, result: &io::Result<bool>) {
         if let Part::Timer(_) = part {
             self.set_timer(Duration::ZERO);
@@ -64,8 +60,7 @@ impl LongTimeout {
         }
     }
 
-    /// Makes the timer readable after `timeout`; zero disarms it. Returns `None` if none can be
-    /// made.
+    /// Arms the timer; zero disarms it. Returns `None` if none can be made.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn set_timer(&mut self, timeout: Duration) -> Option<RawFd> {
         if self.timer.is_none() {

@@ -17,18 +17,16 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 ///
 /// A call sets `PENDING`. If both bits were set already, it is done: the waiter that will clear
 /// them has yet to see the byte, and returns after this call. Otherwise the caller writes a byte
-/// *itself*, even if another caller is about to, since the other's write may fail. Then it sets
-/// `WRITTEN`, if the round is still the same. The caller that set `PENDING` began the round; if its
-/// write fails, and no other caller's has succeeded, it also ends the round, so that the next call
-/// writes again. So a round can end during a call. If the call began that round, the waiter has
-/// seen it. If not, it may be unseen, and starts over.
+/// *itself*, since another caller's write may fail. Then it sets `WRITTEN`, if the round is still
+/// the same. The caller that set `PENDING` began the round; if its write fails, and no other
+/// caller's has succeeded, it also ends the round, so that the next call writes again. If another
+/// caller's round has ended during a call, the call may be unseen, and starts over.
 ///
-/// The waiter ends the round when it has seen the byte. If the byte must be taken out, it uses
-/// [`consume`](Notifier::consume), which does so *before* the end of the round, so that it cannot
-/// take out the byte of a later one; if the descriptor is edge-triggered,
-/// [`acknowledge`](Notifier::acknowledge). Ending the round (`AcqRel`) makes the callers' earlier
-/// writes visible. A byte without `PENDING` is left over, or a [`wake`](Notifier::wake): the waiter
-/// handles changes, and its wait continues.
+/// The waiter ends the round when it has seen the byte: by [`consume`](Notifier::consume), which
+/// takes the byte out *before*, so that it cannot take out the byte of a later round, or, if the
+/// descriptor is edge-triggered, by [`acknowledge`](Notifier::acknowledge). Ending the round
+/// (`AcqRel`) makes the callers' earlier writes visible. A byte without `PENDING` is left over, or
+/// a [`wake`](Notifier::wake): the waiter handles changes, and its wait continues.
 pub(super) struct Notifier<W = WakeDescriptor> {
     state: AtomicU32,
     wake_source: W,
@@ -36,12 +34,11 @@ pub(super) struct Notifier<W = WakeDescriptor> {
 
 const PENDING: u32 = 1;
 const WRITTEN: u32 = 2;
-/// Increment of the round count. 2^30 rounds between two steps of one call would be unnoticed.
+/// 2^30 rounds between two steps of one call would be unnoticed.
 const ROUND: u32 = 4;
 
-/// The descriptor that bytes are written to.
 pub(super) trait WakeSource {
-    /// Makes it readable. Does nothing if it is full, since then it is readable.
+    /// Does nothing if it is full, since then it is readable.
     fn write(&self) -> io::Result<()>;
 
     fn drain(&self);
@@ -99,13 +96,12 @@ impl<W: WakeSource> Notifier<W> {
         }
     }
 
-    /// Makes the descriptor readable without a notification, so that the waiter handles changes.
+    /// Makes the waiter handle changes, without a notification.
     pub(super) fn wake(&self) -> io::Result<()> {
         self.wake_source.write()
     }
 
-    /// Called when the descriptor was seen readable: empties it, and returns whether there was a
-    /// notification.
+    /// Empties the descriptor, which was seen readable; returns whether there was a notification.
     pub(super) fn consume(&self) -> bool {
         self.wake_source.drain();
         self.reset()
@@ -123,7 +119,7 @@ impl<W: WakeSource> Notifier<W> {
         self.reset()
     }
 
-    /// Ends the round: returns whether there was a notification. The byte may still be there.
+    /// Returns whether there was a notification. The byte may still be there.
     pub(super) fn reset(&self) -> bool {
         // A waiter that saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);
@@ -163,14 +159,14 @@ impl WakeDescriptor {
         WakeDescriptor::pair()
     }
 
-    /// If there is no descriptor for an eventfd, there are none for a pair either: returns the
-    /// first error.
+    /// Falls back to a pair. If there is no descriptor for an eventfd, there are none for a pair
+    /// either.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn or_pair(eventfd: io::Result<WakeDescriptor>) -> io::Result<WakeDescriptor> {
         eventfd.or_else(|refused| WakeDescriptor::pair().map_err(|_| refused))
     }
 
-    /// An eventfd, and never a pair: for the kernel to write to.
+    /// Makes an eventfd, and never a pair: for the kernel to write to.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn eventfd() -> io::Result<WakeDescriptor> {
         use rustix::event::{EventfdFlags, eventfd};
@@ -197,8 +193,7 @@ impl WakeDescriptor {
         self.reader.as_fd()
     }
 
-    /// Makes it readable by one `write`, which a signal handler may call. If it is full, it is
-    /// readable.
+    /// Calls `write` once, as a signal handler may. If it is full, it is readable.
     pub(crate) fn try_write(&self) -> rustix::io::Result<()> {
         let writer = self.writer.as_ref().unwrap_or(&self.reader);
         match rustix::io::write(writer, &1_u64.to_ne_bytes()) {
@@ -247,9 +242,8 @@ mod tests {
     }
 }
 
-/// The descriptor is modelled by a mutex, which orders as the kernel's lock does. Left out: a write
-/// that finds it full (reported as done), and an edge-triggered waiter, which acts like one that
-/// drains.
+/// The descriptor is a mutex, which orders as the kernel's lock does. Left out: a full descriptor,
+/// and an edge-triggered waiter, which acts like one that drains.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -307,7 +301,7 @@ mod loom_tests {
             while self.notifier.notify().is_err() {}
         }
 
-        /// Waits once, ignoring spurious wake-ups. Loom fails the model if it waits forever.
+        /// Loom fails the model if it waits forever.
         fn wait(&self) {
             loop {
                 let mut bytes = self.notifier.wake_source.bytes.lock();

@@ -88,16 +88,14 @@ impl PollSet for PollFds {
     }
 }
 
-/// How long a wait that polls in parts sleeps: the maximum delay of an event outside the first
-/// part.
+/// The maximum delay of an event outside the first part.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Calls poll(2) with any number of descriptors, and adds its reports to `reports`.
+/// Calls poll(2) with any number of descriptors.
 ///
 /// If the kernel refuses that number, all are polled in parts without sleeping. If none is ready,
 /// the first part, which should contain the notifier, is polled for at most a [`NAP`]; a longer
-/// wait then ends with `INTR`, and the caller waits again. Nothing is lost, since levels are
-/// reported until they are taken.
+/// wait then ends with `INTR`, and the caller waits again. Nothing is lost, since these are levels.
 pub(super) fn poll(
     fds: &mut [PollFd<'_>],
     timeout: Option<Duration>,
@@ -162,8 +160,8 @@ fn report(fd: &PollFd<'_>) -> Report {
 mod tests {
     use super::*;
 
-    /// A thousand idle sources must cost the kernel nothing, and a change of one source must not
-    /// touch the others.
+    /// An idle source costs the kernel nothing, and a change of one source does not touch the
+    /// others.
     #[test]
     fn the_poll_set_holds_only_what_is_armed() {
         let mut list = PollFds::default();

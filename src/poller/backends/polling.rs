@@ -4,18 +4,16 @@
 //! `polling` is well tested on these kernels. It differs from the contract as follows:
 //!
 //! * Its keys are `usize`, which may be smaller than a token. So a key is an index into a table,
-//!   which also detects duplicates (kqueue would accept them) and unknown descriptors.
+//!   which also detects duplicates (kqueue would accept them).
 //! * **Why no event is stale:** a source that is changed while a thread waits gets another key, and
-//!   a key that is freed then is not reused before that wait is over. So an event that the thread
-//!   got from the kernel before a change, and reports after it, finds an empty entry. Nothing is
-//!   lost: a change arms the source, which reports it if it is ready.
+//!   a freed key is not reused before that wait is over. So an event from before the change,
+//!   reported after it, finds an empty entry. Nothing is lost: a change reports a source that is
+//!   ready.
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
-//!   came with the data: so there are no hints.
-//! * It does not report whether the timeout elapsed.
-//! * On Windows, a change may take no effect in a wait that another thread is about to start:
-//!   `polling` 3.11 checks whether a thread waits, and then either notifies the kernel or leaves it
-//!   to the next wait, and that wait can begin in between. So a change during a wait interrupts it:
-//!   see [`Polling::wake`].
+//!   came with the data: so there are no hints. It does not report whether the timeout elapsed.
+//! * On Windows, a change may take no effect in a wait that another thread is about to start: in
+//!   `polling` 3.11 the wait can begin between the check for a waiting thread and the change. So a
+//!   change during a wait interrupts it: see [`Polling::wake`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -54,8 +52,8 @@ struct Table {
     /// Keys freed while a thread waited, not to be reused before its wait is over.
     retired: Vec<usize>,
     waiting: bool,
-    /// Whether the current wait was interrupted for a change. Cleared when a wait begins: the wake
-    /// of an earlier wait may then end this one spuriously, and it is repeated.
+    /// Whether the current wait was interrupted for a change. Cleared when a wait begins, which the
+    /// wake of an earlier one may then end spuriously: it is repeated.
     woken: bool,
 }
 
@@ -77,9 +75,8 @@ impl Polling {
         })
     }
 
-    /// Interrupts the current wait for a change. Called under the table's lock: a wait sets
-    /// `waiting` under it before it begins, so a wait that is not seen here finds the change. Once
-    /// is enough for a wait, which then ends and is repeated.
+    /// Interrupts the current wait for a change, once. A wait sets `waiting` under the table's lock
+    /// before it begins, so a wait that is not seen here finds the change.
     fn wake(&self, table: &mut Table) -> io::Result<()> {
         if !(table.waiting && cfg!(windows)) || table.woken {
             return Ok(());
@@ -89,8 +86,8 @@ impl Polling {
         Ok(())
     }
 
-    /// Whether the wait that has just ended ended too early if it has no events. A wake that comes
-    /// just after a wait ends the next one, which need not have been woken itself.
+    /// Whether the wait that has just ended, if without events, was too short. A late wake ends the
+    /// next wait, which need not have been woken itself.
     fn was_too_short(&self, until: &Until) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
         let too_early = match *until {

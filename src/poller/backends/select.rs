@@ -48,12 +48,9 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     Ok(Box::new(selector))
 }
 
-/// Three bit sets, and three more for the result.
 #[derive(Default)]
 pub(super) struct FdSets {
-    /// By descriptor number; the last one is not empty.
     interests: Vec<Interest>,
-    /// Readable, writable, priority.
     asked: [Vec<FdSetElement>; 3],
     result: [Vec<FdSetElement>; 3],
     /// The result of select(2), by descriptor number; empty between two reports.
@@ -105,8 +102,7 @@ impl FdSets {
     }
 }
 
-/// Adds a descriptor to the set for `part` of its interest, or removes it. The three sets grow
-/// alike, because the kernel assumes that they have the same length.
+/// The three sets grow alike, because the kernel assumes that they have the same length.
 #[inline(never)] // Not three times over.
 fn put(set: &mut Vec<FdSetElement>, number: RawFd, interest: Interest, part: Interest) {
     let elements = rustix::event::fd_set_num_elements(1, number + 1);

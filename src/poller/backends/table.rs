@@ -9,18 +9,17 @@
 //!   without a waiter costs the kernel nothing, and its hang-up, which poll always reports, cannot
 //!   end a wait.
 //!
-//! Registering, modifying and deregistering write to the table, without a system call, and add the
-//! descriptor to its `changed`; the waiter copies changes to the poll set before it calls the
-//! kernel. **Why no change is lost:** the waiter copies changes, and sets `waiting`, under the
-//! table's lock. An earlier change is copied; the author of a later one sees `waiting` and writes
-//! to the notifier, which is in the poll set, so the waiter returns from the kernel. **Why no stale
-//! event is reported:** after the wait, again under the lock, a report counts only if its
-//! descriptor's entry has not changed since it was copied. If it has, the next round asks again,
-//! and nothing is lost, since the kernel reports levels.
+//! A change writes to the table, without a system call, and adds the descriptor to its `changed`;
+//! the waiter copies changes to the poll set before it calls the kernel. **Why no change is lost:**
+//! the waiter copies changes, and sets `waiting`, under the table's lock. The author of a later
+//! change sees `waiting` and writes to the notifier, which is in the poll set, so the waiter
+//! returns. **Why no stale event is reported:** after the wait, again under the lock, a report
+//! counts only if its descriptor's entry has not changed since it was copied. If it has, the next
+//! round asks again, and nothing is lost, since the kernel reports levels.
 //!
 //! **Why a descriptor closes when its owner closes it.** A thread in `poll` or `select` holds a
-//! reference to each file. Deregistering makes the waiter return from the kernel, which drops the
-//! reference; the thread that deregisters blocks until then.
+//! reference to each file. Deregistering makes the waiter return, which drops the reference; the
+//! thread that deregisters blocks until then.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -40,11 +39,10 @@ use crate::sys::LONGEST_TIMEOUT;
 
 /// The set passed to the kernel, in the form that one system call requires.
 pub(super) trait PollSet: Send {
-    /// Polls a descriptor for `interest` from now on; stops polling it if that is empty.
+    /// An empty interest removes the descriptor.
     fn set(&mut self, number: RawFd, interest: Interest);
 
-    /// Calls the kernel, and adds its report of each ready descriptor to `reports`: none if the
-    /// timeout has elapsed.
+    /// Adds the kernel's report of each ready descriptor to `reports`.
     fn poll(&mut self, timeout: Option<Duration>, reports: &mut Vec<Report>) -> io::Result<()>;
 }
 
@@ -52,11 +50,10 @@ pub(super) trait PollSet: Send {
 pub(super) struct Report {
     pub(super) number: RawFd,
     pub(super) ready: Ready,
-    /// Whether it is not open: it was closed without being deregistered.
+    /// Closed without being deregistered.
     pub(super) is_closed: bool,
 }
 
-/// A poller for a kernel interface that keeps no state.
 pub(super) struct TablePoller<W = WakeDescriptor> {
     capabilities: Capabilities,
     notifier: Notifier<W>,
@@ -123,8 +120,8 @@ impl<W: WakeSource> TablePoller<W> {
         }
     }
 
-    /// Changes a descriptor's entry, and wakes a waiting thread, so that it copies the change.
-    /// Returns whether the waiter may poll the descriptor as it was before.
+    /// Wakes a waiting thread, so that it copies the change. Returns whether the waiter may poll
+    /// the descriptor as it was before.
     fn change_line(
         &self,
         number: RawFd,
@@ -145,8 +142,8 @@ impl<W: WakeSource> TablePoller<W> {
         Ok((table, is_polled))
     }
 
-    /// Blocks until the current wait has left the kernel. The waiter was woken, and until then
-    /// takes no lock that the caller may have.
+    /// Blocks until the waiter, which was woken, has left the kernel. Until then it takes no lock
+    /// that the caller may have.
     #[cold]
     fn wait_for_waiter(&self, mut table: MutexGuard<'_, InterestTable>) {
         let wait = table.waits;
@@ -216,8 +213,7 @@ impl<W: WakeSource> TablePoller<W> {
         if passed || notified || !events.is_empty() || timeout == Some(Duration::ZERO) {
             Ok(passed)
         } else {
-            // Woken by a change, by a descriptor that has changed meanwhile, or after a part of the
-            // timeout.
+            // Woken by a change, by a stale report, or after a part of the timeout.
             Err(Errno::INTR.into())
         }
     }
@@ -233,12 +229,10 @@ impl InterestTable {
         self.fds.trim();
     }
 
-    /// Turns the kernel's reports into events. If there is no room for all, begins with the
-    /// descriptor at which the last wait ended, so that none starves.
+    /// If there is no room for all reports, begins where the last wait ended, so that none starves.
     fn collect(&mut self, reports: &mut Vec<Report>, cursor: &mut RawFd, events: &mut Events) {
         if reports.len() > events.limit() {
-            // By descriptor number, one step for each entry, as the call has done. A sort takes
-            // several KiB of code.
+            // One step for each entry, as the call has done. A sort takes several KiB of code.
             let mut places = vec![None; self.fds.all.len()];
             for report in reports.drain(..) {
                 if let Some(place) = places.get_mut(report.number as usize) {
@@ -296,9 +290,8 @@ impl Selector for TablePoller {
     }
 }
 
-/// The table and the notifier, with a kernel of three descriptors, the first of which is the
-/// notifier's. Left out: timeouts, errors, descriptors closed without being deregistered, and the
-/// repetition of an interrupted `wait`.
+/// The table and the notifier, with three descriptors, the first of which is the notifier's. Left
+/// out: timeouts, errors, closed descriptors, and the repetition of an interrupted `wait`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -475,10 +468,9 @@ mod loom_tests {
                     world.poller.notifier.notify().unwrap();
                 })
             };
-            // It was not ready before it was deregistered.
             assert!(world.wait().is_empty());
             assert!(gone.load(O::SeqCst));
-            // The waiter no longer holds a reference to it: it is in no poll set.
+            // The waiter no longer holds a reference to it.
             let mut events = Events::with_capacity(3);
             let _ = world.poller.wait_once(&mut events, Some(Duration::ZERO));
             assert!(events.is_empty());

@@ -97,7 +97,6 @@ fn meaning(error: &io::Error) -> Option<String> {
     }
 }
 
-/// A call of `io_uring_enter`.
 pub(super) struct Call {
     pub(super) ring: RawFd,
     pub(super) submissions: u32,
@@ -106,8 +105,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Makes the call. Returns the number of submissions taken. A timeout that has elapsed is an
-    /// error, unless submissions were taken.
+    /// Returns the number of submissions taken. A timeout that has elapsed is an error, unless
+    /// submissions were taken.
     #[inline]
     pub(super) fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
         #[cfg(test)]
@@ -165,8 +164,7 @@ pub(super) fn ready(mask: u32, interest: Interest) -> Option<Ready> {
     (ready != Ready::default()).then_some(ready)
 }
 
-/// Returns the submission that polls a descriptor. The kernel always adds hang-up and error, and
-/// the hang-up of the reading side.
+/// The kernel always adds hang-up and error, and the hang-up of the reading side.
 pub(super) fn poll(
     number: RawFd,
     interest: Interest,
@@ -185,7 +183,7 @@ pub(super) fn remove(data: u64) -> squeue::Entry {
     skip_success(opcode::AsyncCancel::new(data).build())
 }
 
-/// Marks a submission so that only its failure is reported, which is then ignored.
+/// Makes only a failure be reported, which is then ignored.
 pub(super) fn skip_success(submission: squeue::Entry) -> squeue::Entry {
     let submission = submission.flags(squeue::Flags::SKIP_SUCCESS);
     submission.user_data(user_data(0, SUBMISSION))

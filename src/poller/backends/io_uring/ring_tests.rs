@@ -106,7 +106,6 @@ fn next(poller: &Poller) -> Vec<Event> {
     events.iter().copied().collect()
 }
 
-/// Makes pairs whose first ends are registered.
 fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream)> {
     let pairs: Vec<_> = (0..count).map(|_| UnixStream::pair().unwrap()).collect();
     for (token, (ours, _)) in (0..).zip(&pairs) {
@@ -385,7 +384,6 @@ fn a_child_of_fork_gets_errors_and_its_parent_everything() {
     assert!(poll_now(&poller).is_empty());
     let mut poller = Some(poller);
     in_child(|| {
-        // The child's copy.
         let poller = poller.take().unwrap();
         let kind = |result: io::Result<()>| result.map_err(|error| error.kind());
         let unsupported = Err(io::ErrorKind::Unsupported);
@@ -447,7 +445,7 @@ fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
     assert!(fewest < bound, "{fewest:?}, at best, of {count} waits");
 }
 
-/// The kernel returns this when completions must be collected first.
+/// Completions must be collected first.
 #[test]
 fn a_ring_that_is_busy_is_entered_again() {
     for error in [Errno::BUSY, Errno::AGAIN] {
@@ -469,7 +467,7 @@ fn a_ring_that_is_busy_is_entered_again() {
                 assert_eq!((&*ours).read(&mut [0; 8]).unwrap(), 1);
             }
             let _ = poll_now(&poller);
-            // A call that sleeps, without a deadline and with one; and the quick wait.
+            // With and without a deadline; and the quick wait.
             let uring = ring(&poller);
             let (ours, theirs) = &pairs[7];
             for timeout in [None, Some(LIMIT)] {
@@ -528,7 +526,6 @@ fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
     };
     let mut events = Events::new();
     uring.wait(&mut events, &Until::Now).unwrap();
-    // Ends a wait that is no longer refused.
     uring.notify().unwrap();
     let refused = |pauses: u32, wait: &mut dyn FnMut() -> io::Result<()>| {
         uring.table.lock().refusals.pauses = pauses;

@@ -1,4 +1,4 @@
-//! The table of a ring: its polls, its submissions, and its calls of the kernel.
+//! The table of a ring: its polls, submissions, and calls of the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,11 +23,9 @@ pub(super) struct Table {
     /// The [`thread`](super::thread) that owns the ring; 0: none. While `waiting` is set no other
     /// thread touches the ring; otherwise only the owner does, under the lock.
     pub(super) owner: u64,
-    /// Whether the owner is blocked in the kernel, or about to be.
+    /// Whether the owner is, or is about to be, blocked in the kernel.
     pub(super) waiting: bool,
-    /// Whether the runtime is not driven for now.
     pub(super) is_idle: bool,
-    /// Whether the ring writes to `Uring::eventfd`.
     pub(super) signals: bool,
     pub(super) fds: FdTable<Polled>,
     /// Whether a removal may be in the queue, or among the kernel's deferred work. Until it is
@@ -38,7 +36,7 @@ pub(super) struct Table {
     /// The notifier's descriptor, followed by its generation; 0: none.
     pub(super) notifier: RawFd,
     pub(super) notified_by: u32,
-    /// The generation of the timeout that a foreign loop sees; 0: none.
+    /// The generation of a foreign loop's timeout; 0: none.
     pub(super) timeout: u32,
     /// When the timeout ends, by the process's clock.
     pub(super) timeout_end: Option<Instant>,
@@ -57,7 +55,6 @@ pub(super) struct Refusals {
     pub(super) last: Option<Errno>,
 }
 
-/// The kernel's poll of a descriptor.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(super) struct Polled {
     /// The generation of the poll that the kernel has; 0: none.
@@ -71,16 +68,13 @@ pub(super) struct Polled {
     pub(super) is_multishot: bool,
 }
 
-/// The result of completions, apart from the events of sources.
 #[derive(Default)]
 pub(super) struct Collected {
     pub(super) notified: bool,
-    /// Whether there was no room for all events.
     pub(super) is_full: bool,
 }
 
-/// The calls in which a wait has the kernel do deferred work: enough for a batch of events. The
-/// rest is left to the next wait.
+/// The calls of a wait for deferred work: enough for a batch of events.
 pub(super) const MAX_ROUNDS: usize = 16;
 
 /// Consecutive refusals after which a wait [pauses](pause), and a removal is left to the next wait.
@@ -91,11 +85,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) const MAX_PAUSES: u32 = 1000;
 
 /// Pauses after [`MAX_REFUSALS`], so that no thread spins until the kernel has memory again.
-/// Returns the error of the wait: `INTR`, so that the caller waits again, or, after [`MAX_PAUSES`],
-/// the refusal.
+/// Returns `INTR`, so that the caller waits again, or, after [`MAX_PAUSES`], the refusal.
 ///
 /// The lock is not held meanwhile, and `waiting` is not set: other threads' submissions are flushed
-/// by the next wait, at the latest after the pause.
+/// by the next wait.
 #[cold]
 pub(super) fn pause(mut table: MutexGuard<'_, Table>) -> io::Error {
     if table.refusals.pauses < MAX_PAUSES {
@@ -116,7 +109,6 @@ impl Refusals {
         self.last = Some(error);
     }
 
-    /// Resets the counts: a call was not refused, or something has completed.
     #[inline]
     fn end(&mut self) {
         (self.count, self.pauses) = (0, 0);
@@ -129,7 +121,6 @@ impl Refusals {
 }
 
 impl Table {
-    /// Whether the calling thread owns the ring, and no submissions are pending.
     #[inline]
     pub(super) fn is_prepared(&self, has_eventfd: bool) -> bool {
         self.is_own()
@@ -148,7 +139,6 @@ impl Table {
         self.ring.as_mut().expect("the calling thread has a ring")
     }
 
-    /// Makes the ring write to a foreign loop's eventfd.
     #[cold]
     pub(super) fn signal(&mut self, eventfd: &WakeDescriptor) -> io::Result<()> {
         let number = eventfd.descriptor().as_raw_fd();
@@ -158,7 +148,7 @@ impl Table {
         Ok(())
     }
 
-    /// Resets the polls, for a new ring, in which nothing is armed.
+    /// Prepares for a new ring, in which nothing is armed.
     pub(super) fn forget_polls(&mut self) {
         (self.notified_by, self.timeout, self.timeout_end) = (0, 0, None);
         (self.signals, self.removes) = (false, false);
@@ -184,8 +174,7 @@ impl Table {
         self.generation
     }
 
-    /// Puts a submission into the queue. Returns whether there was room: while the kernel refuses
-    /// submissions there may be none, and the caller keeps this one.
+    /// Returns whether there was room: while the kernel refuses submissions there may be none.
     pub(super) fn push(&mut self, submission: &squeue::Entry) -> io::Result<bool> {
         if self.ring().submission().is_full() {
             self.enter_now()?;
@@ -197,8 +186,8 @@ impl Table {
         Ok(pushed.is_ok())
     }
 
-    /// Puts all changes into the queue, as far as there is room. The rest stays in `changed` for
-    /// the next wait, which finds the table not [prepared](Self::is_prepared).
+    /// Puts the changes into the queue, as far as there is room. The next wait, which finds the
+    /// table not [prepared](Self::is_prepared), continues.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.notified_by == 0 {
             let generation = self.next_generation();
@@ -237,10 +226,9 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the poll of a deregistered entry. The kernel has released the file when this
-    /// returns, unless it refuses calls: then the removal stays pending or in the queue for the
-    /// next wait. The removal names the generation, so it cannot remove a poll of the number's next
-    /// owner.
+    /// Removes the poll of a deregistered entry. The file is released when this returns, unless the
+    /// kernel refuses calls: then the next wait continues. The removal names the generation, so it
+    /// cannot remove a poll of the number's next owner.
     pub(super) fn remove_now(&mut self, number: RawFd) -> io::Result<()> {
         let stale = self.fds.all[number as usize].data.stale;
         if !self.push(&remove(user_data(stale, number as u32)))? {
@@ -252,8 +240,7 @@ impl Table {
     }
 
     /// Flushes all submissions, and has the kernel do all deferred work: at most one piece for each
-    /// poll, besides those that arrive meanwhile. Gives up after [`MAX_REFUSALS`]; the next wait
-    /// does the rest.
+    /// poll, besides new ones. Gives up after [`MAX_REFUSALS`]; the next wait does the rest.
     pub(super) fn finish_work(&mut self) -> io::Result<()> {
         self.enter_now()?;
         for _ in 0..self.fds.all.len() {
@@ -287,7 +274,6 @@ impl Table {
         self.removes || self.fds.changed.iter().any(is_stale)
     }
 
-    /// Flushes all submissions, unless the kernel refuses them.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.sync()?;
         let has_submissions = !self.ring().submission().is_empty();
@@ -298,14 +284,13 @@ impl Table {
         }
     }
 
-    /// Whether entering the kernel has any effect: there are submissions, or deferred work.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
         let queue = self.ring().submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Enters the kernel without sleeping. Submissions that it refuses stay in the queue.
+    /// Enters the kernel without sleeping. Refused submissions stay in the queue.
     pub(super) fn enter_now(&mut self) -> io::Result<()> {
         match self.call(0).enter(None) {
             Err(Errno::INTR) => Ok(()),
@@ -313,8 +298,7 @@ impl Table {
         }
     }
 
-    /// Handles the result of a call. A refusal is `Ok`: completions are collected, and the kernel
-    /// is entered again.
+    /// Returns `Ok` for a refusal: completions are collected, and the kernel is entered again.
     #[inline]
     fn end_call(&mut self, result: Result<u32, Errno>) -> io::Result<()> {
         match result {
@@ -326,8 +310,7 @@ impl Table {
         Ok(())
     }
 
-    /// [`end_call`](Self::end_call) for a call that may have slept. Returns whether its timeout has
-    /// elapsed.
+    /// Returns whether the timeout of a call that may have slept has elapsed.
     #[inline]
     pub(super) fn end_wait(&mut self, result: Result<u32, Errno>) -> io::Result<bool> {
         match result {
@@ -361,7 +344,7 @@ impl Table {
         }
     }
 
-    /// Removes all polls. The kernel has released their files when this returns, unless it refuses
+    /// Removes all polls. The files are released when this returns, unless the kernel refuses
     /// calls.
     pub(super) fn remove_all(&mut self) -> io::Result<()> {
         let all = opcode::AsyncCancel2::new(types::CancelBuilder::any());
@@ -421,8 +404,8 @@ impl Table {
 }
 
 impl FdEntry<Polled> {
-    /// Handles a completion of a poll; `is_last` is whether it is the poll's last. Returns the
-    /// readiness to report, and whether a submission is left.
+    /// `is_last`: no other completion follows. Returns the readiness to report, and whether a
+    /// submission is left.
     #[inline]
     fn complete(&mut self, generation: u32, result: i32, is_last: bool) -> (Option<Ready>, bool) {
         let (Request { interest, mode, .. }, data) = (self.request, &mut self.data);
@@ -444,8 +427,8 @@ impl FdEntry<Polled> {
             Err(_) if result == -libc::ECANCELED => return (None, is_last),
             Err(_) => {
                 if result == -libc::EBADF {
-                    // It was closed without being deregistered. Reported once, and removed, so that
-                    // the number's next owner may register.
+                    // Closed without being deregistered: reported once, so that the number's next
+                    // owner may register.
                     (self.registered, data.wanted) = (false, false);
                 }
                 Some(Ready::READABLE | Ready::WRITABLE | Ready::ERROR)

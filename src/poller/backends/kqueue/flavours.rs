@@ -1,5 +1,5 @@
-//! Flavours of kqueue: the visible differences between systems, for the model, which behaves as one
-//! of them, and for the tests of the manual's statements.
+//! Flavours of kqueue: the differences between systems, for the model, which behaves as one of
+//! them, and for the tests of the manual's statements.
 //!
 //! Sources, by file in the kernel: *event* is sys/kern/kern_event.c (XNU: bsd/kern), *pipe* is
 //! sys_pipe.c, *socket* is uipc_socket.c, *tcp* is sys/netinet/tcp_usrreq.c. "Seen": NetBSD's
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 pub(super) struct Flavour {
     pub(super) name: &'static str,
-    /// Whether there are user events (`EVFILT_USER`); for the model.
+    /// Whether there are user events; for the model.
     #[cfg_attr(not(polder_kqueue_model), allow(dead_code))]
     pub(super) has_user_events: bool,
     /// Whether a change without `EV_ADD` only enables, disables or deletes: it replaces no `udata`
@@ -91,13 +91,11 @@ pub(super) const OPENBSD: Flavour = Flavour {
     // Not known.
     clear_prevails: true,
     evaluates_one_shots: false,
-    // Not known, and the next one too.
     returns_all_flags: true,
     receipts_have_flags: false,
     other_end_gone: Some(Errno::PIPE),
     full_pipe_tells_end: false,
     write_end_tells_end: true,
-    // Not known.
     own_reads_are_events: true,
     second_shutdown: SecondShutdown::EndsReading,
 };
@@ -110,19 +108,17 @@ pub(super) const DARWIN: Flavour = Flavour {
     // Not known.
     clear_prevails: false,
     evaluates_one_shots: true,
-    // Not known.
     returns_all_flags: true,
     receipts_have_flags: true,
     // No error.
     other_end_gone: None,
     full_pipe_tells_end: true,
     write_end_tells_end: true,
-    // Not known.
     own_reads_are_events: true,
     second_shutdown: SecondShutdown::NotConnected,
 };
 
-/// The flavour that the environment variable `POLDER_KQUEUE_MODEL` names; FreeBSD by default.
+/// Returns the flavour that `POLDER_KQUEUE_MODEL` names; FreeBSD by default.
 #[cfg(polder_kqueue_model)]
 pub(super) fn here() -> &'static Flavour {
     use std::sync::LazyLock;

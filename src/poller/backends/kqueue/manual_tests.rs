@@ -13,7 +13,6 @@ use super::sys::kernel::{
 };
 use super::*;
 
-/// Expected events come long before this limit.
 const LIMIT: Duration = Duration::from_secs(20);
 
 const ROOM: usize = 8;
@@ -89,7 +88,7 @@ fn is_end(event: &Kevent) -> bool {
     event.flags & EV_EOF != 0
 }
 
-/// Makes a pair of sockets. Each end stays open when its peer is dropped.
+/// Each end stays open when its peer is dropped.
 fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -509,7 +508,7 @@ fn a_pipes_ends_are_reported_to_each_other() {
     }
 }
 
-/// Adds a user event; returns `None` if the system has no such filter.
+/// Returns `None` if the system has no such filter.
 fn user(queue: &Queue, flags: Flags) -> Option<Kevent> {
     let (filter, trigger) = sys::USER?;
     let add = sys::kevent_of(3, filter, EV_ADD | flags, 7);
@@ -744,7 +743,6 @@ fn a_child_that_is_forked_has_no_kqueue() {
     none(&queue, "the parent's is as it was");
 }
 
-/// The flavours whose kernels were executed or read in this respect.
 fn known() -> Option<&'static flavours::Flavour> {
     let flavour = flavours::here();
     ["freebsd", "netbsd"]

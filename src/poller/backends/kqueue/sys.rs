@@ -1,5 +1,5 @@
-//! Bindings of `kqueue` and `kevent`: the system's, or the model's for tests on Linux. rustix's
-//! interface supports neither `fflags` nor timers below a millisecond.
+//! Bindings of `kqueue` and `kevent`, or of the tests' model on Linux. rustix's interface supports
+//! neither `fflags` nor timers below a millisecond.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -55,8 +55,7 @@ pub(super) fn full_pipe_tells_no_end() -> bool {
 pub(super) struct Queue(OwnedFd);
 
 impl Queue {
-    /// Opens a kqueue. A forked child inherits none, so no `exec` between the two calls can leak
-    /// it.
+    /// A forked child inherits no kqueue, so no `exec` between the two calls can leak it.
     pub(super) fn new() -> io::Result<Queue> {
         let queue = kqueue().map_err(|error| failed("kqueue", error))?;
         rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
@@ -67,8 +66,7 @@ impl Queue {
         self.0.as_fd()
     }
 
-    /// Applies changes, and waits for events if there is room left after their receipts. Returns
-    /// the number written.
+    /// Waits for events if there is room left after the receipts.
     pub(super) fn kevent(
         &self,
         changes: &[Kevent],
@@ -129,8 +127,8 @@ pub(super) fn error(receipt: &Kevent) -> i32 {
     receipt.data as i32
 }
 
-/// Makes `kevent` a timer that fires after `left`: in nanoseconds if every version of the system
-/// supports them, otherwise in milliseconds. NetBSD 9 takes nanoseconds for milliseconds.
+/// Makes `kevent` a timer: in nanoseconds if every version of the system supports them, otherwise
+/// in milliseconds. NetBSD 9 takes nanoseconds for milliseconds.
 pub(super) fn set_timer(kevent: &mut Kevent, left: Duration) {
     #[cfg(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd"))]
     let (unit, count) = (kernel::NOTE_NSECONDS, left.as_nanos());
