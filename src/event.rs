@@ -1,6 +1,5 @@
 //! Signals between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`], which is
-//! set once and for all waiters. Neither needs a runtime: both work on any thread and under any
-//! executor.
+//! set once and for all waiters. Both work on any thread and under any executor.
 //!
 //! ```
 //! use polder::event::{Event, Latch};
@@ -30,11 +29,9 @@
 //! the budget refuses it, the wait keeps the signal, and completes when it is polled again.
 //!
 //! **Setting a latch** calls tasks' own wakers first. The others are foreign code, and may block,
-//! so a thread that drives no worker takes these out one at a time. Meanwhile the rest is in the
-//! queue, where the next `set` finds it, and each waiter is done if it is polled: see "Foreign
-//! wakers" in `reactor/parking.rs`.
-//!
-//! All operations but the setting of a latch take constant time.
+//! so a thread that drives no worker takes these out one at a time. Meanwhile the next `set` finds
+//! the rest, and each waiter is done if it is polled: see "Foreign wakers" in `reactor/parking.rs`.
+//! Other operations take constant time.
 
 use std::fmt;
 use std::future::Future;
@@ -48,10 +45,8 @@ use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 use crate::telemetry::WaitReason;
 
 /// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if there is
-/// no waiter (tokio: `Notify` with `notify_one`).
-///
-/// Setting it twice without a waiter has the effect of setting it once. Waiters are released in the
-/// order of their first polls.
+/// no waiter (tokio: `Notify` with `notify_one`). Setting it twice without a waiter counts once.
+/// Waiters are released in the order of their first polls.
 ///
 /// # Examples
 ///
@@ -81,7 +76,7 @@ struct State {
 }
 
 impl State {
-    /// Sets an event. Returns the waker of the waiter that is released, if there is one.
+    /// Returns the waker of the released waiter.
     fn set_once(&mut self) -> Option<Waker> {
         let released = self.queue.release_first();
         self.set |= released.is_none();
@@ -89,7 +84,7 @@ impl State {
     }
 }
 
-/// The waiters: linked in order until they are released, and kept until they are polled.
+/// Linked in order until they are released, and kept until they are polled.
 #[derive(Default)]
 struct Queue {
     waiters: Slab<Waiter>,
@@ -99,9 +94,9 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiter {
-    /// `None` after it is released; then it is not linked either.
+    /// `None`, and not linked, after it is released.
     waker: Option<Waker>,
-    /// Whether it is a task's own waker, which only queues that task.
+    /// Whether it only queues its task.
     is_task_waker: bool,
     previous: Option<usize>,
     next: Option<usize>,
@@ -128,7 +123,7 @@ impl Queue {
         self.waiters[first].waker.take()
     }
 
-    /// Releases the waiters with tasks' own wakers, and returns these in their order.
+    /// Releases the waiters with tasks' own wakers, in order.
     fn release_own(&mut self) -> Vec<Waker> {
         let mut own = Vec::with_capacity(self.waiters.len());
         let mut next = self.first;
@@ -143,7 +138,7 @@ impl Queue {
         own
     }
 
-    /// Removes a waiter. Returns its waker, or `None` if it was released.
+    /// Returns the waiter's waker, or `None` if it was released.
     fn remove(&mut self, key: usize) -> Option<Waker> {
         if self.waiters[key].waker.is_some() {
             self.unlink(key);
@@ -180,7 +175,7 @@ impl Event {
         Event::default()
     }
 
-    /// Sets the event: releases the longest-waiting waiter, or the next one if there is no waiter.
+    /// Sets the event: releases the longest-waiting waiter, or the next one.
     ///
     /// ```
     /// let event = polder::event::Event::new();
@@ -239,7 +234,7 @@ impl Event {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if the future is dropped after it was released, the next waiter is released
+    /// Cancel safe: if the future is dropped after its release, the next waiter is released
     /// instead.
     pub fn wait(&self) -> EventWait<'_> {
         EventWait(Wait::new(&self.0, Kind::Event))
@@ -254,8 +249,8 @@ impl fmt::Debug for Event {
     }
 }
 
-/// The future of [`Event::wait`]. It is in the queue of waiters from its first poll until it
-/// completes or is dropped.
+/// The future of [`Event::wait`]. It is in the queue from its first poll until it completes or is
+/// dropped.
 ///
 /// ```
 /// use polder::event::Event;
@@ -274,7 +269,7 @@ impl fmt::Debug for Event {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: if it is dropped after it was released, the next waiter is released instead.
+/// Cancel safe: if it is dropped after its release, the next waiter is released instead.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct EventWait<'a>(Wait<'a>);
@@ -431,7 +426,7 @@ impl Future for LatchWait<'_> {
     }
 }
 
-/// The kind of signal: only an event is reset by a wait that completes.
+/// The kind of signal: only an event is reset by a completed wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Event,
@@ -444,9 +439,8 @@ struct Wait<'a> {
     kind: Kind,
     /// Its key while it is in the queue.
     key: Option<usize>,
-    /// Whether the task's budget was used up at the previous poll. Then the next poll is free.
-    /// Otherwise a future that is polled before this one, and always takes the whole budget, would
-    /// keep it from ever completing.
+    /// Whether the last poll found the budget used up: then the next poll is free. Otherwise a
+    /// future that is polled before this one, and always takes the whole budget, would starve it.
     deferred: bool,
 }
 
@@ -489,8 +483,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Makes one attempt under the lock. `paid` is whether the budget has granted an operation, if
-    /// it was asked. `None` if it must be asked, since the wait is over.
+    /// Makes one attempt under the lock. `paid`: whether the budget has granted an operation.
+    /// Returns `None` if it must be asked, since the wait is over.
     fn poll_locked(
         &mut self,
         waker: &Waker,

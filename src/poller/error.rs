@@ -9,7 +9,7 @@ use crate::sys;
 pub(in crate::poller) fn registered_already() -> io::Error {
     io::Error::new(
         io::ErrorKind::AlreadyExists,
-        "the descriptor is registered already with this poller",
+        "the descriptor is already registered with this poller",
     )
 }
 
@@ -23,7 +23,7 @@ pub(in crate::poller) fn not_registered() -> io::Error {
 pub(in crate::poller) fn busy() -> io::Error {
     io::Error::new(
         io::ErrorKind::ResourceBusy,
-        "another thread waits on this poller already",
+        "another thread is already waiting on this poller",
     )
 }
 
@@ -166,7 +166,7 @@ impl std::error::Error for NoneOf {
 #[cold]
 pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
     match errors.len() {
-        0 => sys::invalid("a list of no backends"),
+        0 => sys::invalid("the list of backends is empty"),
         1 => errors.remove(0).1,
         _ => io::Error::new(errors[0].1.kind(), NoneOf(errors)),
     }

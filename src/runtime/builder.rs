@@ -147,8 +147,8 @@ impl Builder {
     /// spawned](crate::spawn_local) tasks never move. If all workers compute, tasks wait: long
     /// computations belong in [`unblock`](crate::unblock).
     ///
-    /// For the first task that a task spawns in one poll, no other worker is woken, since most
-    /// likely the same worker runs it next.
+    /// For the first task that a task spawns in one poll, no other worker is woken immediately,
+    /// since most likely the same worker runs it next.
     ///
     /// ```
     /// use polder::Runtime;
@@ -508,7 +508,7 @@ impl Builder {
         not_simulated(super::ANOTHER_RUNTIME)?;
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
-            let words = format!("a runtime has 1 to {MAX_WORKERS} workers, not {workers}");
+            let words = format!("workers must be between 1 and {MAX_WORKERS}, got {workers}");
             return Err(invalid(words));
         }
         if let Some(bytes) = self.stack_size.filter(|&bytes| bytes > MAX_STACK) {
@@ -538,7 +538,7 @@ impl Builder {
         let pool_workers = if workers == 1 { 0 } else { workers };
         let workers_per_poller = self.workers_per_poller.unwrap_or(WORKERS_PER_POLLER);
         if workers_per_poller == 0 {
-            return Err(invalid("a poller is shared by at least one worker"));
+            return Err(invalid("workers_per_poller must be at least 1"));
         }
         let (shards, main) = Backend::first_that(backends, |backend| {
             // Nine workers are five and four, and not eight and one.

@@ -1,7 +1,6 @@
 //! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
 //!
-//! One thread, started on first use, wakes the waiters of a signal in any runtime or executor. It
-//! depends on no backend.
+//! One thread, started on first use, wakes the waiters of a signal in any runtime or executor.
 //!
 //! ```
 //! use polder::future;
@@ -209,8 +208,8 @@ impl Signals {
     /// # Errors
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list; a signal that cannot be
-    /// caught ([`Signal::Kill`], [`Signal::Stop`]); a signal with a handler that must not return,
-    /// since the faulting instruction would run again ([`Signal::Ill`], [`Signal::Fpe`],
+    /// caught ([`Signal::Kill`], [`Signal::Stop`]), or the handler of which must not return, since
+    /// the faulting instruction would run again ([`Signal::Ill`], [`Signal::Fpe`],
     /// [`Signal::Segv`]); and a [number](Signal::Other) without a signal.
     /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise
     /// the system's error.

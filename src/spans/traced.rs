@@ -21,8 +21,7 @@ use crate::sync::contain;
 /// The span of a task, in the task's body: only the thread that polls or drops the future reaches
 /// it.
 pub(crate) struct TaskSpan(
-    /// `None` if tracing was disabled when the task was spawned. Boxed: one word for a task in that
-    /// case.
+    /// `None` if tracing was disabled when the task was spawned. Boxed: one word in that case.
     Option<Box<Traced>>,
 );
 

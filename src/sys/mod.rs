@@ -1,9 +1,6 @@
-//! Differences between Unix and Windows above the pollers: descriptor types and their borrows,
-//! readiness checks, sending, receiving and accepting, the meaning of `accept`'s errors, and the
-//! clock of `Instant`.
-//!
-//! `unix` and `windows` have the same items, except for Unix sockets. Differences among Unix
-//! systems are decided within `unix`, at the system call. Code for sockets only is in `net`.
+//! Differences between Unix and Windows above the pollers. `unix` and `windows` have the same
+//! items, except for Unix sockets. Differences among Unix systems are decided within `unix`, at the
+//! system call. Code for sockets only is in `net`.
 
 use std::time::Duration;
 
@@ -37,10 +34,9 @@ pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }
 
-/// The longest timeout that is passed to a call that waits; a longer wait is repeated. NetBSD and
-/// OpenBSD refuse more than 100,000,000 seconds, others more milliseconds than fit into an `int`.
-/// On Windows the crate `polling` takes more than fit into a `u32` for no timeout (`dur2timeout` in
-/// 3.11).
+/// The longest timeout of a call that waits; a longer wait is repeated. NetBSD and OpenBSD refuse
+/// more than 100,000,000 seconds, others more milliseconds than fit into an `int`. On Windows the
+/// crate `polling` takes more than fit into a `u32` for no timeout (`dur2timeout` in 3.11).
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {

@@ -12,8 +12,8 @@ use super::{
     HasDescriptor, TCP_LEVEL, TCP_OPTIONS, get_number, is_unknown_option, set_number, unsupported,
 };
 
-/// The maximum number of slices of one vectored call: `IOV_MAX`, if there is one (1,024 on Linux,
-/// Apple's systems, the BSDs and illumos). The rest is left to the next call.
+/// `IOV_MAX`, if there is one (1,024 on Linux, Apple's systems, the BSDs and illumos). The rest is
+/// left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
 /// Whether a connecting stream is reported as writable only once it is connected, or with an error
@@ -24,9 +24,9 @@ pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
 /// As many as tasks run between two polls of the kernel, and 17 KiB of stack.
 pub(crate) const MAX_DATAGRAMS: usize = 64;
 
-/// Whether [`receive_many`] returns fewer datagrams than there is room for only if there are no
-/// more, or an error that causes an event. On FreeBSD and NetBSD it also stops at an error that was
-/// reported before.
+/// Whether fewer datagrams than there is room for mean that there are no more, or an error that
+/// causes an event. On FreeBSD and NetBSD [`receive_many`] also stops at an error that was reported
+/// before.
 pub(crate) const ENDS_WHEN_DRAINED: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// A datagram that [`UdpSocket::recv_many`](crate::net::UdpSocket::recv_many) has received.
@@ -126,8 +126,8 @@ pub(crate) fn receive_message(
 }
 
 /// Whether a short read has drained a stream over IP. Unix systems other than Linux and FreeBSD
-/// lack `SO_PROTOCOL`, and are taken to have plain TCP. On Windows it is always so: interest is
-/// re-armed for each wait, which checks the system's state.
+/// lack `SO_PROTOCOL`, and are taken to have plain TCP. On Windows interest is re-armed for each
+/// wait, which checks the system's state.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 pub(crate) fn is_plain_tcp(_: &impl HasDescriptor) -> bool {
     true

@@ -51,7 +51,6 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// The bound with which public functions take a type with a descriptor.
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
 /// Not implemented here.
@@ -67,8 +66,7 @@ pub(crate) fn is_readable_after_all(_: &impl AsSocket) -> bool {
     false
 }
 
-/// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
-/// An error and a hang-up count as ready.
+/// See the Unix version.
 pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<bool> {
     use windows_sys::Win32::Networking::WinSock::{
         POLLNVAL, POLLRDNORM, POLLWRNORM, SOCKET, WSAENOTSOCK, WSAPOLLFD, WSAPoll,
@@ -112,7 +110,6 @@ pub(crate) fn has_foreign_rights() -> bool {
     false
 }
 
-/// Access rights are the folder's.
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }
@@ -122,7 +119,6 @@ pub(crate) fn thread_cpu_time(_: u32) -> Option<std::time::Duration> {
     None
 }
 
-/// Not needed here.
 pub(crate) fn thread_id() -> u32 {
     0
 }
@@ -142,7 +138,7 @@ pub(crate) fn set_nonblocking(socket: &impl AsSocket) -> io::Result<()> {
     c_result(result)
 }
 
-/// A process, as distinct from its parents: Windows has no `fork`.
+/// Windows has no `fork`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process;
 
@@ -156,7 +152,7 @@ impl Process {
     }
 }
 
-/// Whether `Instant` reads the clock by which the kernel measures timeouts: unknown.
+/// Not known here.
 pub(crate) fn has_kernel_clock() -> bool {
     false
 }

@@ -787,10 +787,10 @@ fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
             error.to_string()
         };
-        assert!(error(0, "x").contains("workers, not 0"));
-        assert!(error(100_000, "x").contains("not 100000"));
+        assert!(error(0, "x").contains("got 0"));
+        assert!(error(100_000, "x").contains("got 100000"));
         assert!(
-            error(usize::MAX, "x").contains("not 18446744073709551615")
+            error(usize::MAX, "x").contains("got 18446744073709551615")
                 || !cfg!(target_pointer_width = "64")
         );
         assert!(error(2, "a\0b").contains("NUL"));
@@ -891,8 +891,8 @@ fn a_setting_beyond_its_limit_is_an_error_that_names_both() {
         let builder = || Runtime::builder().backend(backend);
         let (slack, events) = (Duration::from_secs(86_400), 1 << 26);
         for (builder, limit) in [
-            (builder().workers(0), "1 to 1024 workers, not 0"),
-            (builder().workers(1_025), "1 to 1024 workers, not 1025"),
+            (builder().workers(0), "between 1 and 1024, got 0"),
+            (builder().workers(1_025), "between 1 and 1024, got 1025"),
             (
                 builder().workers(2).stack_size(usize::MAX),
                 &*format!("bytes, not {}", usize::MAX),

@@ -1,8 +1,8 @@
 //! Children of `fork` that have not called `exec`, and how a process detects that it is one.
 //!
-//! Such a child has a copy of the memory and only the thread that called `fork`. The work of the
-//! parent's other threads is never completed there, and a lock that one of them held stays locked.
-//! So state that belongs to a process records its [`Process`], and the child makes its own: see
+//! Such a child has a copy of the memory and only the thread that called `fork`. The work of other
+//! threads is never completed there, and their locks stay locked. So state that belongs to a
+//! process records its [`Process`], and the child makes its own: see
 //! [`PerProcess`](crate::sys::PerProcess). The child does use its parent's reactors, to move
 //! sources and timers out of them: see `reactor::fork`.
 //!
@@ -12,8 +12,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The number of `fork` calls between the first process and this one. It may count a call more than
-/// once, and is compared only for equality.
+/// May count a `fork` more than once; compared only for equality.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
@@ -41,7 +40,7 @@ impl Process {
 }
 
 /// Registers the counting function. Concurrent first calls each register it, so that none waits for
-/// another, which a child of `fork` would do forever. The next call retries if memory is short.
+/// another, which a child of `fork` would do forever. Retried if memory is short.
 #[cold]
 fn count_forks() {
     extern "C" fn count() {
@@ -53,8 +52,8 @@ fn count_forks() {
     }
 }
 
-/// Makes each `fork` call `before`, and then `after` in this process and `in_child` in the child.
-/// Returns `false` if memory is short. Repeated registrations are called repeatedly.
+/// Makes each `fork` call `before`, then `after` in this process and `in_child` in the child.
+/// Returns `false` if memory is short.
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) fn at_fork(
     before: extern "C" fn(),
@@ -70,12 +69,11 @@ pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{PoisonError, RwLock};
 
-    /// Read-locked while a test has a child, which inherits other tests' descriptors, so that what
-    /// they close stays open until the child exits. A test of what closing causes immediately
-    /// write-locks it.
+    /// Read-locked while a test has a child, which inherits other tests' descriptors: what they
+    /// close stays open. A test of what closing causes write-locks it.
     pub(crate) static CHILDREN: RwLock<()> = RwLock::new(());
 
-    /// Runs `check` in a child of `fork`, and panics unless it returns true there.
+    /// Panics unless `check` returns true in a child of `fork`.
     pub(crate) fn in_child(check: impl FnOnce() -> bool) {
         const RIGHT: i32 = 7;
         let _children = CHILDREN.read().unwrap_or_else(PoisonError::into_inner);

@@ -12,11 +12,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 const BACKLOG: i32 = 16;
 
-/// Binds a listener that only this user can connect to, at a path where nothing exists yet.
-///
-/// Others can never connect. On Linux the file gets the mode that the socket has when it is bound.
-/// Elsewhere it gets the process's default mode until that is changed; meanwhile the socket does
-/// not listen, and refuses all connections.
+/// Binds a listener, at a path where nothing exists yet, that others can never connect to. On Linux
+/// the file gets the mode that the socket has when it is bound. Elsewhere it gets the process's
+/// default mode until that is changed; meanwhile the socket does not listen, and refuses all
+/// connections.
 pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     let (socket, address) = socket(path)?;
     let mode = Mode::RUSR | Mode::WUSR;

@@ -40,7 +40,7 @@ use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::super::{Datagram, MAX_DATAGRAMS, Received, SEND_FLAGS};
 use super::{OwnedDescriptor, RECEIVE_FLAGS};
 
-/// Creates a socket that is non-blocking and close-on-exec, by one call where socket(2) takes that.
+/// By one call where socket(2) takes the flags.
 pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::Socket> {
     #[cfg(not(any(target_vendor = "apple", target_os = "solaris")))]
     return socket2::Socket::new(domain, r#type.nonblocking(), None);
@@ -54,7 +54,6 @@ pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::So
 
 pub(crate) const PEEK_FLAGS: libc::c_int = libc::MSG_PEEK | RECEIVE_FLAGS;
 
-/// The error of `accept` for a listener that was shut down.
 pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }
@@ -77,8 +76,8 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
 /// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and
 /// with credentials enabled, between two writers. Both set `MSG_CTRUNC` if there is no room for the
 /// control message; the descriptors are closed. `recvmsg` costs half of the attempt that it saves:
-/// 82 ns against 178 on Linux 6.18; FIONREAD would cost 154. Other systems end reads elsewhere, or
-/// do not report it. rustix would ask for the peer's address too.
+/// 82 ns against 178 on Linux 6.18; FIONREAD would cost 154. rustix would ask for the peer's
+/// address too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
 pub(crate) fn receive_message(
@@ -106,8 +105,7 @@ pub(crate) fn receive_vectored(
     Ok(receive_message(socket, buffers)?.0)
 }
 
-/// Receives datagrams by recvmmsg(2), at most one for each buffer and each of `received`. Returns
-/// their number, which is not zero.
+/// Receives datagrams by recvmmsg(2). Returns their number, which is not zero.
 #[cfg(any(
     target_os = "linux",
     target_os = "android",
@@ -218,10 +216,10 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
 /// sandbox may allow only the older call.
 ///
 /// On Apple's systems a connection inherits its listener's `SO_NOSIGPIPE` (`sonewconn` in XNU's
-/// bsd/kern/uipc_socket2.c), and one that was reset in the queue is returned as aborted. XNU
-/// returns it from `accept` of an IPv6 listener without an address, since it ignores the error of
-/// `soacceptlock` (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848). Setting it up may fail with
-/// `EINVAL` (apple/swift-nio#1030), which would mean that the listener does not listen.
+/// bsd/kern/uipc_socket2.c). One that was reset in the queue is returned as aborted: XNU returns it
+/// to an IPv6 listener without an address, since it ignores the error of `soacceptlock`
+/// (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848), and setting it up may fail with `EINVAL`
+/// (apple/swift-nio#1030), which would mean that the listener does not listen.
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     #[cfg(not(target_vendor = "apple"))]
     match accept4(listener) {
@@ -259,8 +257,8 @@ fn accept4(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     }
 }
 
-/// `SO_REUSEADDR` lets a restarted server listen immediately, while connections of its predecessor
-/// are in TIME_WAIT.
+/// A restarted server can listen immediately, while connections of its predecessor are in
+/// TIME_WAIT.
 pub(crate) const REUSES_ADDRESS: bool = true;
 
 /// Makes the kernel distribute connections among the listeners of one address. Returns whether it
@@ -290,7 +288,6 @@ pub(crate) fn is_unbound(_: &io::Error) -> bool {
     false
 }
 
-/// Returns the name of an abstract address; `None` for others.
 pub(crate) fn abstract_name(address: &SocketAddr) -> Option<&[u8]> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return address.as_abstract_name();
@@ -301,7 +298,7 @@ pub(crate) fn abstract_name(address: &SocketAddr) -> Option<&[u8]> {
     };
 }
 
-/// Returns the abstract address with this name; `None` if the system lacks them.
+/// Returns `None` if the system lacks abstract addresses.
 pub(crate) fn abstract_address(name: &[u8]) -> Option<io::Result<SocketAddr>> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return Some(SocketAddr::from_abstract_name(name));
@@ -357,9 +354,8 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     ))
 }
 
-/// Whether a Unix socket accepts descriptors that its peer sends. Linux 6.16 and later can refuse
-/// them (`SO_PASSRIGHTS`, inherited from the listener); then the peer's `sendmsg` fails with EPERM.
-/// Other systems always accept them.
+/// Whether a Unix socket accepts descriptors from its peer. Linux 6.16 and later can refuse them
+/// (`SO_PASSRIGHTS`, inherited from the listener); then the peer's `sendmsg` fails with EPERM.
 pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     match get_number(socket, libc::SOL_SOCKET, SO_PASSRIGHTS) {
@@ -401,11 +397,9 @@ pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the result of setting an option that does not matter once the connection is closed.
-///
-/// XNU refuses all options once both directions are shut, as after the close of a Unix stream's
-/// peer, or a reset of a TCP stream (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread
-/// bytes.
+/// Ignores the error of setting an option once the connection is closed. XNU refuses all options
+/// once both directions are shut, as after the close of a Unix stream's peer, or a reset of a TCP
+/// stream (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread bytes.
 pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)
@@ -417,9 +411,8 @@ pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether a stream over IP is plain TCP, so that a short read has drained it. That is unknown for
-/// MPTCP, SCTP and SMC, and for TCP with an upper-layer protocol (kTLS ends a read at the end of a
-/// record).
+/// Whether a short read has drained a stream over IP: plain TCP. Unknown for MPTCP, SCTP and SMC,
+/// and with an upper-layer protocol (kTLS ends a read at the end of a record).
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     let protocol = SockRef::from(socket).protocol().ok().flatten();
@@ -451,7 +444,7 @@ fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
 
 pub(crate) const TCP_LEVEL: libc::c_int = libc::IPPROTO_TCP;
 
-/// The names of the [`TcpOption`]s, in their order; `None` where the system does not have one.
+/// In the order of [`TcpOption`]; `None` where the system does not have one.
 #[cfg(not(target_os = "openbsd"))]
 pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
     Some(TCP_KEEPIDLE),
@@ -469,8 +462,7 @@ const TCP_USER_TIMEOUT: Option<libc::c_int> = None;
 #[cfg(target_os = "openbsd")]
 pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
 
-/// The longest linger time that the system can express: the BSDs' kernels keep it in a `short`
-/// (`so_linger`), Apple's in hundredths of a second.
+/// The BSDs' kernels keep it in a `short` (`so_linger`), Apple's in hundredths of a second.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(if cfg!(target_vendor = "apple") {
     i16::MAX as u64 / 100
 } else if cfg!(any(
@@ -483,8 +475,8 @@ pub(crate) const MAX_LINGER: Duration = Duration::from_secs(if cfg!(target_vendo
     i16::MAX as u64
 });
 
-/// Returns the greatest value of an option that is worth a system call. Except for Linux's, limits
-/// depend on versions and settings, and the system's error reports them.
+/// The greatest value that is worth a system call. Except for Linux's, limits depend on versions
+/// and settings, and the system's error reports them.
 pub(crate) fn max_of(option: TcpOption) -> u32 {
     if cfg!(any(target_os = "linux", target_os = "android")) {
         option.max_of_linux()
@@ -527,7 +519,7 @@ pub(crate) fn set_number(
     c_result(result)
 }
 
-/// Reads an option. Returns its length.
+/// Returns the length of the value.
 fn get_option(
     socket: &impl AsFd,
     level: libc::c_int,

@@ -17,7 +17,6 @@ pub(crate) const RECEIVE_FLAGS: i32 = 0;
 
 pub(crate) const PEEK_FLAGS: i32 = WinSock::MSG_PEEK;
 
-/// The error of `accept` for a listener that was shut down.
 pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(WinSock::WSAEINVAL)
 }
@@ -88,7 +87,7 @@ pub(crate) fn set_balanced(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether an error of `getsockname` means that the socket is not bound yet.
+/// Whether an unbound socket is the reason.
 pub(crate) fn is_unbound(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
 }
@@ -98,7 +97,6 @@ pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
 }
 
-/// No options besides being non-blocking.
 pub(crate) fn prepare(_: &socket2::Socket) -> io::Result<()> {
     Ok(())
 }
@@ -113,10 +111,9 @@ pub(crate) const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
     None,
 ];
 
-/// The longest linger time that the system can express: `l_linger` is a `u_short`.
+/// `l_linger` is a `u_short`.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(u16::MAX as u64);
 
-/// Returns the greatest value of an option that is worth a system call.
 pub(crate) fn max_of(option: TcpOption) -> u32 {
     match option {
         TcpOption::KeepCount => 255,
@@ -169,10 +166,9 @@ pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-/// Whether a stream was connected and has been reset since, if asking for its peer's address
-/// returned `error`. A system that no longer has the address of such a peer (wine) has no pending
-/// error either, and reports the socket as writable forever. An empty send distinguishes it from a
-/// stream that is not connected yet.
+/// See the Unix version. A system that no longer has the address of a peer that has reset (wine)
+/// has no pending error either, and reports the socket as writable forever. An empty send
+/// distinguishes it from a stream that is not connected yet.
 pub(crate) fn has_been_reset(socket: &impl AsSocket, error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotConnected
         && matches!(send(socket, &[]), Err(sent) if sent.kind() == io::ErrorKind::ConnectionReset)
