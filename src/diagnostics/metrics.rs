@@ -209,7 +209,7 @@ impl WorkerMetrics {
     }
 }
 
-/// A histogram of durations, in buckets up to 1, 2, 4, … microseconds, up to a second, and above.
+/// A histogram of durations, in buckets up to 1, 2, 4, … 2^20 microseconds (a second), and above.
 ///
 /// ```
 /// use std::time::Duration;

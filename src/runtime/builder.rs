@@ -413,7 +413,7 @@ impl Builder {
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
     /// the end. The number is rounded up to a power of two; the maximum is 2^26 (1.5 GiB for each
-    /// worker).
+    /// worker). The names of as many tasks are kept.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;

@@ -3,10 +3,10 @@
 //! The set contains two descriptors of polder's, both edge-triggered, so that neither is ever read:
 //! an eventfd for notifications, and a timerfd, made when first needed, for deadlines.
 //!
-//! **Timeouts.** The kernel may overrun the timeout of `epoll_wait` (and `epoll_pwait2`) by the
-//! thread's timer slack, 50 µs by default, or, if that is more, by a thousandth of the timeout
-//! (five thousandths in a niced process), at most 100 ms (`select_estimate_accuracy` in Linux's
-//! fs/select.c). It does not overrun a timerfd. Far deadlines use the call's own timeout,
+//! **Timeouts.** The kernel may overrun the timeout of `epoll_wait` (and `epoll_pwait2`, since
+//! 5.11) by the thread's timer slack, 50 µs by default, or, if that is more, by a thousandth of the
+//! timeout (five thousandths in a niced process), at most 100 ms (`select_estimate_accuracy` in
+//! Linux's fs/select.c). It does not overrun a timerfd. Far deadlines use the call's own timeout,
 //! shortened, and the timerfd only for the rest: nearly every far deadline is cancelled or pushed
 //! back. A foreign loop sees the timerfd ([`arm`](Epoll::arm)).
 //!
@@ -191,8 +191,7 @@ impl Epoll {
         })?;
         let is_over = is_over(&outcome);
         if outcome.is_full && (is_over || !list.is_empty()) {
-            // A notification that found no room in the buffer was sent before this wait returns.
-            // Its edge is reported later, and then ends no wait.
+            // The buffer was full.
             self.notifier.reset();
         }
         if is_over || outcome.notified || !list.is_empty() {

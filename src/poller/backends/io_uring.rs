@@ -11,8 +11,8 @@
 //! pending *submission*, which the owner flushes before it next enters the kernel
 //! ([`sync`](Table::sync)). **Why no submission is lost:** the owner flushes submissions, and sets
 //! `waiting`, under the lock. After that, a thread that queues one sees `waiting` and writes to the
-//! notifier, which the ring polls, so the owner returns from its wait. A new owner makes its own
-//! ring, arms everything there, and drops the old ring.
+//! notifier, which the ring polls, so the owner returns from its wait. A new ring is disabled until
+//! a thread waits. A new owner makes its own ring, arms everything there, and drops the old ring.
 //!
 //! **Why no ring is shared.** A poller of several threads is an epoll set on this backend too
 //! (`Backend::open`). In any ring the kernel ends a poll, and releases its file, on the thread that
@@ -29,9 +29,9 @@
 //!
 //! **Why a descriptor closes when its owner closes it.** A poll holds a reference to its file.
 //! Deregistering on the owner's thread removes an armed poll immediately, with a system call; on
-//! another thread it is a submission, flushed when the owner next enters the kernel. If the runtime
-//! is not driven ([`on_idle`](Uring::on_idle)), that may be never, so the ring is dropped, and the
-//! next wait makes another. Neither blocks.
+//! another thread it is a submission, for which a waiting owner is woken. If the runtime is not
+//! driven ([`on_idle`](Uring::on_idle)), the owner may never enter the kernel, so the ring is
+//! dropped, and the next wait makes another. Neither blocks.
 //!
 //! Traps, tested mostly in `ring_tests` (Linux 6.18):
 //!
@@ -376,8 +376,7 @@ impl Uring {
             if !table.ring().submission().is_empty() {
                 let _ = table.enter_now();
             }
-            // A notification that found no room in `events` was sent before this wait returns. Its
-            // completion comes later, and then ends no wait.
+            // `events` was full.
             collected.notified |= self.notifier.reset();
         }
         Ok(())

@@ -449,8 +449,7 @@ impl Selector for Kqueue {
             }
         }
         if count > 0 && (over || !events.is_empty()) {
-            // A notification that found no room in the buffer was sent before this wait returns.
-            // Its event is reported later, and then ends no wait.
+            // The buffer was full.
             self.notifier.reset();
         }
         if over || notified || !events.is_empty() {

@@ -19,8 +19,9 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// them has yet to see the byte, and returns after this call. Otherwise the caller writes a byte
 /// *itself*, since another caller's write may fail. Then it sets `WRITTEN`, if the round is still
 /// the same. The caller that set `PENDING` began the round; if its write fails, and no other
-/// caller's has succeeded, it also ends the round, so that the next call writes again. If another
-/// caller's round has ended during a call, the call may be unseen, and starts over.
+/// caller's has succeeded, it also ends the round, so that the next call writes again. A round can
+/// end during a call: if the call began it, the waiter has seen the call; if not, the call may be
+/// unseen, and starts over.
 ///
 /// The waiter ends the round when it has seen the byte: by [`consume`](Notifier::consume), which
 /// takes the byte out *before*, so that it cannot take out the byte of a later round, or, if the
@@ -119,7 +120,9 @@ impl<W: WakeSource> Notifier<W> {
         self.reset()
     }
 
-    /// Returns whether there was a notification. The byte may still be there.
+    /// Returns whether there was a notification. The byte may still be there. A backend calls this
+    /// too if its buffer was full: a notification without room was sent before the wait returns,
+    /// and its event, reported later, then ends no wait.
     pub(super) fn reset(&self) -> bool {
         // A waiter that saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);

@@ -11,9 +11,9 @@
 //!   ready.
 //! * It does not report hang-up and error on every system, nor, with edges, the end of file that
 //!   came with the data: so there are no hints. It does not report whether the timeout elapsed.
-//! * On Windows, a change may take no effect in a wait that another thread is about to start: in
-//!   `polling` 3.11 the wait can begin between the check for a waiting thread and the change. So a
-//!   change during a wait interrupts it: see [`Polling::wake`].
+//! * On Windows, a change may take no effect in a wait that another thread is about to start:
+//!   `polling` 3.11 leaves the change to the next wait if no thread waits, and that wait can begin
+//!   just after the check. So a change during a wait interrupts it: see [`Polling::wake`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
