@@ -19,10 +19,10 @@ fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["subject", backend, report, patience] => {
+        ["subject", backend, report, memory, patience] => {
             let backend = backend.parse().expect("a backend of this machine");
             let patience = Duration::from_secs(patience.parse().expect("a number"));
-            subject::run(backend, Path::new(report), patience);
+            subject::run(backend, Path::new(report), Path::new(memory), patience);
             std::process::ExitCode::SUCCESS
         }
         ["matrix", page] => matrix::write(Path::new(page)),

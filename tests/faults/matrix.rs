@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use polder::Backend;
 
-use crate::subject::UNSERVED;
+use crate::subject::{FILE, UNSERVED};
 
 /// A run that takes longer counts as hanging. It takes a second normally.
 const LIMIT: Duration = Duration::from_secs(12);
@@ -33,6 +33,9 @@ const HANGS: usize = 3;
 
 /// The backends that polder implements itself.
 const BACKENDS: [Backend; 3] = [Backend::Epoll, Backend::Poll, Backend::Select];
+
+/// What a row's call begins with if only those are faulty that are about the subject's files.
+const OF_FILES: &str = "file:";
 
 /// A single fault at the Nth call of a thread, or a fault at each call from the Nth.
 const ONCE: [&str; 6] = ["1", "2", "3", "5", "8", "13"];
@@ -268,6 +271,26 @@ fn rows() -> Vec<Row> {
     );
     add(&["clone"], &["EAGAIN"], Both, No, "");
     add(&["close"], &["EINTR", "EIO"], Both, No, NO_CLOSE);
+
+    let limits = ["EMFILE", "EACCES", "EIO"];
+    add(&["file:openat2"], &["EAGAIN", "EOPNOTSUPP"], Both, No, "");
+    add(&["file:openat2", "file:openat"], &limits, Both, No, "");
+    add(&["file:openat2"], &DENIED, Both, No, "");
+    add(&["file:openat"], &["ENOSPC"], Both, No, "");
+    add(&["file:preadv2"], &["EAGAIN", "EOPNOTSUPP"], Both, No, "");
+    add(&["file:preadv2"], &DENIED, Both, No, "");
+    add(&["file:preadv2", "file:read"], &["EIO"], Both, No, "");
+    let writes = ["file:write", "file:writev"];
+    add(&writes, &["ENOSPC", "EDQUOT", "EIO"], Both, No, "");
+    let changes = ["file:fsync", "file:fdatasync", "file:ftruncate"];
+    add(&changes, &["ENOSPC", "EIO"], Both, No, "");
+    let looks = ["file:statx", "file:lseek", "file:fcntl"];
+    add(&looks, &["EIO", "EPERM"], Both, No, "");
+    add(&["file:openat2", "file:openat"], &["EINTR"], Passes, No, "");
+    add(&["file:preadv2", "file:read"], &["EINTR"], Passes, No, "");
+    add(&writes, &["EINTR"], Passes, No, "");
+    add(&changes, &["EINTR"], Passes, No, "");
+    add(&["file:close"], &["ENOSPC", "EIO"], Both, No, NO_CLOSE);
     rows
 }
 
@@ -339,10 +362,15 @@ struct Run {
 struct Process(Child);
 
 impl Process {
-    fn start(program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> std::io::Result<Process> {
+    fn start(
+        program: impl AsRef<OsStr>,
+        arguments: &[&OsStr],
+        way: &str,
+    ) -> std::io::Result<Process> {
         let child = Command::new(program)
             .args(arguments)
             .env_remove("POLDER_BACKEND")
+            .env("POLDER_FS", way)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -378,6 +406,8 @@ impl Drop for Process {
 /// Runs the subject, with or without a fault. An error explains why that is not possible here.
 fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, String> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let memory = memory.expect("a folder for temporary files");
     let report = folder.path().join("report");
     let this = std::env::current_exe().expect("this program has a path");
     // Seconds after which a client counts as unserved: few where that is allowed, since each of
@@ -388,9 +418,15 @@ fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, St
         "subject".as_ref(),
         backend.name().as_ref(),
         report.as_os_str(),
+        memory.path().as_os_str(),
         patience.as_ref(),
     ];
-    let mut subject = Process::start(this, &arguments).expect("the subject starts");
+    // Both ways to files.
+    let way = match backend {
+        Backend::Poll => "pool",
+        _ => "cached",
+    };
+    let mut subject = Process::start(this, &arguments, way).expect("the subject starts");
     // The subject writes little there, if anything: its panic hook replaces the default. Losing
     // unread output is harmless.
     let mut status = 0;
@@ -405,23 +441,24 @@ fn run(backend: Backend, fault: Option<&str>, limit: Duration) -> Result<Run, St
     let mut tracer = match fault {
         None => None,
         Some(fault) => {
+            let of_files = fault.strip_prefix(OF_FILES);
+            let fault = of_files.unwrap_or(fault);
             let (call, _) = fault.split_once(':').expect("CALL:error=ERRNO");
-            let mut tracer = Process::start(
-                "strace",
-                &[
-                    "-f".as_ref(),
-                    "-q".as_ref(),
-                    "-o".as_ref(),
-                    log.as_os_str(),
-                    "-e".as_ref(),
-                    format!("trace={call}").as_ref(),
-                    "-e".as_ref(),
-                    format!("inject={fault}").as_ref(),
-                    "-p".as_ref(),
-                    subject.id().to_string().as_ref(),
-                ],
-            )
-            .map_err(|error| format!("strace does not start: {error}"))?;
+            let [trace, inject] = [format!("trace={call}"), format!("inject={fault}")];
+            let id = subject.id().to_string();
+            let arguments = ["-f", "-q", "-e", &trace, "-e", &inject, "-p", &id, "-o"];
+            let mut arguments: Vec<&OsStr> = arguments.map(OsStr::new).into();
+            arguments.push(log.as_os_str());
+            let files = [folder.path(), memory.path()].map(|folder| folder.join(FILE));
+            if of_files.is_some() {
+                arguments.extend(
+                    files
+                        .iter()
+                        .flat_map(|file| ["-P".as_ref(), file.as_os_str()]),
+                );
+            }
+            let mut tracer = Process::start("strace", &arguments, way)
+                .map_err(|error| format!("strace does not start: {error}"))?;
             attached(&mut tracer, &subject)?;
             Some(tracer)
         }
@@ -748,10 +785,12 @@ const HEAD: &str = "\
 
 What happens when the kernel refuses a system call. `ci/faults.sh` writes this page: it runs a program
 that does everything once (`tests/faults/subject.rs`: TCP, UDP, Unix sockets, pipes, timers, threads, workers,
-`serve`, signals, `unblock`, the resolver, a foreign loop), with exact expectations, under `strace -e inject`,
+`serve`, signals, `unblock`, files, the resolver, a foreign loop), with exact expectations, under `strace -e inject`,
 again and again: each call fails with each errno, once, after 1, 2, 3, 5, 8 and 13 calls of a thread, and
 from the first and the fourth on; or, where an errno passes by itself, at every second call. strace
-attaches to the program once it has started, so the standard library's start is left alone.
+attaches to the program once it has started, so the standard library's start is left alone. A call that begins
+with `file:` fails only where it is about the program's files (`strace -P`), of which one is on a disk and one in
+memory; with `poll` threads make all calls on files (`POLDER_FS=pool`).
 
 | cell | means |
 |---|---|

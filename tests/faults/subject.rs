@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polder::fs;
 use polder::future::{try_zip, yield_now};
-use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 use polder::net::unix::{UnixDatagram, UnixListener, UnixStream};
 use polder::net::{Shutdown, TcpListener, TcpStream, UdpSocket, serve};
 use polder::signal::{Signal, Signals};
@@ -56,19 +57,24 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The name of the files.
+pub const FILE: &str = "file";
+
 type Outcome = Result<(), Failure>;
 
 struct Place<'a> {
     backend: Backend,
     /// How long a client waits for [`serve`].
     patience: Duration,
-    /// The folder for named Unix sockets.
+    /// The folder for named Unix sockets, and for files.
     folder: &'a Path,
+    /// A folder for files in memory, if this machine has one.
+    memory: &'a Path,
 }
 
 type Part = (&'static str, fn(&Place) -> Outcome);
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     ("tcp", tcp),
     ("udp", udp),
     ("unix streams", unix_streams),
@@ -80,6 +86,7 @@ const PARTS: [Part; 13] = [
     ("serve", serving),
     ("signals", signals),
     ("unblock", unblocking),
+    ("files", files),
     ("resolver", resolving),
     ("embedding", embedding),
 ];
@@ -97,7 +104,7 @@ impl Report {
 }
 
 /// Runs every part once, and reports. Stops itself first, so that strace can attach.
-pub fn run(backend: Backend, report: &Path, patience: Duration) {
+pub fn run(backend: Backend, report: &Path, memory: &Path, patience: Duration) {
     static REPORT: OnceLock<Report> = OnceLock::new();
     let file = File::create(report).expect("the report can be written");
     let report_to = REPORT.get_or_init(|| Report(file, AtomicU64::new(0)));
@@ -127,6 +134,7 @@ pub fn run(backend: Backend, report: &Path, patience: Duration) {
             backend,
             patience,
             folder,
+            memory,
         };
         match catch_unwind(AssertUnwindSafe(|| part(&place))) {
             Ok(Ok(())) => report_to.line("right", name, ""),
@@ -551,6 +559,62 @@ fn unblocking(place: &Place) -> Outcome {
         }
         Ok(())
     })
+}
+
+fn files(place: &Place) -> Outcome {
+    drive(place, async {
+        for folder in [place.folder, place.memory] {
+            // The first file of a disk is opened by a thread, which learns the disk's kind.
+            for round in 0..3 {
+                a_file(&folder.join(FILE), &bytes(30_000, round)).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Writes a file in two ways, and reads it in three.
+async fn a_file(path: &Path, all: &[u8]) -> Outcome {
+    let (first, rest) = all.split_at(10_000);
+    fs::write(path, first).await?;
+    expect_same("a small file", &fs::read(path).await?, first)?;
+
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.read(true).write(true).open(path).await?;
+    file.seek(SeekFrom::End(0)).await?;
+    let mut written = first.len();
+    let writes = async {
+        for piece in rest.chunks(3_000) {
+            file.write_all(piece).await?;
+            written += piece.len();
+        }
+        file.sync_data().await
+    };
+    let result = writes.await;
+    // Whatever comes of the next call, what was written is there.
+    if let Ok(found) = std::fs::read(path) {
+        expect(found.len() >= written && all.starts_with(&found), || {
+            format!(
+                "{written} bytes were written, and {} are there",
+                found.len()
+            )
+        })?;
+    }
+    result?;
+
+    file.seek(SeekFrom::Start(0)).await?;
+    let mut got = Vec::new();
+    file.read_to_end(&mut got).await?;
+    expect_same("a file", &got, all)?;
+    file.set_len(10).await?;
+    file.sync_all().await?;
+    let length = file.metadata().await?.len();
+    expect(length == 10, || format!("{length} bytes of 10"))?;
+
+    let mut file = fs::File::open(path).await?;
+    let mut got = [0; 10];
+    file.read_exact(&mut got).await?;
+    expect_same("an opened file", &got, &all[..10])
 }
 
 fn resolving(place: &Place) -> Outcome {
