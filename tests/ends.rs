@@ -81,6 +81,42 @@ fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
     );
 }
 
+/// Workers and threads are in the middle of them.
+#[cfg(feature = "fs")]
+#[test]
+fn exit_during_calls_on_files_ends_the_process() {
+    use polder::fs::{self, File};
+    use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+
+    fn exit(backend: Backend, workers: usize) {
+        let runtime = runtime_of(backend, workers);
+        for _ in 0..8 {
+            // It has no name, so nothing is left of it.
+            let mut file = File::from(tempfile::tempfile().unwrap());
+            let uses = async move {
+                loop {
+                    file.seek(SeekFrom::Start(0)).await.unwrap();
+                    file.write_all(&[7; 9_000]).await.unwrap();
+                    file.seek(SeekFrom::Start(0)).await.unwrap();
+                    file.read_exact(&mut [0; 9_000]).await.unwrap();
+                    let _ = poll_once(file.read(&mut [0; 100])).await;
+                    fs::read("Cargo.toml").await.unwrap();
+                }
+            };
+            runtime.spawn(uses).detach();
+        }
+        runtime.block_on(async {
+            sleep(Duration::from_millis(5)).await;
+            std::process::exit(STATUS)
+        });
+    }
+    in_children(
+        |_| true,
+        exit,
+        |output| assert_eq!(output.status.code(), Some(STATUS), "{output:?}"),
+    );
+}
+
 /// One runtime is dropped by a thread-local's destructor; another is made and driven in such a
 /// destructor, after other thread-locals were destroyed.
 #[test]

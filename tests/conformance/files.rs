@@ -755,6 +755,93 @@ fn a_pipe_that_is_opened_waits_for_its_other_end() {
     });
 }
 
+/// A kernel that lacks a call, and a sandbox that refuses it: threads make the calls.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_are_used_where_the_calls_that_do_not_wait_are_refused() {
+    const TEST: &str = "files::files_are_used_where_the_calls_that_do_not_wait_are_refused";
+    const VARIABLE: &str = "POLDER_REFUSED_CALL";
+    let calls = [
+        ("openat2", libc::SYS_openat2),
+        ("preadv2", libc::SYS_preadv2),
+    ];
+    let errnos = [libc::ENOSYS, libc::EPERM];
+    if let Ok(refused) = std::env::var(VARIABLE) {
+        let (name, errno) = refused.split_once(' ').unwrap();
+        let (_, call) = calls.into_iter().find(|(it, _)| *it == name).unwrap();
+        crate::support::refuse(&[call], errno.parse().unwrap());
+        let folder = Folder::new();
+        let all = bytes(9_000);
+        polder::block_on(async {
+            for _ in 0..3 {
+                let mut file = file_of(&folder, &all).await;
+                assert!(fs::read(folder.at("file")).await.unwrap() == all);
+                let mut read = Vec::new();
+                file.read_to_end(&mut read).await.unwrap();
+                assert!(read == all, "{} bytes", read.len());
+                assert_eq!(file.seek(SeekFrom::Start(9)).await.unwrap(), 9);
+                file.write_all(&all[9..]).await.unwrap();
+                let length = fs::metadata(folder.at("file")).await.unwrap().len();
+                assert_eq!(length, 9_000);
+                let mut file = File::open(folder.at("file")).await.unwrap();
+                file.read_exact(&mut [0; 9]).await.unwrap();
+            }
+        });
+        return;
+    }
+    for (name, _) in calls {
+        for errno in errnos {
+            let mut command = crate::again::again(TEST);
+            let child = command.env(VARIABLE, format!("{name} {errno}")).spawn();
+            let child = child.expect("the test starts again");
+            let output = crate::again::ended(child, &format!("without {name}"), LIMIT);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "without {name} ({errno}): {text}"
+            );
+        }
+    }
+}
+
+/// The limit of a file's length is in the middle of a write: the kernel writes a part of it, and
+/// refuses the rest.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_write_of_which_the_kernel_takes_a_part_says_how_much() {
+    crate::child::in_children(|_| {
+        const LIMIT: usize = 5_000;
+        // SAFETY: the signal of that limit is ignored from now on; no memory is touched.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        crate::child::limit(rustix::process::Resource::Fsize, LIMIT as u64);
+        let memory = tempfile::tempdir_in("/dev/shm").ok();
+        for folder in [
+            Folder::new(),
+            memory.map_or_else(Folder::new, |it| Folder(Some(it))),
+        ] {
+            polder::block_on(async {
+                let all = bytes(9_000);
+                let mut file = file_of(&folder, b"").await;
+                assert_eq!(file.write(&all[..3_000]).await.unwrap(), 3_000);
+                assert_eq!(file.write(&all[3_000..]).await.unwrap(), LIMIT - 3_000);
+                let too_large = |error: std::io::Error| {
+                    assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
+                };
+                too_large(file.write(&all[LIMIT..]).await.unwrap_err());
+                file.flush().await.expect("it was returned");
+                assert!(fs::read(folder.at("file")).await.unwrap() == all[..LIMIT]);
+
+                file.seek(SeekFrom::Start(0)).await.unwrap();
+                let slices = all.chunks(1_000).map(IoSlice::new).collect::<Vec<_>>();
+                assert_eq!(file.write_vectored(&slices).await.unwrap(), LIMIT);
+                too_large(file.write_all(&all).await.unwrap_err());
+                too_large(fs::write(folder.at("file"), &all).await.unwrap_err());
+                assert!(fs::read(folder.at("file")).await.unwrap() == all[..LIMIT]);
+            });
+        }
+    });
+}
+
 /// Pages that the kernel has dropped are read again by a thread, and those around them at once.
 #[cfg(target_os = "linux")]
 #[test]

@@ -404,6 +404,53 @@ fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_
     });
 }
 
+/// At random points of the parent's calls.
+#[test]
+#[cfg(all(feature = "fs", target_os = "linux"))]
+fn files_are_used_in_a_child_whatever_its_parent_does_with_files_meanwhile() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use polder::fs;
+
+    async fn write_and_read(path: &std::path::Path, text: &str) {
+        fs::write(path, text).await.unwrap();
+        assert_eq!(fs::read_to_string(path).await.unwrap(), text);
+        let mut file = fs::File::open(path).await.unwrap();
+        let mut read = String::new();
+        file.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, text);
+    }
+
+    in_children(|backend| {
+        let folder = tempfile::tempdir().unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        let tasks: Vec<_> = (0..4)
+            .map(|nth| {
+                let (path, ends) = (folder.path().join(format!("{nth}")), ends.clone());
+                polder::spawn(async move {
+                    for turn in 0_u64.. {
+                        write_and_read(&path, &format!("{nth} {turn}")).await;
+                        if ends.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for nth in 0..share(backend == Backend::default(), 200) {
+            let path = folder.path().join(format!("child {nth}"));
+            fork(|| plainly(write_and_read(&path, "of the child"))).ends();
+            let text = plainly(fs::read_to_string(&path)).unwrap();
+            assert_eq!(text, "of the child");
+        }
+        ends.store(true, Ordering::Relaxed);
+        for task in tasks {
+            plainly(task);
+        }
+    });
+}
+
 /// The case of a name lookup under way during the fork is a test in src/net/resolver.rs.
 #[test]
 fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {
