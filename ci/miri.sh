@@ -51,7 +51,7 @@ has_miri || {
 export CARGO_TARGET_DIR="$PWD/target/miri" RUSTFLAGS="--cfg rustix_use_libc"
 # The clock and epoll are the system's, not Miri's own.
 common="-Zmiri-disable-isolation"
-miri=(rustup run nightly cargo miri test --no-default-features)
+miri=(rustup run nightly cargo miri test --no-default-features --features fs)
 
 # Bounded: a program that goes on for ever, without a deadlock, would not end by itself.
 bounded() {

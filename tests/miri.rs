@@ -2,8 +2,8 @@
 //! cancellation and panics, on runtimes with one to three workers. `ci/miri.sh` runs them under
 //! many schedules, with both aliasing models; `cargo test` runs them as they are.
 //!
-//! Miri has epoll and eventfd, but neither timerfd nor the sockets needed here. So no timer comes
-//! due while a worker sleeps, and nothing is read. Miri lets a load return an old value if the
+//! Miri has epoll, eventfd and files, but neither timerfd nor the sockets needed here. So no timer
+//! comes due while a worker sleeps, and no socket is read. Miri lets a load return an old value if the
 //! memory model allows that: a wake-up that relies on more than the model is lost here, and the
 //! program hangs, which Miri reports as a deadlock.
 
@@ -560,4 +560,66 @@ fn what_is_spawned_on_a_worker_stays_there() {
             .join()
             .unwrap();
     });
+}
+
+/// Threads make all calls, since Miri knows none of those that do not wait. Some futures are dropped
+/// while a thread is in the call.
+#[cfg(feature = "fs")]
+#[test]
+fn files_are_read_and_written_by_threads() {
+    use polder::fs::{self, OpenOptions};
+    use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+
+    on_workers(|runtime| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let path = path.clone();
+                runtime.spawn(async move { fs::read(path).await.map_err(|error| error.kind()) })
+            })
+            .collect();
+        runtime.block_on(async {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true);
+            let mut file = options.open(&path).await.unwrap();
+            for n in 0..MANY as u64 {
+                let mut seen = n;
+                file.seek(SeekFrom::Start(n)).await.unwrap();
+                let written = match future::poll_once(file.write(b"text")).await {
+                    Some(written) => written,
+                    // The same bytes: it is the same write.
+                    None => file.write(b"text").await,
+                };
+                // Miri writes fewer bytes than it could.
+                file.write_all(&b"text"[written.unwrap()..]).await.unwrap();
+                file.seek(SeekFrom::Start(n)).await.unwrap();
+                let mut byte = [0];
+                let read = future::poll_once(file.read(&mut byte)).await;
+                seen += read.map_or(0, |read| read.unwrap() as u64);
+                seen += file.read(&mut byte).await.unwrap() as u64;
+                assert_eq!(file.seek(SeekFrom::Current(0)).await.unwrap(), seen);
+            }
+            // It is closed while a thread reads it.
+            assert!(
+                future::poll_once(file.read(&mut [0]))
+                    .await
+                    .is_none_or(|it| it.is_ok())
+            );
+        });
+        for (n, task) in tasks.into_iter().enumerate() {
+            match n {
+                0 => drop(runtime.block_on(task)),
+                1 => drop(runtime.block_on(task.cancel())),
+                _ => drop(task),
+            }
+        }
+        let text = runtime.block_on(fs::read_to_string(&path)).unwrap();
+        assert_eq!(text.len(), MANY + 3);
+    });
+    if cfg!(miri) {
+        // Which wants all threads to have ended before the main thread: those of the pool do so
+        // half a second after their last call.
+        thread::sleep(Duration::from_secs(2));
+    }
 }
