@@ -40,8 +40,7 @@ for target in "${targets[@]}"; do
     case "$target" in
         # Their kqueue is ours; what the polling crate makes of it is a feature.
         *-apple-* | *-freebsd)
-            CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check --lib --no-default-features \
-                --features net,signal,blocking 2>&1 | tee -a "$log" ;;
+            CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check --lib --features polling 2>&1 | tee -a "$log" ;;
     esac
     # Those of the standard library, where it is built too, are not ours.
     if grep -qE '^warning: `(polder|host-timeline|libc-answers|linearizable|power-loss|thread-stack)`' "$log"; then

@@ -100,16 +100,14 @@
 //! | `fs` | yes | [`fs`] | none |
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
-//! | `polling` | yes | [`Backend::Polling`] | polling (always present on Windows and illumos) |
-//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see
-//! [`diagnostics`] | none | | `backtrace` | no | on Linux, a backtrace of the worker in a stall
-//! report, taken by a signal: see [`diagnostics`] | thread-stack | | `tracing` | no | spans of
-//! tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing | |
-//! `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no
-//! completion I/O) | io-uring | | `sim` | no | [`sim`]: tests in a simulated world, from a seed |
-//! host-timeline, libc-answers, linearizable, power-loss | | `compat` | no | the functions of
-//! async-io for [`Async`]`<std::net::TcpStream>` and similar types | none | | `async-io` | no |
-//! [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
+//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
+//! | `backtrace` | no | on Linux, a backtrace of the worker in a stall report, taken by a signal: see [`diagnostics`] | thread-stack |
+//! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
+//! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
+//! | `polling` | no | [`Backend::Polling`] | polling (always present on Windows and illumos) |
+//! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | host-timeline, libc-answers, linearizable, power-loss |
+//! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
+//! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
 //! Without default features: [`Runtime`], [`spawn`], [`TaskSet`], [`time`], [`event`],
 //! [`poller`], and [`Async`] for descriptors.
