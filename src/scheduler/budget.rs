@@ -1,41 +1,35 @@
-//! The cooperation budget: how many operations a task may complete in one poll, and how many bytes
-//! it may transfer, before others run.
-//!
-//! An operation [consumes](consume) one unit before it is attempted. A transfer of more bytes than
-//! [`BYTES_PER_UNIT`] is [charged](charge) for the rest once their number is known. So a poll ends
-//! after 128 operations on small messages, or after 256 KiB.
+//! The cooperation budget: the number of operations that a task may complete in one poll, and of
+//! bytes that it may transfer, before others run.
 
 use std::task::{Context, Poll};
 
 use super::with_local;
 
-/// The number of operations that may succeed in one poll of a task. Enough to drain the events of a
-/// turn, and few enough that others wait for microseconds.
+/// The number of operations that may succeed in one poll of a task: enough to drain a turn's
+/// events, and few enough that others wait for microseconds.
 pub(super) const BUDGET: i32 = 128;
 
-/// The same for the first poll of a task. When many tasks are spawned together, and each has
-/// much to do, the last one begins after the first polls of all others.
+/// The budget of a first poll. When many tasks with much to do are spawned together, the last one
+/// starts after the first polls of all others.
 pub(super) const FIRST_BUDGET: i32 = 32;
 
 /// The number of bytes that a unit pays for. A whole budget pays for 256 KiB, which takes some 50
-/// µs. So 300 connections with much to transfer keep another one waiting for some ten milliseconds
-/// of the worker's time, instead of some hundred with 128 transfers of 64 KiB in a poll.
+/// µs. So 300 busy connections delay another one by some ten milliseconds, instead of some hundred
+/// with 128 transfers of 64 KiB in a poll.
 pub(crate) const BYTES_PER_UNIT: usize = 2 << 10;
 
-/// The maximum number of bytes that a stream is offered in one call, which the budget cannot end.
-/// The kernel would take all that it has room for. (With the budget's 256 KiB a transfer in pieces
-/// of 8 MiB took a quarter more of the server's processor time; with this limit it takes no more
-/// than without.)
+/// The maximum number of bytes offered to a stream in one call, since the kernel takes all that it
+/// has room for. With 256 KiB a transfer in pieces of 8 MiB took a quarter more of the server's CPU
+/// time; with this limit it takes no more than without.
 #[cfg(feature = "net")]
 pub(crate) const MAX_TRANSFER: usize = 1 << 20;
 
 /// Takes one operation from the running task's budget. Call it before an operation that may succeed
-/// immediately, and [`restore`] if it does not. Returns `Pending` if the budget is used up: the
-/// task is woken, and runs again after the others.
+/// immediately, and [`restore`] if it does not. If the budget is used up, wakes the task and
+/// returns `Pending`.
 ///
-/// A task that is refused repeatedly and still polls on is in an executor of another kind, which
-/// does not return before its future is done. After as many refusals as the budget has operations,
-/// it gets a new budget.
+/// A task that polls on after a refusal is in a nested executor, which does not return before its
+/// future is done. After as many refusals as the budget has operations, it gets a new budget.
 #[inline]
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_local(|local| {
@@ -57,7 +51,6 @@ pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     }
 }
 
-/// Returns one operation to the budget, because it would block.
 #[inline]
 pub(crate) fn restore() {
     with_local(|local| {
@@ -66,7 +59,7 @@ pub(crate) fn restore() {
     });
 }
 
-/// Charges for a transfer of `bytes`, for the first of which [`consume`] has paid.
+/// Charges for a transfer of `bytes`; [`consume`] has paid for the first unit.
 #[inline]
 pub(crate) fn charge(bytes: usize) {
     if bytes > BYTES_PER_UNIT {
@@ -74,7 +67,7 @@ pub(crate) fn charge(bytes: usize) {
     }
 }
 
-/// Charges for datagrams that were moved by one call, for the first of which [`consume`] has paid.
+/// [`charge`] for the datagrams of one call; [`consume`] has paid for the first.
 #[cfg(feature = "net")]
 pub(crate) fn charge_datagrams(count: usize, bytes: usize) {
     charge_units(count.saturating_sub(1) + bytes / BYTES_PER_UNIT);
@@ -89,7 +82,7 @@ fn charge_units(units: usize) {
     let units = i32::try_from(units).unwrap_or(BUDGET);
     with_local(|local| {
         let left = local.budget.get();
-        // Below zero refusals are counted.
+        // Negative values count refusals.
         if left > 0 {
             local.budget.set((left - units).max(0));
         }
@@ -101,8 +94,6 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    /// Polls on after a refusal, as such an executor does. (The poll that renews the budget takes
-    /// nothing from it yet.)
     #[test]
     fn after_as_many_refusals_as_operations_there_is_a_new_budget() {
         let mut runs: Vec<(bool, i32)> = Vec::new();
@@ -139,7 +130,6 @@ mod tests {
     fn large_transfers_are_charged_by_the_byte() {
         crate::block_on(poll_fn(|cx| {
             let polls = |bytes| {
-                // The budget is used up, and renewed by refusals.
                 while consume(cx).is_ready() {}
                 while consume(cx).is_pending() {}
                 let moves = (1..).take_while(|_| {

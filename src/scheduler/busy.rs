@@ -1,13 +1,10 @@
-//! Whether to poll for a while before sleeping: see `Builder::busy_poll`.
+//! Busy polling: whether a worker polls for a while before it sleeps. See `Builder::busy_poll`.
 //!
 //! Sleeping and being woken takes tens of microseconds on a virtual machine, more than a small
 //! request. A worker that expects an event soon does better to poll repeatedly with a zero timeout.
-//! It expects one while most of its recent idle times were within the limit: a short idle time
-//! raises a score, a long one lowers it by more, and the worker polls only while the score is above
-//! a threshold. Idle times are measured whether or not it polls, so it starts and stops by itself.
-//!
-//! Accessed only by the worker's thread. If switched off (a limit of zero), it costs one comparison
-//! per sleep.
+//! Short idle times raise a score, long ones lower it by more, and the worker polls only while the
+//! score is above a threshold. Idle times are measured whether or not it polls, so it starts and
+//! stops by itself. Switched off, it costs one comparison per sleep.
 
 use std::num::NonZero;
 use std::thread;
@@ -18,10 +15,8 @@ use crate::clock::now;
 use crate::poller::Until;
 use crate::sync::atomic::{Ordering, fence};
 
-/// The builder's configuration; by default, busy polling is off.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
-    /// How long to poll.
     limit: Duration,
     /// The number of workers that may be awake while one of them polls.
     cores: usize,
@@ -38,14 +33,14 @@ impl BusyPollConfig {
     }
 }
 
-/// The minimum score for polling: two short idle times in a row.
+/// Two short idle times in a row.
 const POLL_THRESHOLD: u8 = 2;
 
-/// The maximum score, low enough that two long idle times end the polling.
+/// Low enough that two long idle times end the polling.
 const MAX_SCORE: u8 = 7;
 
-/// The cost of a long idle time. If fewer than three of four are short, polling would cost more
-/// time than it gains.
+/// The cost of a long idle time: below three short ones in four, polling costs more time than it
+/// gains.
 const PENALTY: u8 = 3;
 
 impl BusyPollConfig {
@@ -54,7 +49,6 @@ impl BusyPollConfig {
         !self.limit.is_zero()
     }
 
-    /// The score after an idle time of this length.
     fn score_after(self, score: u8, idle: Duration) -> u8 {
         if idle <= self.limit {
             (score + 1).min(MAX_SCORE)
@@ -64,20 +58,17 @@ impl BusyPollConfig {
     }
 }
 
-/// The idle period of a worker that busy-polls.
 #[derive(Clone, Copy)]
 pub(super) struct IdlePeriod {
     since: Instant,
-    /// The number of tasks that a pool worker had run at its start.
     runs: usize,
-    /// The value of [`Worker::foreign_calls`] at its start.
     foreign_calls: usize,
-    /// Whether it was interrupted by an inspection of the others.
+    /// Whether an inspection of the other workers has interrupted it.
     is_resumed: bool,
 }
 
 impl Worker {
-    /// Starts the idle period of a worker that busy-polls, or continues an interrupted one.
+    /// Continues an interrupted idle period.
     pub(super) fn begin_idle(&self) -> IdlePeriod {
         let runs = (self.local.stealable.as_ref()).map_or(0, |stealable| stealable.runs.get());
         let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
@@ -89,7 +80,6 @@ impl Worker {
         }
     }
 
-    /// The wait has ended: measures the idle time.
     pub(super) fn end_idle(&self, idle: IdlePeriod, timeout: Option<Duration>) {
         let local = &*self.local;
         let end = now();
@@ -99,20 +89,19 @@ impl Worker {
             || local.has_work()
             || local.remote.has_inbox();
         if local.is_pool_worker() && !has_anything && self.is_inspection_due(end) {
-            // Nothing came: it wakes only to inspect the others, and its idle period continues.
+            // Woken only to inspect the others: the idle period continues.
             self.interrupted.set(Some(idle));
             return;
         }
-        // A short timeout that has elapsed says nothing about when the next event would have come.
+        // An elapsed short timeout does not show when the next event would have come.
         if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.limit {
             let score = self.busy_poll.score_after(self.busy_score.get(), lasted);
             self.busy_score.set(score);
         }
     }
 
-    /// Polls repeatedly, if that is likely to pay off. Returns true if the wait is over, because
-    /// something came or `timeout` has elapsed; false if the worker should sleep now. The worker
-    /// counts as awake during this time, since it checks what others send.
+    /// Polls repeatedly, if that is likely to pay off. Returns false if the worker should sleep
+    /// now. Meanwhile it counts as awake, since it checks what others send.
     pub(super) fn spin(
         &self,
         idle: IdlePeriod,
@@ -134,8 +123,7 @@ impl Worker {
             } else if self.reactor.has_sources() {
                 self.wait_once(&Until::Now, None);
             }
-            // (A source may wake a task in place, under its lock: such a task is only in the run
-            // queue.)
+            // A source may wake a task in place, under its lock: then only the run queue shows it.
             if self.needs_collect.get()
                 || self.foreign_calls.get() != idle.foreign_calls
                 || local.has_work()
@@ -143,8 +131,7 @@ impl Worker {
                 return true;
             }
             if self.driver.is_due() {
-                // A pool's timers are those of all its workers, also while another one has the
-                // lock.
+                // A pool's timers are those of all its workers; another one may have the lock.
                 self.pool.has_polled.set(true);
                 return true;
             }
@@ -155,7 +142,7 @@ impl Worker {
                 return true;
             }
             let now = now();
-            // The sleep that follows ends soon, for the inspection.
+            // The inspection soon ends the sleep that follows.
             let is_due = local.is_pool_worker() && self.is_inspection_due(now);
             if is_due || local.shared.is_crowded(self.busy_poll.cores) {
                 return false;
@@ -179,7 +166,6 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(20);
     const LONG: Duration = Duration::from_millis(1);
 
-    /// The score after this idle time.
     fn after(score: u8, idle: Duration) -> u8 {
         BusyPollConfig::new(Duration::from_micros(50)).score_after(score, idle)
     }

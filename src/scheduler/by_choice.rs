@@ -1,7 +1,5 @@
-//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn. Apart from
-//! that, the turn is the same as that of any other worker.
-//!
-//! All workers of such a runtime are driven by one thread, on which everything here runs.
+//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn. One thread
+//! drives all workers of such a runtime.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -14,13 +12,11 @@ use super::{Header, Runnable};
 use crate::clock::{now, tick};
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
-/// The order of one worker's tasks.
 #[derive(Debug, Default)]
 struct ByChoice {
-    /// The number of consecutive times that the yielded tasks were kept back behind the others.
+    /// The number of consecutive times that the yielded tasks were kept back.
     left_behind: Cell<u32>,
-    /// Whether the queue of stealable tasks, of a pool worker's two queues, is the one with its
-    /// first task next in turn.
+    /// Whether the first task of a pool worker's stealable queue precedes its pinned ones.
     stealable_first: Cell<bool>,
 }
 
@@ -37,7 +33,7 @@ impl Chooser for ByChoice {
         }
     }
 
-    /// (A worker that has taken a task may be slow to poll it.)
+    /// A worker that has taken a task may be slow to poll it.
     fn injected(&self, shared: &Shared) -> Option<Runnable> {
         (shared.inject_queue).pop_chosen(|injected| match injected.len() {
             0 | 1 => 0,
@@ -72,12 +68,12 @@ impl Chooser for ByChoice {
 }
 
 impl ByChoice {
-    /// The first task of one of the queues is next in turn, and stays so until it was taken: so no
-    /// queue is passed over for longer than the kernel's order permits.
+    /// The first task of one of the queues is next in turn until it was taken, so that no queue is
+    /// passed over for longer than the kernel's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
         let queue = &local.stealable().queue;
-        // No task can be taken from the middle of the queue, so all are taken out, and the others
-        // go back. The one that runs next comes before or after them.
+        // All are taken out, since none can be taken from the middle, and the others are queued
+        // again, with the LIFO slot before or after them.
         let next = queue.pop_lifo();
         let next_id = next.as_ref().map(id);
         let is_next_first = local.lifo_polls.get() < MAX_LIFO_POLLS;
@@ -120,7 +116,6 @@ impl ByChoice {
     }
 }
 
-/// Returns the place of the task that the kernel chooses.
 fn choose(ready: &VecDeque<Runnable>) -> usize {
     match ready.len() {
         0 | 1 => 0,
@@ -137,14 +132,13 @@ fn id(runnable: &Runnable) -> u64 {
 }
 
 impl Worker {
-    /// From now on the kernel chooses the worker's next task, and a foreign loop drives it, with
+    /// Lets the kernel choose the worker's next task, and a foreign loop drive it, with
     /// [`turn_of_one_task`](Worker::turn_of_one_task).
     pub(crate) fn run_by_choice(&self) {
         self.local.let_choose(Box::<ByChoice>::default());
         self.embed();
     }
 
-    /// Runs a turn of one task.
     pub(crate) fn turn_of_one_task(&self) {
         self.local.counters.set_tick(tick(now()));
         self.turn(Some(Duration::ZERO), 1);

@@ -1,34 +1,25 @@
-//! How a runtime ends.
+//! The shutdown of a runtime.
 //!
-//! 1. The flag `closing` is set. Tasks spawned from now on are cancelled immediately (see
-//!    `late`), and pool workers leave their loop.
-//! 2. Each worker, on its own thread (`Worker::drop_tasks`), drops every queued
-//!    runnable, and with it the future. It also wakes every task that it owns, so that its runnable
-//!    is queued too. It repeats this until it owns no pinned task. If another thread is in the
-//!    middle of a wake, the task arrives in the inbox. The worker is current during all this, so
-//!    destructors may wake, spawn, and use sockets and timers. Then it closes its reactor (of a
-//!    pool, the last worker does); sockets and timers that are used elsewhere move there.
+//! 1. The flag `closing` is set (see "Closing" in `shared`). Tasks spawned from now on are
+//!    cancelled immediately (see `late`), and pool workers leave their loop.
+//! 2. Each worker, on its own thread (`Worker::drop_tasks`), drops every queued runnable, and with
+//!    it the future, and wakes every task that it owns, so that its runnable is queued too. It
+//!    repeats this until it owns no pinned task. If another thread is in the middle of a wake, the
+//!    task arrives in the inbox. The worker is current meanwhile, so destructors may wake, spawn,
+//!    and use sockets and timers. Then it closes its reactor (the last one does for a pool);
+//!    sockets and timers that are used elsewhere move there.
 //! 3. The main worker drops the injected tasks, and the stealable tasks that pool workers have left
 //!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
 //!    because another thread may still be about to push one.
 //!
-//! The closing flag and its readers are described under "Closing" in `shared`.
-//!
-//! A pool worker drops the tasks pinned to it, and the stealable ones that it finds; then it
-//! exits. Stealable tasks may be left:
-//!
-//! * a task that another thread sends to a worker that has exited;
-//! * a task that was ready on a worker which polls it once more before it notices the flag, while
-//!   the worker that has it in its list goes through the waiting tasks;
-//! * all tasks of a worker that is in the middle of a task.
-//!
-//! So the main worker drops the tasks that are ready on any worker, and wakes the tasks in the
-//! workers' lists, so that they become ready. It does so every [`CLOSE_INTERVAL`] while pool
-//! workers are left, since a task may block its worker until another one is dropped, and once more
-//! when they have exited and no thread polls a task any more. A pool worker may be in the middle of
-//! a task that waits for something of the pool's poller, so the main worker polls in its place
-//! (`Worker::serve_pool`). (If the main worker is not driven, after a failure, the last pool worker
-//! to exit does as much of this as it can.)
+//! A pool worker that exits may leave stealable tasks: a task that another thread sends to it, a
+//! task that its worker polls once more while the worker that has it in its list wakes the waiting
+//! tasks, and all tasks of a worker that is in the middle of a task. So the main worker drops the
+//! tasks that are ready on any worker, and wakes the tasks in the workers' lists. It does so every
+//! [`CLOSE_INTERVAL`] while pool workers are left, since a task may block its worker until another
+//! one is dropped, and once more when they have exited. A task may also wait for something of the
+//! pool's poller, so the main worker polls for the pool (`Worker::serve_pool`). (If the main worker
+//! is not driven, after a failure, the last pool worker to exit does as much of this as it can.)
 //!
 //! **Why it does not sleep while there is something for it.** A thread that sends a task, drops
 //! one, or exits, does so and then unparks the main worker. The main worker looks for all three
@@ -40,12 +31,10 @@ use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// How often the main worker, while it closes, collects tasks that busy pool workers have left:
-/// seldom enough not to keep them from their lists, often enough that a shutdown is not noticeably
-/// longer.
+/// How often the closing main worker collects tasks that busy pool workers have left: rarely enough
+/// not to contend for their lists, often enough not to prolong a shutdown.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Whether a runtime closes; set once.
 #[derive(Debug, Default)]
 pub(super) struct ClosingFlag(AtomicBool);
 
@@ -63,16 +52,16 @@ impl ClosingFlag {
     }
 
     /// Called after a task was pushed where the main worker looks: unparks the main worker if it
-    /// closes the runtime. Returns whether it closes. The push comes before the read of the flag;
-    /// the main worker sets the flag, and then looks.
+    /// closes the runtime, and returns whether it does. The push precedes the read of the flag; the
+    /// main worker sets the flag, and then looks.
     #[inline]
     pub(super) fn unpark_main_if_closing(&self, unpark_main: impl FnOnce()) -> bool {
         fence(Ordering::SeqCst);
         self.unpark_main_if_set(unpark_main)
     }
 
-    /// [`unpark_main_if_closing`](Self::unpark_main_if_closing), for a count that the main worker
-    /// waits for and the caller has changed.
+    /// [`unpark_main_if_closing`](Self::unpark_main_if_closing), after a change of a count that the
+    /// main worker waits for.
     #[inline]
     pub(super) fn unpark_main_if_set(&self, unpark_main: impl FnOnce()) -> bool {
         let is_set = self.is_set();
@@ -83,14 +72,11 @@ impl ClosingFlag {
     }
 }
 
-/// The operations on the main worker and the pool workers that [`drop_all_tasks`] needs.
 pub(super) trait ClosingWorkers {
-    /// Whether all pool workers have exited.
     fn have_exited(&self) -> bool;
 
     fn live_tasks(&self) -> usize;
 
-    /// Wakes every stealable task that was polled.
     fn wake_stealable_tasks(&self);
 
     /// Drops the main worker's tasks, the injected ones, and the stealable ones that are ready.
@@ -104,8 +90,7 @@ pub(super) trait ClosingWorkers {
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool);
 }
 
-/// Returns when all pool workers have exited and no task is left. Called by the main worker after
-/// the flag is set.
+/// Returns when all pool workers have exited and no task is left. Called after the flag is set.
 pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers, now: impl Fn() -> Instant) {
     let next = || now() + CLOSE_INTERVAL;
     let mut next_round = next();
@@ -139,11 +124,10 @@ mod loom_tests {
     use crate::sync::atomic::AtomicUsize;
     use loom::sync::Arc;
 
-    /// A runtime of two pool workers that closes, and one stealable task, which waits, is ready, or
-    /// is being polled, with the states of `async-task`. Left out: the work of pool workers before
-    /// they notice the flag, the last pool worker's share of the main worker's job, the rounds in
-    /// which the main worker does not wait for the others, and pollers. The main worker wakes when
-    /// it is unparked.
+    /// A runtime of two pool workers that closes, and one stealable task with the states of
+    /// `async-task`. Left out: what pool workers do before they notice the flag, the last one's
+    /// share of the main worker's job, the rounds in which the main worker does not wait for the
+    /// others, and pollers.
     struct Model {
         closing: ClosingFlag,
         exited: AtomicUsize,
@@ -155,7 +139,7 @@ mod loom_tests {
         start: Instant,
     }
 
-    /// The task is in a queue, or its waker is about to put it there.
+    /// The task is in a queue, or a waker is about to queue it.
     const SCHEDULED: usize = 1;
     const RUNNING: usize = 2;
 
@@ -194,7 +178,6 @@ mod loom_tests {
             self.unpark_main();
         }
 
-        /// A pool worker that has the task in its list.
         fn collect_and_exit(&self) {
             if self.inbox.pop().is_some() || self.wake() {
                 self.drop_task();
@@ -205,14 +188,12 @@ mod loom_tests {
         /// A pool worker that has the task in its queue, and has not noticed the flag yet.
         fn poll_and_exit(&self) {
             self.task.swap(RUNNING, Ordering::AcqRel);
-            // If it was woken meanwhile, it is in the queue again.
             if self.task.fetch_and(!RUNNING, Ordering::AcqRel) & SCHEDULED != 0 {
                 self.drop_task();
             }
             self.exit();
         }
 
-        /// A thread that wakes the task.
         fn send(&self) {
             if self.wake() {
                 self.inbox.push(());
@@ -222,7 +203,6 @@ mod loom_tests {
 
         /// Loom fails the model if this sleeps forever.
         fn close(&self) {
-            // No time passes.
             drop_all_tasks(self, || self.start);
         }
     }
@@ -253,7 +233,7 @@ mod loom_tests {
         }
 
         fn sleep(&self, _: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
-            // The same as in `Worker::poll_and_fire`.
+            // As in `Worker::poll_and_fire`.
             if !stay_awake() && self.main.park() == Wakeup::None {
                 while !self.thread.wait(None) {}
             }

@@ -1,37 +1,29 @@
-//! Which idle worker is woken for tasks that any worker may take: one at a time.
+//! The choice of the idle worker that is woken for tasks that any worker may take: one at a time.
 //!
-//! Such tasks are in the inject queue, or in the queue of a worker that has more than it gets round
-//! to, from which they can be stolen: see [`pool`](super::pool). This module treats both alike. (If
-//! no worker takes the latter, their worker runs them.)
-//!
-//! A thread that injects a task, leaves some in the queue, or has many, calls [`Idle::wake_one`].
-//! That wakes one idle worker and marks it as *searching*. As long as a worker is searching, no
-//! other is woken. The searching worker takes tasks and calls [`end_search`](Idle::end_search),
-//! which removes the mark and wakes the next worker if tasks are left. So workers are woken one
-//! after the other while there is something for each of them, and one task causes no thundering
+//! A thread that has injected a task, or that has more stealable tasks than it runs soon, calls
+//! [`Idle::wake_one`]. That wakes one idle worker and marks it as *searching*. While a worker is
+//! searching, no other is woken. It takes tasks and calls [`end_search`](Idle::end_search), which
+//! removes the mark and wakes the next worker if tasks are left. So one task causes no thundering
 //! herd.
 //!
 //! **Why no task is left in the queue while a worker sleeps.** The injecting side looks for idle
 //! workers *after* the push, and a worker looks at the queue *after* it has parked, with a
 //! sequentially consistent fence on both sides: either the worker sees the task, or the injecting
-//! side sees the idle worker. If a worker is already searching, the task is left to it: it looks at
-//! the queue again after it has removed its mark, again with a fence in between. If the chosen
-//! worker cannot be woken, because it woke by itself, the mark is removed and the choice restarts.
-//! `loom` checks this below.
+//! side sees the idle worker. A task that is left to a searching worker is not lost: that worker
+//! looks at the queue again after it has removed its mark, again with a fence in between. If the
+//! chosen worker woke by itself, the mark is removed and the choice restarts. `loom` checks this
+//! below.
 //!
-//! A worker learns that it was woken when it resumes, however its wait ended, and also if it did
-//! not wait after all. [`resume`](crate::reactor::parking::Parking::resume) is one exchange. Either
-//! it returns that the worker was notified, and then the mark is visible; or it comes first, and
-//! `wake` fails.
+//! A worker finds out that it was woken when it resumes, even if it did not wait.
+//! [`resume`](crate::reactor::parking::Parking::resume) is one exchange. Either it returns that the
+//! worker was notified, and then the mark is visible; or it precedes the notification, and `wake`
+//! fails.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The facts about workers and tasks that [`Idle`] needs.
 pub(super) trait IdleWorkers {
-    /// Whether there are tasks that any worker may take: injected, or ready on another one.
     fn has_tasks(&self) -> bool;
 
-    /// The index of the idle worker to wake, if there is one.
     fn find_idle(&self) -> Option<usize>;
 
     /// Wakes a worker. Returns false if it woke by itself.
@@ -43,7 +35,6 @@ pub(super) trait IdleWorkers {
 pub(super) struct Idle(AtomicUsize);
 
 impl Idle {
-    /// Wakes an idle worker if there are tasks for it and no worker is searching.
     pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
         loop {
             fence(Ordering::SeqCst);
@@ -57,20 +48,19 @@ impl Idle {
         }
     }
 
-    /// Whether the worker at `index` was woken to search for tasks. If so, it takes tasks and then
-    /// calls [`end_search`](Self::end_search).
+    /// Whether the worker at `index` was woken to search for tasks. If so, it must call
+    /// [`end_search`](Self::end_search).
     #[inline]
     pub(super) fn is_searching(&self, index: usize) -> bool {
         self.0.load(Ordering::Relaxed) == index + 1
     }
 
-    /// Ends the search of the worker at `index`, which has taken the tasks that it wants.
     pub(super) fn end_search(&self, index: usize, workers: &impl IdleWorkers) {
         self.replace(index + 1, 0);
         self.wake_one(workers);
     }
 
-    /// Replaces the mark if it is `old`. So no worker removes the mark of another.
+    /// Replaces the mark if it is `old`: no worker removes another's mark.
     fn replace(&self, old: usize, new: usize) -> bool {
         (self.0)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
@@ -83,7 +73,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// Idle workers, in the order in which they are chosen; some of them wake by themselves.
+    /// Idle workers in the order of choice; some wake by themselves.
     struct Model {
         has_tasks: Cell<bool>,
         idle: RefCell<Vec<usize>>,
@@ -165,16 +155,13 @@ mod loom_tests {
     use loom::sync::Arc;
 
     /// Workers that only take tasks and call a waker. Their pollers are reduced to one guarantee: a
-    /// notification ends the current wait or the next one, even one with a zero timeout.
-    ///
-    /// Left out: the loads by which an idle worker is chosen (here it is the first, and the models
-    /// arrange that this is the worst choice), stealing, and the other things that a worker looks
-    /// at before it sleeps.
+    /// notification ends the current wait or the next one, even one with a zero timeout. Left out:
+    /// the choice of the idle worker (here the first is the worst choice), stealing, and everything
+    /// else that a worker looks at before it sleeps.
     struct Model {
         idle: Idle,
-        /// The number of tasks in the queue.
         injected: AtomicUsize,
-        /// The number of tasks that have not started yet. Starting the last one ends the model.
+        /// The number of tasks that have not started. Starting the last one ends the model.
         unstarted: AtomicUsize,
         /// Whether each task blocks its worker until all have started.
         blocking: bool,
@@ -197,7 +184,6 @@ mod loom_tests {
             while !self.thread.wait(None) {}
         }
 
-        /// A wait with a zero timeout consumes a notification.
         fn poll(&self) {
             self.thread.take();
         }
@@ -238,7 +224,6 @@ mod loom_tests {
             })
         }
 
-        /// The kernel ends a worker's wait.
         fn event(&self, index: usize) {
             *self.workers[index].has_event.lock() = true;
             self.workers[index].notify();
@@ -257,7 +242,6 @@ mod loom_tests {
             self.idle.wake_one(self);
         }
 
-        /// Wakes a worker for another reason than injected tasks.
         fn disturb(&self, index: usize) {
             let worker = &self.workers[index];
             if worker.parking.unpark() {
@@ -344,7 +328,6 @@ mod loom_tests {
         builder.check(model);
     }
 
-    /// Runs workers, each on a thread, concurrently with the `others` on their own threads.
     fn run<const N: usize>(world: &Arc<Model>, others: [fn(&Model); N]) {
         let mut threads: Vec<_> = (others.into_iter())
             .map(|other| {
@@ -396,7 +379,7 @@ mod loom_tests {
         });
     }
 
-    /// The worker in the waker is the first idle one, which would be chosen.
+    /// The worker in the waker would be chosen, as the first idle one.
     #[test]
     fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
         check(3, || {
@@ -405,8 +388,7 @@ mod loom_tests {
         });
     }
 
-    /// The worker may be searching at that moment. Then the task that it was woken for is left to
-    /// another worker.
+    /// The worker may be searching at that moment; another worker must then take its task.
     #[test]
     fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
         check(2, || {

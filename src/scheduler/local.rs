@@ -1,9 +1,9 @@
-//! The part of a worker that belongs to its thread.
+//! The part of a worker that belongs to its thread: run queues, owned tasks and the cooperation
+//! budget.
 //!
-//! [`Local`] has the run queues, the owned tasks and the cooperation budget. Only the worker's
-//! thread accesses it, so it needs neither atomics nor locks. While the thread drives the worker,
-//! its `Local` is the thread's *current* one. The other part, which every thread can reach, is the
-//! worker's [`Remote`]; a pool worker's stealable tasks are there, in its [`Stealable`].
+//! It needs neither atomics nor locks. While the thread drives the worker, its [`Local`] is the
+//! thread's *current* one. Other threads reach the worker's [`Remote`], with a pool worker's
+//! stealable tasks in its [`Stealable`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -24,89 +24,74 @@ use crate::sync::atomic::Ordering;
 use crate::telemetry::requests::Requests;
 use crate::telemetry::{Counters, Ids, Mark, SAMPLE, Traced, WaitReason};
 
-/// The maximum number of consecutive runs of tasks that the previous task has woken. Such a task
-/// runs before those that have been ready for longer; the limit prevents two tasks that wake each
-/// other from starving the others.
+/// The maximum number of consecutive tasks taken from the LIFO slot, which holds the task that the
+/// running one has woken: two tasks that wake each other must not starve the others.
 pub(super) const MAX_LIFO_POLLS: usize = 7;
 
-/// The number of runs after which a pool worker that has ready tasks takes its share of the
-/// injected ones.
+/// The number of runs after which a busy pool worker takes its share of the injected tasks.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
-/// After a stealable task that yields, a pool worker takes a new one, if there is one: the former
-/// has had its share, and the latter has had none. But however many tasks are spawned, after so
-/// many yields it is the turn of a task that the worker has already.
+/// After a stealable task that yields, a pool worker takes a new one, which has had no share of the
+/// worker yet; except after one in this many yields, so that new tasks do not starve its own.
 pub(super) const YIELDS_PER_OWN_RUN: usize = 16;
 
-/// Capacity of the run queues, allocated with the worker, so that no wake in a small program
-/// allocates. Larger queues grow once.
+/// Initial capacity of the run queues, so that no wake in a small program allocates.
 const QUEUE_CAPACITY: usize = 64;
 
-/// The part of a worker that belongs to its thread.
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
-    /// The index of this worker in its runtime.
     pub(crate) index: usize,
     pub(super) remote: Arc<Remote>,
     pub(crate) counters: Arc<Counters>,
-    /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one poll
-    /// in [`SAMPLE`], or every poll if polls are traced.
+    /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one in
+    /// [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
-    /// The stealable tasks of a pool worker, which others may steal.
+    /// `Some` for pool workers.
     pub(super) stealable: Option<Arc<Stealable>>,
-    /// The run queue of pinned tasks here.
     pub(super) ready: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
-    /// turn: tasks from there on run after the kernel was polled.
+    /// turn. Tasks from there on run after the kernel was polled.
     pub(super) yield_mark: Cell<Option<usize>>,
-    /// The number of runs at which a pool worker that has ready tasks takes its share of the
-    /// injected ones.
     pub(super) next_inject_run: Cell<usize>,
-    /// Counts the stealable tasks that have yielded here.
     yields: Cell<usize>,
-    /// Whether the next task is a new one, if there is one.
     pub(super) polls_new_next: Cell<bool>,
-    /// Which of the two queues of a pool worker is tried first: alternates.
+    /// Alternates.
     prefers_pinned: Cell<bool>,
-    /// Whether a task of a pool worker is running.
     pub(super) is_running_task: Cell<bool>,
-    /// The number of consecutive runs of tasks that the previous task had woken.
     pub(super) lifo_polls: Cell<usize>,
-    /// Tasks that woke themselves while they ran. They run again only after the reactor was polled.
+    /// Tasks that were woken while they ran. They run again after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
-    /// the tasks that are pinned here, were polled and still have their futures, except a task in
+    /// The tasks that are pinned here, were polled and still have their futures, except a task in
     /// its first poll: see `owned`.
     pub(crate) owned: RefCell<Slab<TaskRef>>,
     /// The number of operations that the running task may still complete; if negative, the number
-    /// of its refusals. Renewed when a poll begins.
+    /// of its refusals. Reset by each poll.
     pub(super) budget: Cell<i32>,
     pub(super) ids: Ids,
     /// See [`poll_begins`](Self::poll_begins).
     pub(super) poll_ended: Cell<Option<Instant>>,
-    /// The futures of `block_on` that the worker drives, outermost first.
+    /// Outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether the running task has made a task ready for which no worker was woken: see "Waking"
-    /// in `shared`.
+    /// Whether the running task has made a task ready without waking a worker: see "Waking" in
+    /// `shared`.
     pub(super) has_pending_wake: Cell<bool>,
-    /// Chooses the next task instead of the order of the queues, where the thread's kernel does.
+    /// Replaces the order of the queues, if the thread's kernel chooses.
     chooser: OnceCell<Box<dyn Chooser>>,
-    /// Whether the next task is the first of the only queue: false for pool workers and workers
-    /// with a chooser. One flag for both, since it is read in each run of a task.
+    /// Whether the next task is the first of a single queue: false for pool workers and with a
+    /// chooser. One flag for both, since each run of a task reads it.
     pub(super) is_plain_fifo: Cell<bool>,
 }
 
-/// Chooses the order of a worker's tasks instead of its queues, in a simulated world.
+/// The order of a worker's tasks in a simulated world, in place of its queues.
 pub(super) trait Chooser {
-    /// Takes the next task, from all that are ready.
     fn next(&self, local: &Local) -> Option<Runnable>;
 
-    /// Takes one of the tasks that no pool worker has taken yet.
     fn injected(&self, shared: &Shared) -> Option<Runnable>;
 
-    /// Records that the task is about to be polled.
+    /// Called before each poll.
     fn polls(&self, task: &Header);
 
-    /// Queues the tasks that yielded, or keeps them back behind those that are ready.
+    /// Queues the tasks that yielded, or keeps them back behind the ready ones.
     fn release_yielded(&self, local: &Local);
 }
 
@@ -147,21 +132,18 @@ impl Local {
         self.stealable.is_some()
     }
 
-    /// The questions of other threads about this worker.
     pub(crate) fn requests(&self) -> &Requests<dyn Question> {
         &self.remote.requests
     }
 
-    /// Whether this is the worker of the task, stealable or not.
     #[inline]
     pub(crate) fn owns(&self, header: &Header) -> bool {
         Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
-    /// Queues a task of this worker's runtime here, if it is pinned here; or, on a pool worker, if
-    /// it is stealable and any pool worker has run it. `yields` is whether the task was woken while
-    /// it ran. Returns the runnable of any other task: one that is pinned elsewhere, or that no
-    /// pool worker has taken yet.
+    /// Queues a task of this worker's runtime here, if it is pinned here, or if this is a pool
+    /// worker and the task is stealable and has run. `yields` is whether it was woken while it ran.
+    /// Returns the runnable of any other task.
     #[inline(always)]
     pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
         let state = runnable.metadata().state();
@@ -179,7 +161,6 @@ impl Local {
         }
     }
 
-    /// Schedules a task that is pinned to this worker.
     #[inline(always)]
     fn schedule(&self, runnable: Runnable, yields: bool) {
         if yields {
@@ -197,7 +178,7 @@ impl Local {
         if yields {
             self.schedule_yielded(runnable);
         } else if self.is_running_task.get() {
-            // The data that the running task has just written for it is still in the nearest cache.
+            // Its input, just written by the running task, is still in the nearest cache.
             if self.push_lifo(own, runnable) {
                 self.has_pending_wake.set(true);
             }
@@ -207,8 +188,8 @@ impl Local {
     }
 
     /// Queues a stealable task that has yielded behind all that are ready, and ends the turn before
-    /// it, so that it runs after this worker has polled, or has found the lock taken by one that
-    /// does.
+    /// it. So it runs after this worker has polled, or has found the poller locked by another that
+    /// polls.
     fn schedule_yielded(&self, runnable: Runnable) {
         if self.chooser().is_some() {
             return self.schedule(runnable, true);
@@ -225,28 +206,25 @@ impl Local {
         self.push_stealable(runnable);
     }
 
-    /// The stealable tasks of a pool worker, which others may steal.
     #[inline]
     pub(super) fn stealable(&self) -> &Stealable {
         self.stealable.as_ref().expect("it is a pool worker")
     }
 
-    // The inject queue.
-
-    /// Postpones the next share of injected tasks, since some are taken now.
+    /// Called when injected tasks are taken.
     pub(super) fn postpone_injected(&self) {
         let runs = self.stealable().runs.get();
         self.next_inject_run.set(runs.wrapping_add(INJECT_INTERVAL));
     }
 
-    /// Takes a pool worker's share of the inject queue. Returns the first task; the others are in
-    /// the run queue.
+    /// Takes a pool worker's share of the inject queue. Returns the first task and queues the
+    /// others.
     #[inline]
     pub(super) fn take_injected(&self) -> Option<Runnable> {
         self.take_from_injected(Local::take_share)
     }
 
-    /// Takes an injected task that was never polled, if that is the first one.
+    /// Takes the first injected task if it was never polled.
     pub(super) fn pop_new(&self) -> Option<Runnable> {
         self.take_from_injected(|local| {
             let is_new = |runnable: &Runnable| runnable.metadata().is_new();
@@ -254,7 +232,6 @@ impl Local {
         })
     }
 
-    /// Calls `take` if there are injected tasks, and wakes an idle worker for those that it leaves.
     #[inline]
     fn take_from_injected(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
         if !self.shared.has_injected() || self.shared.is_closing() {
@@ -282,7 +259,7 @@ impl Local {
         match self.chooser() {
             Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
             None => {
-                // One more than there is room for, since the first is not queued.
+                // One more than fits, since the first is not queued.
                 let room = self.stealable().queue.room() + 1;
                 let share = self.shared.injected() / self.shared.workers() + 1;
                 self.shared.inject_queue.take(share.min(room), &mut take);
@@ -292,21 +269,18 @@ impl Local {
         first
     }
 
-    // The run queues.
-
     #[inline(always)]
     pub(super) fn push(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
     }
 
-    /// Takes the first pinned task.
     #[inline]
     pub(super) fn pop_pinned(&self) -> Option<Runnable> {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task to run. In a simulated world the chooser decides. On a pool worker it is
-    /// the task of the LIFO slot, or else the first of the two queues, alternately.
+    /// Takes the next task to run: the chooser's in a simulated world; on a pool worker the LIFO
+    /// slot's, or else the first of the two queues, alternately.
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Runnable> {
         if let Some(chooser) = self.chooser() {
@@ -337,7 +311,6 @@ impl Local {
         self.chooser.get().map(|chooser| &**chooser)
     }
 
-    /// Lets `chooser` choose the next task from now on.
     #[cfg(feature = "kernel")]
     pub(super) fn let_choose(&self, chooser: Box<dyn Chooser>) {
         let had_none = self.chooser.set(chooser).is_ok();
@@ -345,7 +318,7 @@ impl Local {
         self.is_plain_fifo.set(false);
     }
 
-    /// Takes the first stealable task of this turn. The one that runs next is the last.
+    /// Takes the first stealable task of this turn, and the LIFO slot's last.
     #[inline]
     fn pop_stealable(&self, own: &Stealable) -> Option<Runnable> {
         let queue = &own.queue;
@@ -353,16 +326,16 @@ impl Local {
         queue.pop_before(end).or_else(|| queue.pop_lifo())
     }
 
-    /// Lets a stealable task run next. Returns whether another one would have been next, which is
-    /// queued now.
+    /// Puts a stealable task in the LIFO slot. Returns whether that has moved another one to the
+    /// queue.
     #[inline(always)]
     pub(super) fn push_lifo(&self, own: &Stealable, runnable: Runnable) -> bool {
         let before = own.queue.push_lifo(runnable);
         before.map(|before| self.push_stealable(before)).is_some()
     }
 
-    /// Queues a stealable task of this worker. If there is no room, any worker may take it; this
-    /// one looks at the inject queue before it sleeps, so none has to be woken.
+    /// Queues a stealable task of this worker. One that does not fit is injected. No worker has to
+    /// be woken for it, since this one looks at the inject queue before it sleeps.
     #[inline]
     pub(super) fn push_stealable(&self, runnable: Runnable) {
         if let Err(runnable) = self.stealable().queue.push(runnable) {
@@ -370,7 +343,6 @@ impl Local {
         }
     }
 
-    /// Moves tasks that other threads sent to the end of the run queue.
     #[inline]
     pub(super) fn take_inbox(&self) {
         self.remote.inbox.drain(&mut self.ready.borrow_mut());
@@ -398,14 +370,13 @@ impl Local {
         }
     }
 
-    /// Whether there is a task to run now.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
         let has_items = |own: &Arc<Stealable>| own.queue.has_items();
         !self.ready.borrow().is_empty() || self.stealable.as_ref().is_some_and(has_items)
     }
 
-    /// Returns the number of tasks to run now; on a pool worker about.
+    /// Returns the number of ready tasks; approximate on a pool worker.
     pub(super) fn ready_tasks(&self) -> usize {
         let stealable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
         self.ready.borrow().len() + stealable
@@ -416,7 +387,7 @@ impl Local {
         self.has_ready() || !self.yielded.borrow().is_empty()
     }
 
-    /// Whether there are tasks that this pool worker, which has none, can take. None while the
+    /// Whether there are tasks that this pool worker, which has none, can take. False while the
     /// runtime closes, since no worker takes them then.
     pub(super) fn has_tasks_elsewhere(&self) -> bool {
         self.shared.has_tasks() && !self.shared.is_closing()
@@ -435,9 +406,8 @@ impl Local {
         let Some(own) = &self.stealable else {
             return;
         };
-        // Only the thread that has taken a task out of the queue may look at it, since a thief may
-        // take it at any time. So each is taken, and goes to the end. (For that moment an idle
-        // worker may miss it, and this one runs it later.)
+        // A thief may take a queued task at any time, so each is taken out to be looked at, and
+        // queued again at the end. An idle worker may miss it meanwhile; this one runs it later.
         if let Some(runnable) = own.queue.pop_lifo() {
             call(&runnable);
             self.push_lifo(own, runnable);
@@ -451,10 +421,8 @@ impl Local {
         }
     }
 
-    // Stealing: see `pool`.
-
-    /// Takes half of the stealable tasks that are ready on the pool worker at `victim`; among them
-    /// that of its LIFO slot if `takes_lifo`. Returns whether it has taken any.
+    /// Takes half of the stealable tasks that are ready on the pool worker at `victim`, with its
+    /// LIFO slot if `takes_lifo`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
         let (own, other) = (self.stealable(), self.shared.stealable(victim));
         let mut ready = other.queue.count_items(usize::MAX);
@@ -472,8 +440,7 @@ impl Local {
         stolen > 0
     }
 
-    /// Runs a task with a new budget, and counts the run. Meanwhile other threads can read which
-    /// task it is.
+    /// Runs a task with a new budget, counts the run, and publishes which task runs.
     #[inline]
     pub(super) fn run(&self, runnable: Runnable) {
         let counters = &*self.counters;
@@ -514,12 +481,10 @@ impl Local {
         }
     }
 
-    /// Begins a poll, and traces it if polls are traced. It begins when the last poll ended, if in
-    /// between this worker has only taken the next task from its own queue. A trace then reads the
-    /// clock a third less often.
-    ///
-    /// `poll_ended` is reset by everything that the worker does, other than polls. So no poll
-    /// begins before the wake that it follows, since only polls fill the queue.
+    /// Begins a poll, and traces it if polls are traced. It begins when the last poll ended, if
+    /// this worker has meanwhile only taken the next task from its own queue: then a trace reads
+    /// the clock a third less often. Everything else resets `poll_ended`, so no poll begins before
+    /// the wake that it follows.
     pub(super) fn poll_begins(&self, task: Traced) -> Instant {
         let start = self.poll_ended.take().unwrap_or_else(now);
         if let Some(trace) = self.counters.trace() {
@@ -528,19 +493,17 @@ impl Local {
         start
     }
 
-    /// Ends the poll of a task.
     pub(super) fn poll_ends(&self, id: u64) -> Instant {
         let end = now();
         if let Some(trace) = self.counters.trace() {
             trace.push_at(end, Mark::PollEnds(id));
-            // Pool workers take tasks that other threads push, and wake other workers, between two
+            // Not for pool workers, which take injected tasks and wake other workers between two
             // polls.
             self.poll_ended.set(self.stealable.is_none().then_some(end));
         }
         end
     }
 
-    /// Counts the ready tasks, including the one that runs next.
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
         let stealable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
@@ -548,15 +511,15 @@ impl Local {
         longest.set(longest.get().max(ready));
     }
 
-    /// Gives the memory of a queue back that many tasks have needed. Called once in many runs: a
-    /// queue that has shrunk by half has room for those that become ready meanwhile.
+    /// Frees memory of a queue that many tasks have needed. Called once in many runs; a queue
+    /// shrunk by half still has room for tasks that become ready meanwhile.
     fn give_queues_back(&self) {
         for queue in [&self.ready, &self.yielded] {
             shrink_queue(&mut queue.borrow_mut());
         }
     }
 
-    /// Called when a task has run, except by a worker that `is_plain_fifo`.
+    /// Called after each run of a task, except by a worker that `is_plain_fifo`.
     #[inline]
     pub(super) fn end_run(&self) {
         self.is_running_task.set(false);

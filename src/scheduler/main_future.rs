@@ -1,5 +1,4 @@
-//! The futures of `block_on` that a worker drives: they are polled among its tasks, and a dump sees
-//! them.
+//! The futures of `block_on` that a worker drives, as polled among its tasks and listed in dumps.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -12,11 +11,11 @@ use crate::reactor::Reactor;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
-/// A future of `block_on` that a worker drives. Written on its thread.
+/// Written on the worker's thread.
 pub(crate) struct MainFuture {
     pub(super) waker: Arc<MainWaker>,
     pub(crate) site: &'static Location<'static>,
-    /// The times when the worker got it, and of its last poll: see
+    /// When the worker got it, and when it was last polled: see
     /// [`clock::tick`](crate::clock::tick).
     pub(crate) began: u32,
     pub(crate) polled: Cell<u32>,
@@ -26,8 +25,7 @@ pub(crate) struct MainFuture {
 }
 
 impl MainFuture {
-    /// Registers a future of `block_on` that the worker of `local` drives, until the result is
-    /// dropped.
+    /// Registers a future of `block_on`, until the result is dropped.
     pub(super) fn enter<'a>(
         local: &'a Local,
         site: &'static Location<'static>,
@@ -51,7 +49,6 @@ impl MainFuture {
         }
     }
 
-    /// Begins a poll of the future.
     #[inline]
     pub(super) fn begin_poll(&self, tick: u32) {
         self.polls.set(self.polls.get().wrapping_add(1));
@@ -60,14 +57,12 @@ impl MainFuture {
         set_reason_of_main(WaitReason::UNKNOWN);
     }
 
-    /// Ends a poll that has returned `Pending`.
     #[inline]
     pub(super) fn end_poll(&self) {
         self.wait_reason.set(reason_of_main());
         self.is_in_poll.set(false);
     }
 
-    /// The future's wait reason, as a word.
     pub(crate) fn wait_reason(&self) -> u64 {
         if self.waker.is_woken() {
             WaitReason::NOTHING
@@ -76,19 +71,17 @@ impl MainFuture {
         }
     }
 
-    /// Whether `waker` is the one that it is polled with.
     pub(super) fn is_woken_by(&self, waker: &Waker) -> bool {
         Waker::from(self.waker.clone()).will_wake(waker)
     }
 
-    /// The address of its waker's data.
     pub(crate) fn waker_address(&self) -> usize {
         Arc::as_ptr(&self.waker).addr()
     }
 }
 
 thread_local! {
-    /// The wait reason of the future of `block_on` that this thread polled last.
+    /// Of the future of `block_on` that this thread polled last.
     static REASON_OF_MAIN: Cell<u64> = const { Cell::new(WaitReason::NOTHING) };
 }
 
@@ -104,8 +97,8 @@ fn reason_of_main() -> u64 {
         .expect("it has no destructor")
 }
 
-/// Records what a future that returns `Pending` waits for, in the running task or the future of
-/// `block_on`.
+/// Records what a future that returns `Pending` waits for, in the running task or `block_on`'s
+/// future.
 #[inline]
 pub(crate) fn record_wait(reason: WaitReason) {
     let word = reason.encode();
@@ -114,7 +107,6 @@ pub(crate) fn record_wait(reason: WaitReason) {
     }
 }
 
-/// A future of `block_on`, in the list of the futures that the worker drives.
 pub(super) struct Main<'a> {
     local: &'a Local,
     pub(super) future: Rc<MainFuture>,
@@ -125,7 +117,6 @@ pub(super) struct Main<'a> {
 impl Drop for Main<'_> {
     fn drop(&mut self) {
         if self.future.is_in_poll.get() && self.local.counters.trace().is_some() {
-            // The future is done, or has panicked.
             self.local.poll_ends(MAIN_FUTURE);
         }
         let popped = self.local.mains.borrow_mut().pop();
@@ -134,14 +125,13 @@ impl Drop for Main<'_> {
     }
 }
 
-/// Wakes the future that `block_on` polls, which is not a task.
 pub(super) struct MainWaker {
     woken: AtomicBool,
     reactor: Arc<Reactor>,
 }
 
 impl MainWaker {
-    /// Woken, so that the future is polled once.
+    /// Initially woken, so that the future is polled once.
     pub(super) fn new(reactor: Arc<Reactor>) -> MainWaker {
         MainWaker {
             woken: AtomicBool::new(true),
@@ -149,18 +139,16 @@ impl MainWaker {
         }
     }
 
-    /// The future is about to be polled.
     #[inline]
     pub(super) fn reset(&self) {
         self.woken.swap(false, Ordering::Acquire);
     }
 
-    /// Makes the future be polled. Called on the worker's thread.
+    /// Called on the worker's thread.
     pub(super) fn set_woken(&self) {
         self.woken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the future should be polled.
     #[inline]
     pub(super) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed)

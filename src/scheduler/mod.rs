@@ -1,36 +1,31 @@
-//! Which task runs where, and next: run queues, wakes, workers.
+//! The task scheduler: run queues, wake-ups and workers.
 //!
-//! A runtime has one worker, or a main worker and a pool. [`Shared`] is the state that the workers
-//! of a runtime share; [`Remote`](shared::Remote) is the part of one worker that other threads
-//! reach, and [`Local`] the part that only its own thread reaches. [`Worker`] is the loop that runs
-//! tasks, parks and drives the reactor.
+//! A runtime has one worker, or a main worker and a pool. [`Shared`] is the state that its workers
+//! share. Each worker has a [`Remote`](shared::Remote), which other threads reach, and a [`Local`],
+//! which only its own thread reaches. [`Worker`] is the loop that runs tasks, parks and drives the
+//! reactor.
 //!
 //! **Waking.** `async-task` hands each woken task to [`schedule`]:
 //!
-//! * A task that is *pinned* to a worker goes to the run queue in its `Local` if this thread drives
-//!   that worker, without an atomic or a system call; and from any other thread to its inbox, and
-//!   the worker is unparked. See `reactor::parking` for why such a wake is not lost. A thread that
-//!   owns a worker without driving it (a foreign loop between two turns) counts as another thread.
-//! * A *stealable* task goes to the [`run_queue`] of the pool worker that this thread drives; and
-//!   from any other thread, or if it was never run, to the inject queue, and one idle pool worker
+//! * A *pinned* task is queued in its worker's `Local` if this thread drives that worker, without
+//!   an atomic or a system call. Any other thread pushes it to the worker's inbox and unparks the
+//!   worker: see `reactor::parking`. A thread that owns a worker without driving it (a foreign loop
+//!   between two turns) counts as another thread.
+//! * A *stealable* task is queued in the [`run_queue`] of the pool worker that this thread drives.
+//!   It is injected by any other thread, or if no worker has run it yet, and one idle pool worker
 //!   is woken: see [`idle`].
-//! * A task that is woken while it runs, by itself or by another thread, yields: it runs again
-//!   after the kernel was polled.
-//! * A wake never drops or runs a task: it only puts the task in a queue. So a source may wake a
-//!   task under its lock (see `reactor::waiters`).
+//! * A task that is woken while it runs yields: it runs again after the kernel was polled.
+//! * A wake never drops or runs a task. So a source may wake a task under its lock (see
+//!   `reactor::waiters`).
 //!
-//! **Stealable tasks** are the `Send` tasks of a runtime with a pool. Such a task is in the queue
-//! of the pool worker that has woken it, or that has taken it from the inject queue, or from the
-//! queue of another worker that did not get round to it: see [`pool`]. It is assigned to the worker
-//! that runs it, just before the run, when only that worker has its runnable. So tasks that talk to
-//! each other come together, and the wakes between them are local from then on. All other tasks,
-//! including every task of a runtime with one worker, are pinned, and pay no cost for it. (A third
-//! relation is the list of [`owned`] tasks, that of the worker that polled it first.)
+//! **Stealable tasks** are the `Send` tasks of a runtime with a pool. Such a task is assigned to
+//! the worker that runs it, just before the run, when only that worker has its runnable. So tasks
+//! that communicate gather on one worker. All other tasks are pinned.
 //!
-//! **Where to read on.** The way of a task through a pool: this file ([`schedule`]), [`shared`]
-//! (the inject queue), [`local`] (the queues of a worker), [`worker`] (the turn), [`idle`] (which
-//! worker is woken), [`run_queue`] (stealing). How a pool sleeps: [`pool`], [`poller_lock`],
-//! [`monitor`], [`shard`]. How it ends: [`owned`], [`closing`], [`shutdown`].
+//! **Reading order**, following a task through a pool: this file ([`schedule`]), [`shared`],
+//! [`local`] (queues), [`worker`] (the turn), [`idle`] (which worker is woken), [`run_queue`]
+//! (stealing). Parking: [`pool`], [`poller_lock`], [`monitor`], [`shard`]. Shutdown: [`owned`],
+//! [`closing`], [`shutdown`].
 
 pub(crate) mod budget;
 mod busy;
@@ -84,69 +79,61 @@ pub(crate) use task_ref::TaskRef;
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
 
-/// The header of a task, its metadata, stored next to its future.
+/// The metadata of a task, stored next to its future.
 pub(crate) struct Header {
     shared: Arc<Shared>,
     /// The task's [`Affinity`], and [`TRACED`].
     ///
-    /// Written only by the thread that has exclusive access to the task: it polls the task, or has
-    /// its runnable, from a wake by `async-task` or from a queue. Access passes from thread to
-    /// thread by an atomic operation on the task's state, or by a queue. So relaxed accesses
-    /// suffice.
+    /// Written only by the thread that polls the task or has its runnable. This exclusive access
+    /// passes between threads by an atomic operation on the task's state or by a queue, so relaxed
+    /// accesses suffice.
     state: AtomicU16,
     /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
     is_aborted: AtomicBool,
-    /// Whether the future has been dropped.
     is_finished: AtomicBool,
-    /// The time of its spawn: see [`clock::tick`](crate::clock::tick).
+    /// When it was spawned: see [`clock::tick`](crate::clock::tick).
     pub(crate) spawned: u32,
     pub(crate) id: Id,
-    /// The place where it was spawned.
     pub(crate) site: &'static Location<'static>,
     name: Option<Box<Name>>,
-    /// Its wait reason: see [`WaitReason`]. Written like `state`.
+    /// Written like `state`.
     pub(crate) wait_reason: AtomicU64,
-    /// The number of polls, which wraps; and the time of the last one, by the clock of its worker.
+    /// The number of polls, which wraps, and the time of the last one by its worker's clock.
     /// Written like `state`.
     pub(crate) polls: AtomicU32,
     pub(crate) polled: AtomicU32,
 }
 
-/// The worker that runs a task. For a pinned task: its index. For a stealable task: [`STEALABLE`],
-/// and the index of the worker that has run it last, or [`UNASSIGNED`] before its first run.
+/// The worker of a task: its index if the task is pinned; [`STEALABLE`] and the index of the worker
+/// that ran it last, or [`UNASSIGNED`] before its first run, if it is stealable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affinity(u16);
 
 impl Affinity {
-    /// A stealable task that has not run yet.
     const ANY: Affinity = Affinity(STEALABLE | UNASSIGNED);
 
-    /// A task that is pinned to the worker at `index`.
     pub(crate) fn pinned(index: usize) -> Affinity {
         Affinity(index as u16)
     }
 }
 
-/// The part of a [`Affinity`] that is the index of the task's worker: up to that of the main
-/// worker, which is the last.
+/// The bits of an [`Affinity`] that are the worker's index. The main worker's is the largest.
 const INDEX: u16 = 0x0fff;
 
-/// The index of a stealable task that no pool worker has run yet.
+/// A stealable task that no pool worker has run yet.
 const UNASSIGNED: u16 = INDEX;
 
-/// The task may move to another pool worker.
 const STEALABLE: u16 = 1 << 12;
 
-/// The task's runtime is traced.
 const TRACED: u16 = 1 << 13;
 
-/// The runtime closes, does not wait for this task, and does not count its end: see
-/// [`late`].
+/// The runtime was closing when the task was spawned, and neither waits for it nor counts its end:
+/// see [`late`].
 const UNCOUNTED: u16 = 1 << 14;
 
 impl Header {
-    /// Counts the task as spawned: by the current worker, if it is one of `shared`. Another
-    /// thread does not count it if the runtime closes: see [`late`].
+    /// Counts the task as spawned, unless another thread spawns it while the runtime closes: see
+    /// [`late`].
     #[inline]
     pub(crate) fn new(shared: &Arc<Shared>, affinity: Affinity, label: Label) -> Header {
         let (here, id, spawned) = with_current(|current| match current {
@@ -177,7 +164,7 @@ impl Header {
         }
     }
 
-    /// Makes the task drop its future at its next poll, which the caller triggers by a wake.
+    /// Makes the task drop its future at its next poll; the caller wakes it.
     pub(crate) fn set_aborted(&self) {
         // Relaxed: the wake that follows publishes it.
         self.is_aborted.store(true, Ordering::Relaxed);
@@ -188,7 +175,6 @@ impl Header {
         self.is_aborted.load(Ordering::Relaxed)
     }
 
-    /// Records that the future has been dropped.
     #[inline]
     pub(crate) fn set_finished(&self) {
         self.is_finished.store(true, Ordering::Release);
@@ -198,8 +184,8 @@ impl Header {
         self.is_finished.load(Ordering::Acquire)
     }
 
-    /// Whether the task was never polled. (The number of polls wraps. When it is zero again, the
-    /// time of the last poll is another one than that of the spawn.)
+    /// Whether the task was never polled. When the number of polls wraps to zero, the time of the
+    /// last poll differs from that of the spawn.
     fn is_new(&self) -> bool {
         self.polls.load(Ordering::Relaxed) == 0
             && self.polled.load(Ordering::Relaxed) == self.spawned
@@ -214,7 +200,7 @@ impl Header {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// The index of the task's worker; [`UNASSIGNED`] if it has none yet.
+    /// [`UNASSIGNED`] if the task has no worker yet.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         (self.state() & INDEX) as usize
@@ -235,7 +221,7 @@ impl Header {
         self.state() & UNCOUNTED == 0
     }
 
-    /// Counts the end of a task that its spawner, who has its runnable, is about to drop.
+    /// Counts the end of a task that its spawner is about to drop before it has run.
     fn end_count(&self) {
         if self.is_counted() {
             self.state
@@ -244,15 +230,14 @@ impl Header {
         }
     }
 
-    /// Assigns the task to the pool worker at `index`.
     #[inline]
     fn assign(&self, index: usize) {
         let state = self.state() & !INDEX | index as u16;
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Begins a poll, on a worker that last read its clock at `tick`. A leaf future that waits may
-    /// then record itself. Returns whether it is the first poll.
+    /// Begins a poll, on a worker that last read its clock at `tick`. Returns whether it is the
+    /// first poll.
     #[inline]
     fn begin_poll(&self, tick: u32) -> bool {
         let before = self.polls.load(Ordering::Relaxed);
@@ -262,9 +247,7 @@ impl Header {
         before == 0
     }
 
-    /// Records what the task waits for: [`WaitReason::NOTHING`] if it was woken, and
-    /// [`WaitReason::WOKEN_WHILE_RUNNING`] if that was while it ran, by itself or by another
-    /// thread.
+    /// `NOTHING` after a wake, `WOKEN_WHILE_RUNNING` after a wake during a poll.
     #[inline]
     fn set_wait_reason(&self, reason: u64) {
         self.wait_reason.store(reason, Ordering::Relaxed);
@@ -276,15 +259,13 @@ pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
     kernel::current().map_or(Ok(()), |kernel| kernel.permit(what))
 }
 
-/// Returns a new id, which no task has.
 pub(crate) fn new_id() -> Id {
     with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
 }
 
 pub(crate) type Runnable = async_task::Runnable<Header>;
 
-/// (A runnable is `Send`, since its metadata is. Only runnables of stealable tasks go to other
-/// threads.)
+/// A runnable is `Send`, since its metadata is. Only stealable tasks' runnables change threads.
 impl run_queue::Item for Runnable {
     #[inline]
     fn into_raw(self) -> std::ptr::NonNull<()> {
@@ -298,14 +279,14 @@ impl run_queue::Item for Runnable {
     }
 }
 
-/// The schedule function of every task, called for a wake on any thread, and for a new task.
-/// `async-task` does not call it again before the task has run.
+/// The schedule function of every task, new or woken, on any thread. `async-task` does not call it
+/// again before the task has run.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     runnable.metadata().set_wait_reason(WaitReason::NOTHING);
     if runnable.metadata().is_traced() {
         trace::scheduled(runnable.metadata());
     }
-    // Nothing here runs foreign code, so the worker may stay borrowed.
+    // Runs no foreign code, so the worker may stay borrowed.
     with_current(|current| match current {
         Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
             if let Some(runnable) = local.schedule_here(runnable, info.woken_while_running) {
@@ -316,13 +297,11 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     });
 }
 
-/// Schedules a task of this runtime that `local`, the current worker, may not queue itself.
 #[inline(never)]
 fn schedule_elsewhere(local: &Local, runnable: Runnable) {
     let is_injected = push_remote(&local.shared, runnable);
-    // The first task that a pool worker's task spawns: see "Waking" in `shared`. (The main worker
-    // wakes one for each. Foreign code that runs between two tasks, such as a waker, may block on
-    // what it spawns.)
+    // The first task that a pool worker's task spawns: see "Waking" in `shared`. Between two tasks
+    // each spawn wakes a worker, since foreign code such as a waker may block on what it spawns.
     let is_left_here =
         is_injected && local.is_running_task.get() && !local.has_pending_wake.replace(true);
     if is_injected && !is_left_here {
@@ -330,21 +309,20 @@ fn schedule_elsewhere(local: &Local, runnable: Runnable) {
     }
 }
 
-/// Schedules a task on a thread that drives no worker of its runtime.
 #[inline(never)]
 fn schedule_from_outside(runnable: Runnable) {
-    // Once the task is in a queue it may run, end, and drop its reference to `Shared`.
+    // A queued task may run, end, and drop its reference to `Shared`.
     let shared = Arc::clone(&runnable.metadata().shared);
     if push_remote(&shared, runnable) {
         shared.wake_one();
     }
 }
 
-/// Pushes a pinned task to its worker's inbox, and a stealable one to the inject queue of
-/// `shared`, its runtime. Returns whether a pool worker should be woken for it.
+/// Pushes a pinned task to its worker's inbox, and a stealable one to the inject queue. Returns
+/// whether a pool worker should be woken for it.
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
-    // In a child of `fork` nothing runs a task of the parent's, and another thread may have held
-    // the lock of a queue.
+    // In a child of `fork` no thread runs the parent's tasks, and the queue's lock may be held
+    // forever.
     if shared.main().reactor.poller().is_parents() {
         std::mem::forget(runnable);
         return false;
@@ -370,7 +348,6 @@ mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
 
-    /// Returns a pool worker, and a function that makes a task of its runtime.
     fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
         let poller = || Poller::new(Backend::default()).unwrap();
         let shared = Arc::new(Shared::new(vec![(poller(), vec![None, None])], poller()));
@@ -388,7 +365,6 @@ mod tests {
         runnable.metadata().id.as_u64()
     }
 
-    /// Drops the tasks that the worker and its runtime have left, and which keep its memory.
     fn drop_tasks(worker: &Worker) {
         worker.local.yield_mark.set(None);
         while let Some(runnable) = worker.local.pop() {
@@ -397,7 +373,7 @@ mod tests {
         while worker.shared().take_any().is_some() {}
     }
 
-    /// The pool workers may have exited; `closing` models what the main worker does then.
+    /// `closing` models the main worker's side.
     #[test]
     fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
         let (worker, spawn) = pool_worker();
@@ -420,12 +396,12 @@ mod tests {
         drop_tasks(&worker);
     }
 
-    /// Otherwise a pinned task, and computes, would keep it from all other workers.
+    /// Otherwise a pinned task that computes would delay it, and no other worker could take it.
     #[test]
     fn the_task_that_a_worker_was_woken_for_comes_before_those_that_stay() {
         let (worker, spawn) = pool_worker();
         let local = &worker.local;
-        // (The two queues alternate, and three tasks are taken each time.)
+        // Two rounds, since the two queues alternate.
         for _ in 0..2 {
             let (stays, next) = (spawn(), spawn());
             let next_id = id(&next);
@@ -483,7 +459,7 @@ mod tests {
         }
     }
 
-    /// Also where it takes injected tasks in between.
+    /// Also with injected tasks in between.
     #[test]
     fn pinned_tasks_and_stealable_ones_take_turns() {
         let (worker, spawn) = pool_worker();
@@ -504,8 +480,8 @@ mod tests {
         drop_tasks(&worker);
     }
 
-    /// Otherwise the last of many new tasks would wait until all others had used up their budgets;
-    /// and without a limit the worker's own tasks would wait for all new ones.
+    /// Otherwise the last of many new tasks would wait until all others had used up their budgets.
+    /// Without a limit, new tasks would starve the worker's own.
     #[test]
     fn after_a_task_that_yields_new_ones_run_but_not_without_end() {
         let (worker, spawn) = pool_worker();
@@ -531,7 +507,7 @@ mod tests {
         drop_tasks(&worker);
     }
 
-    /// Such as tasks for which the worker's queue has had no room: they have had their share too.
+    /// For example tasks that did not fit in the worker's queue.
     #[test]
     fn after_a_task_that_yields_no_injected_one_runs_that_was_polled_before() {
         let (worker, spawn) = pool_worker();
@@ -550,7 +526,6 @@ mod tests {
         drop_tasks(&worker);
     }
 
-    /// In addition to the future and async-task's header.
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn a_task_takes_no_more_than_64_bytes_of_ours() {

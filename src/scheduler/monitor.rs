@@ -1,42 +1,37 @@
-//! The monitor of a shard: the idle worker that watches over those that are awake.
+//! The monitor of a shard: one idle worker that periodically inspects those that are awake (Go:
+//! sysmon).
 //!
-//! A worker that computes for long runs nothing else meanwhile. If it was the one that waited in
-//! its [shard](super::shard)'s poller, that is left alone; and tasks that are ready lie in its
-//! queue. So while one worker of a shard is awake and another one idle, an idle one, the *monitor*,
-//! sleeps until its next [inspection](common_moment) at most. Each time it looks for tasks in the
-//! queues of the others, like any worker that is about to sleep, takes the lock of the poller if
-//! that is free, and inspects the others: which are *stuck*, that is awake, and in the same poll
-//! since the inspection before. While all sleep there is no monitor; and while all are awake each
-//! polls between two turns, and inspects the others as often as the monitor does.
+//! A worker that computes for long delays the tasks in its queue and, if it was its
+//! [shard](super::shard)'s leader, the poller's events. So while one worker of a shard is awake and
+//! another one idle, an idle one, the *monitor*, sleeps until its next [inspection](common_moment)
+//! at most. Then it steals, polls if the poller's lock is free, and records which of the others are
+//! *stuck*: awake, and in the same poll as at the inspection before. While all are awake, each
+//! polls between two turns, and inspects the others as often.
 //!
-//! A worker that has ended a turn in which others have worked is likely to see them work again
-//! soon. So the monitor stays the monitor until others have not worked for an interval: then
-//! workers that sleep for moments only need not wake each other for this.
+//! The monitor keeps its role until others have not worked for an interval, so that workers that
+//! sleep only for moments need not wake each other for it.
 //!
-//! **How often.** In most programs no task computes, and an inspection finds nothing. So the
-//! monitor inspects every [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that
-//! has found a worker stuck, until [`CALM`] in a row have found none
-//! ([`interval`](Monitor::interval)). The workers of a shard share this state, since they take
-//! turns as the monitor. An inspection at a long interval that finds another worker awake is
-//! followed by one more after a short interval: that one tells whether the worker is stuck.
+//! **How often.** In most programs no task computes. So the monitor inspects every
+//! [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that has found a worker
+//! stuck, until [`CALM`] in a row have found none ([`interval`](Monitor::interval)). An inspection
+//! at a long interval that finds another worker awake is followed by one after a short interval,
+//! which shows whether that worker is stuck.
 //!
-//! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than a
-//! leader, which an event wakes: while nobody computes, it sleeps from one inspection to the next,
-//! however often the leader wakes up and works.
+//! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than
+//! the leader, which events wake: so the monitor sleeps from one inspection to the next.
 //!
 //! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
 //! work after a sleep ([`begin_work`](Monitor::begin_work)) looks, after a fence, for the mark. If
-//! nobody has it, or this worker itself, it passes the mark to an idle worker, which it wakes. If
-//! none is idle, it removes the mark, and looks again, after another fence. (If the chosen one woke
-//! by itself, which may have been before it had the mark, the mark is taken back and the choice
-//! restarts.) A worker that is about to sleep parks, and then, after a fence, looks whether another
-//! one is awake, and if so, takes the mark or sees that another one has it
-//! ([`try_acquire`](Monitor::try_acquire)). So one of the two sees what the other wrote. A worker
-//! that was woken with the mark keeps it when it goes to sleep, or passes it on when it begins to
-//! work. A monitor removes its mark before it parks without it. `loom` checks this below.
+//! no other worker has it, it passes the mark to an idle worker, which it wakes. If none is idle,
+//! it removes the mark, and looks again, after another fence. (If the chosen one woke by itself,
+//! perhaps before it had the mark, the mark is taken back and the choice restarts.) A worker that
+//! is about to sleep parks, and then, after a fence, looks whether another one is awake, and if so,
+//! takes the mark or sees that another one has it ([`try_acquire`](Monitor::try_acquire)). So one
+//! of the two sees what the other wrote. A worker that was woken with the mark keeps it when it
+//! sleeps again, or passes it on when it begins to work. A monitor removes its mark before it parks
+//! without it. `loom` checks this below.
 //!
-//! Not covered is the moment before `begin_work`, in which a worker is awake and has done nothing
-//! yet.
+//! Not covered is the moment before `begin_work`, in which an awake worker has done nothing yet.
 
 use std::time::{Duration, Instant};
 
@@ -44,20 +39,17 @@ use super::shard::ShardedWorkers;
 use crate::clock::since_start;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The time between two inspections, after one has found a worker stuck. The monitor inspects the
-/// others again within five quarters of this, and so does a worker with tasks to run while there is
-/// no monitor. So anything that becomes due while all others compute waits for that long at most;
-/// and a task behind a long poll for nine quarters, since that poll may have begun just after an
-/// inspection. So this, and the time that the monitor takes to wake up, stay below a millisecond.
-/// (If the monitor is taken to work meanwhile, the next one goes by its own inspections, and a task
-/// that would run next may wait for another interval.)
+/// The time between two inspections, after one has found a worker stuck. An event or a timer that
+/// is due while all others compute is found within five quarters of this, and a task behind a long
+/// poll within nine, since that poll may have begun just after an inspection. So this, and the
+/// monitor's time to wake up, stay below a millisecond. (If the monitor itself begins to work, the
+/// next one restarts with its own inspections, and a LIFO task may wait for one more interval.)
 ///
-/// Each worker keeps the moment of its next inspection while it works or sleeps, also if it is not
-/// the monitor meanwhile. If each sleep of a monitor started a new interval, workers that are woken
-/// again and again, or that take turns as the monitor, would never come to an inspection.
+/// Each worker keeps the moment of its next inspection while it works or sleeps. If each sleep of a
+/// monitor started a new interval, workers that are woken repeatedly, or that alternate as the
+/// monitor, would never inspect.
 ///
-/// Under Miri an inspection takes longer than that, so the monitor would do nothing else. Without a
-/// monitor ([`IS_ON`]) no inspection comes.
+/// Under Miri an inspection takes longer. Without a monitor ([`IS_ON`]) there is none.
 pub(super) const INTERVAL: Duration = if !IS_ON {
     Duration::from_secs(3_600)
 } else if cfg!(miri) {
@@ -67,37 +59,36 @@ pub(super) const INTERVAL: Duration = if !IS_ON {
 };
 
 /// The time between two inspections otherwise. A timer that becomes due while all others compute
-/// waits for that long and a quarter of an [`INTERVAL`]; a task behind a long poll for an
-/// [`INTERVAL`] more, which is less than 12 ms.
+/// waits for this and a quarter of an [`INTERVAL`]; a task behind a long poll for an [`INTERVAL`]
+/// more, less than 12 ms.
 const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 
-/// The number of inspections in a row without a worker that is stuck after which they are rare
-/// again: 11 ms, if others work all the time. A worker that the system has taken off its processor
-/// looks stuck, too, and on a busy machine that happens every few milliseconds.
+/// The number of inspections in a row without a stuck worker after which they are rare again: 11
+/// ms, if others work all the time. A preempted worker looks stuck, too, and on a busy machine that
+/// happens every few milliseconds.
 const CALM: usize = 32;
 
-/// Whether there is ever a monitor. With `--cfg polder_no_monitor` there is none: then a missing
-/// wake-up hangs a test, where the monitor would only make it a little late (`ci/no_monitor.sh`).
+/// False with `--cfg polder_no_monitor`: a missing wake-up then hangs a test, where the monitor
+/// would only make it a little late (`ci/no_monitor.sh`).
 const IS_ON: bool = !cfg!(polder_no_monitor);
 
-/// The monitor of a shard.
 #[derive(Debug)]
 pub(super) struct Monitor {
-    /// The mark: the index of the worker that has it plus one, or zero. Its worker removes it, or
-    /// passes it on; and whoever has given it to a worker that was awake takes it back.
+    /// The mark: the index of its worker plus one, or zero. Its worker removes it or passes it on.
+    /// A thread that has passed it to a worker that was awake takes it back.
     mark: AtomicUsize,
-    /// The number of inspections since one has found a worker stuck, at most [`CALM`]. Written
-    /// without care for other writers: at worst inspections are frequent for a little longer.
+    /// The number of inspections since one has found a worker stuck, at most [`CALM`]. A lost
+    /// update at worst keeps inspections frequent for a little longer.
     calm: AtomicUsize,
 }
 
-/// Returns when a monitor makes the inspection that is due at `next`: at a multiple of [`INTERVAL`]
-/// that is a quarter of it later at the most. For such a multiple that is the same moment.
+/// Returns the time of the inspection that is due at `next`: a multiple of [`INTERVAL`], at most a
+/// quarter of it later. Idempotent.
 ///
 /// The workers of a busy server sleep and wake many times in an interval. As each monitor waits for
-/// the same moment, the poller's timer is set once and not for each sleep. Setting it takes 4 to
-/// 11 µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a separate moment
-/// for each sleep, HTTP on two workers took 10 to 20 % more CPU time.
+/// the same moment, the poller's timer is set once and not for each sleep. Setting it takes 4 to 11
+/// µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a separate moment for
+/// each sleep, HTTP on two workers took 10 to 20 % more CPU time.
 pub(super) fn common_moment(next: Instant) -> Instant {
     let latest = next + INTERVAL / 4;
     let past = since_start(latest).as_nanos() as u64 % INTERVAL.as_nanos() as u64;
@@ -114,7 +105,6 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// Whether some worker is the monitor.
     pub(super) fn is_held(&self) -> bool {
         self.mark.load(Ordering::Relaxed) != 0
     }
@@ -126,7 +116,6 @@ impl Monitor {
         self.mark.load(Ordering::Relaxed) == index + 1
     }
 
-    /// The time until the next inspection.
     pub(super) fn interval(&self) -> Duration {
         if self.calm.load(Ordering::Relaxed) < CALM {
             INTERVAL
@@ -135,7 +124,6 @@ impl Monitor {
         }
     }
 
-    /// Records whether an inspection has found another worker stuck.
     pub(super) fn inspected(&self, is_any_stuck: bool) {
         let calm = self.calm.load(Ordering::Relaxed);
         let next = if is_any_stuck { 0 } else { calm + 1 };
@@ -144,9 +132,8 @@ impl Monitor {
         }
     }
 
-    /// The worker at `index`, which has parked and is not the monitor, becomes the monitor if
-    /// others are awake, or if it expects so, and there is none. Returns whether it is the monitor
-    /// now.
+    /// Makes the parked worker at `index` the monitor if there is none and others are awake, or it
+    /// expects so. Returns whether it succeeded.
     pub(super) fn try_acquire(
         &self,
         index: usize,
@@ -156,13 +143,12 @@ impl Monitor {
         IS_ON && (expects || workers.needs_monitor(index)) && self.replace(0, index + 1)
     }
 
-    /// The worker at `index`, which is the monitor, no longer is.
     pub(super) fn release(&self, index: usize) {
         self.replace(index + 1, 0);
     }
 
-    /// The worker at `index` begins to work after a sleep: makes sure that an idle worker watches,
-    /// if there is one.
+    /// Called when the worker at `index` begins to work after a sleep: makes an idle worker the
+    /// monitor.
     #[inline]
     pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
         fence(Ordering::SeqCst);
@@ -172,7 +158,7 @@ impl Monitor {
         }
     }
 
-    /// Passes the mark from the worker at `index`, or from nobody, to an idle worker.
+    /// Passes the mark from the worker at `index`, or from none, to an idle worker.
     #[cold]
     fn pass_on(&self, mark: usize, index: usize, workers: &impl ShardedWorkers) {
         let mut mark = mark;
@@ -185,12 +171,12 @@ impl Monitor {
                     }
                     mark = idle + 1;
                 }
-                // It has looked since nobody has the mark.
+                // It has looked since no worker has the mark.
                 None if mark == 0 => break,
                 None => {}
             }
-            // From now on a worker that falls asleep sees that there is no monitor. One that did
-            // before is found now.
+            // From now on a worker that falls asleep sees that there is no monitor. One that fell
+            // asleep before is found now.
             if !self.replace(mark, 0) {
                 return;
             }
@@ -200,7 +186,6 @@ impl Monitor {
         workers.wake_idle_beside(index);
     }
 
-    /// Replaces the mark if it is `old`.
     fn replace(&self, old: usize, new: usize) -> bool {
         (self.mark)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
@@ -216,7 +201,6 @@ mod tests {
     use std::cell::Cell;
     use std::ops::Range;
 
-    /// Two, in one shard.
     struct Workers {
         shards: [Shard; 1],
         are_awake: bool,
@@ -329,8 +313,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use std::ops::Range;
 
-    /// Workers that go to sleep and begin to work. Left out: what they work at, the looks, and the
-    /// pollers; a worker that was unparked would wake.
+    /// Workers that go to sleep and begin to work, without work, inspections and pollers.
     struct Model {
         shards: Vec<Shard>,
         workers: Vec<Worker>,
@@ -363,7 +346,6 @@ mod loom_tests {
     }
 
     impl Model {
-        /// With shards of these numbers of workers.
         fn new(shards: &[usize]) -> Arc<Model> {
             let worker = || Worker {
                 parking: Parking::default(),
@@ -380,7 +362,6 @@ mod loom_tests {
             })
         }
 
-        /// A sleep, without what others have done before.
         fn sleep(&self, index: usize) {
             let monitor = &self.shard(index).monitor;
             monitor.release(index);
@@ -388,13 +369,11 @@ mod loom_tests {
             monitor.try_acquire(index, false, self);
         }
 
-        /// An event ends its sleep.
         fn wake_up(&self, index: usize) {
             self.workers[index].parking.resume();
             self.shard(index).monitor.begin_work(index, self);
         }
 
-        /// If it was woken meanwhile, perhaps with the mark, it goes to sleep again.
         fn sleep_if_woken(&self, index: usize) {
             if !self.is_parked(index) {
                 self.workers[index].parking.resume();
@@ -406,8 +385,8 @@ mod loom_tests {
             }
         }
 
-        /// Whether a worker is awake, and all that are idle sleep without a limit. (One that was
-        /// woken with the mark is about to see it.)
+        /// Whether a worker is awake, and all idle ones sleep without a limit. A worker that was
+        /// woken with the mark is about to see it.
         fn is_unwatched(&self) -> bool {
             let is_parked = |index: &usize| self.is_parked(*index);
             let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
@@ -419,7 +398,6 @@ mod loom_tests {
         }
     }
 
-    /// The first worker wakes up, while another one does something.
     fn wake_up_while(world: &Arc<Model>, other: fn(&Model)) {
         wake_up_of_while(0, world, other);
     }
@@ -449,7 +427,6 @@ mod loom_tests {
         });
     }
 
-    /// The third one has worked all the time.
     #[test]
     fn a_watch_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
         check(|| {
@@ -488,7 +465,6 @@ mod loom_tests {
         });
     }
 
-    /// Of two workers in shards of their own.
     #[test]
     fn a_full_shard_is_watched_by_another_one() {
         check(|| {
@@ -509,8 +485,8 @@ mod loom_tests {
         });
     }
 
-    /// The monitor of another shard begins to work while the third shard's worker falls asleep,
-    /// which has left it to that monitor.
+    /// The third shard's worker falls asleep and leaves it to another shard's monitor, which begins
+    /// to work.
     #[test]
     fn a_full_shard_keeps_a_watch_where_one_leaves_it_to_another() {
         check(|| {
@@ -522,7 +498,6 @@ mod loom_tests {
             let world = Model::new(&[1, 1, 1]);
             world.sleep(1);
             world.sleep(2);
-            // Both look again whether they are needed.
             wake_up_of_while(0, &world, |world| world.sleep(2));
             assert!(!world.is_unwatched());
         });

@@ -8,9 +8,8 @@
 //! * *Real-time priority.* Their `pop` claims a slot, and then yields the core until the `push`
 //!   that fills the slot is complete. A thread with real-time priority never yields to a sender
 //!   without. On one core, taking all items lasted 2 to 3 s, until the kernel took the core away,
-//!   and `tests/priority.rs` failed with `concurrent-queue` as the inbox and as the inject queue.
-//!   The caller of `pop` cannot bound that wait. A thread that waits for a lock sleeps: with this
-//!   queue the wait lasted at most 5 ms.
+//!   and `tests/priority.rs` failed with `concurrent-queue` as the inbox and as the inject queue. A
+//!   thread that waits for a lock sleeps: with this queue the wait lasted at most 5 ms.
 //! * *Iteration.* A dump lists the tasks that were never polled, and a simulated world chooses
 //!   among all waiting ones. Those queues cannot be iterated. Taking everything out and pushing it
 //!   back would change the order, and hide tasks from workers that are about to sleep.
@@ -43,12 +42,12 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct MutexQueue<T> {
     list: Mutex<VecDeque<T>>,
     count: AtomicUsize,
-    /// The number of items that were ever pushed. Written under the lock.
+    /// Written under the lock.
     pushed: AtomicUsize,
 }
 
-/// The initial capacity of a queue: `usual`, or zero in a simulated world. That has one runtime per
-/// host, most of the queues stay empty, and a wake may allocate.
+/// The initial capacity of a queue: zero in a simulated world, which has one runtime per host and
+/// mostly empty queues; `usual` otherwise.
 pub(super) fn capacity(usual: usize) -> usize {
     if kernel::current().is_some() {
         0
@@ -77,7 +76,6 @@ impl<T> MutexQueue<T> {
         self.pushed.store(pushed, Ordering::Relaxed);
     }
 
-    /// The number of items that were ever pushed.
     #[inline]
     pub(super) fn pushed(&self) -> usize {
         self.pushed.load(Ordering::Relaxed)
@@ -98,7 +96,7 @@ impl<T> MutexQueue<T> {
         self.pop_if(|_| true)
     }
 
-    /// [`pop`](Self::pop) if `f` returns true for the first item. Calls it under the lock.
+    /// [`pop`](Self::pop) if `f`, called under the lock, returns true for the first item.
     #[inline]
     pub(super) fn pop_if(&self, f: impl FnOnce(&T) -> bool) -> Option<T> {
         if self.is_empty() {
@@ -111,8 +109,7 @@ impl<T> MutexQueue<T> {
         item
     }
 
-    /// Takes the item at the index that `choose` returns, which is called with all items, under the
-    /// lock.
+    /// Takes the item whose index `choose` returns; called with all items under the lock.
     #[cfg(feature = "kernel")]
     pub(super) fn pop_chosen(&self, choose: impl FnOnce(&VecDeque<T>) -> usize) -> Option<T> {
         let mut list = self.list.lock();
@@ -122,7 +119,7 @@ impl<T> MutexQueue<T> {
         item
     }
 
-    /// Takes up to `count` items, in order, and passes them to `f`, under the lock.
+    /// Passes up to `count` items, in order, to `f`, under the lock.
     pub(super) fn take(&self, count: usize, f: impl FnMut(T)) {
         let mut list = self.list.lock();
         let count = count.min(list.len());
@@ -130,21 +127,19 @@ impl<T> MutexQueue<T> {
         self.end_taking(&mut list);
     }
 
-    /// Counts what is left, and gives memory back. (A list of up to [`KEPT`] items, as it is made,
-    /// never shrinks, nor does the worker's run queue, with which an inbox is swapped: so in the
-    /// long run a wake does not allocate.)
+    /// Counts what is left, and frees memory. Neither a list of up to [`KEPT`] items nor the run
+    /// queue, with which an inbox is swapped, shrinks below that: so in the long run a wake does
+    /// not allocate.
     #[inline]
     fn end_taking(&self, list: &mut VecDeque<T>) {
         self.count.store(list.len(), Ordering::Relaxed);
         shrink_queue(list);
     }
 
-    /// Calls `f` with each item, under the lock.
     pub(super) fn for_each(&self, f: impl FnMut(&T)) {
         self.list.lock().iter().for_each(f);
     }
 
-    /// Moves all items to the end of `into`.
     #[inline]
     pub(super) fn drain(&self, into: &mut VecDeque<T>) {
         if self.is_empty() {
@@ -164,8 +159,7 @@ impl<T> MutexQueue<T> {
 mod tests {
     use super::*;
 
-    /// If a worker's queue has room for only some items, the worker queues later ones behind the
-    /// others.
+    /// A worker queues what does not fit in its queue behind the others.
     #[test]
     fn what_is_taken_comes_in_order_and_no_more_than_was_asked_for() {
         let queue = MutexQueue::default();
@@ -196,8 +190,7 @@ mod loom_tests {
     use loom::sync::Arc;
 
     /// A worker with an inbox, and a poller reduced to its guarantee. It sleeps if `park` reports
-    /// that nothing came, without a look at the inbox. Left out: the other things that a worker
-    /// looks at.
+    /// that nothing was sent, without a look at the inbox.
     struct Model {
         inbox: MutexQueue<u8>,
         parking: Parking,
@@ -220,7 +213,6 @@ mod loom_tests {
             }
         }
 
-        /// Loom fails the model if this sleeps forever.
         fn receive(&self, total: usize) -> Vec<u8> {
             let mut all = VecDeque::new();
             while all.len() < total {

@@ -1,13 +1,10 @@
-//! A `block_on` within a task that waits for a task which only the blocked worker can run.
+//! The report of a deadlock: a `block_on` within a task, waiting for a task that only the blocked
+//! worker can run. It names both places, on standard error.
 //!
-//! The call drives its own runtime and no other, and the worker of the outer task does not go on
-//! before it returns: so the wait never ends. It is reported on standard error, with both places.
-//!
-//! **Why it does not panic.** A future may have recorded a task as the last thing that it waits
-//! for, and wait for something else too, such as a channel that another thread sends to. This
-//! cannot be seen, so the deadlock is certain only where nobody can prove it. For the same reason
-//! it is reported only after [`PATIENCE`] without any progress, and if the nested runtime has
-//! neither tasks nor timers nor sources that could end the wait.
+//! **Why it does not panic.** The future may wait for something else too, such as a channel that
+//! another thread sends to, which cannot be seen. So it is reported only after [`PATIENCE`] without
+//! any progress, and if the nested runtime has neither tasks nor timers nor sources that could end
+//! the wait.
 
 use std::panic::{Location, catch_unwind};
 use std::rc::Rc;
@@ -19,18 +16,15 @@ use crate::clock::now;
 use crate::sync::OnDrop;
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
-/// How long a nested `block_on` waits for such a task before it is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A drive within a task of another worker, or within its `block_on`.
 pub(super) struct Nested {
-    /// The worker further up this thread's stack, which is blocked.
+    /// The blocked worker further up this thread's stack.
     outer: Rc<Local>,
-    /// The wait reason for which the drive has waited for [`PATIENCE`] already.
+    /// The wait reason that has lasted for [`PATIENCE`] already.
     checked: u64,
 }
 
-/// A sleep of at most [`PATIENCE`], for a task.
 pub(super) struct Patience {
     start: Instant,
     reason: u64,
@@ -43,9 +37,8 @@ impl Patience {
 }
 
 impl Nested {
-    /// Begins a drive of `worker` within one of `outer`, until the result is dropped. The waits of
-    /// other drives have nothing to look at. (Nor have those within a drive of the same worker,
-    /// which runs its tasks meanwhile.)
+    /// Begins a drive of `worker` within one of `outer`, until the result is dropped. `None` for a
+    /// drive that is not nested, and within the same worker, which runs its tasks meanwhile.
     pub(super) fn enter<'a>(
         worker: &'a Worker,
         outer: Option<&Rc<Local>>,
@@ -64,7 +57,6 @@ impl Nested {
         }))
     }
 
-    /// Reports the deadlock if only the blocked worker can run the task with this id.
     #[cold]
     fn report(&self, id: u64, place: &Location<'_>) {
         let outer = &*self.outer;
@@ -85,7 +77,7 @@ impl Nested {
             None => "in foreign code".to_owned(),
         };
         let worker = outer.index;
-        // It panics if it cannot write to standard error; that is ignored.
+        // A failure to write to standard error panics, and is ignored.
         let _ = catch_unwind(|| {
             eprintln!(
                 "polder: the `block_on` at {place} waits for task {id}, spawned at {site}, which \
@@ -97,7 +89,7 @@ impl Nested {
 }
 
 impl Worker {
-    /// How long a nested drive may sleep, if its future waits for a task that was not looked at.
+    /// How long a nested drive may sleep, if its future waits for a task that was not checked.
     pub(super) fn patience(&self) -> Option<Patience> {
         let nested = self.nested.borrow();
         let checked = nested.as_ref()?.checked;
@@ -109,7 +101,7 @@ impl Worker {
         })
     }
 
-    /// Ends such a sleep, after which the worker has collected nothing yet.
+    /// Called before the worker has collected anything.
     pub(super) fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
         let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
         if has_progress || now().saturating_duration_since(patience.start) < PATIENCE {

@@ -1,21 +1,18 @@
-//! The tasks that a worker owns.
+//! The list of the tasks that a worker owns.
 //!
 //! A task enters its worker's list when its first poll returns `Pending` ([`bind`]), and leaves it
-//! when its future is dropped ([`task_ended`]). A task that is done after its first poll never
-//! enters the list, which makes short tasks cheap. The list serves dumps, `Debug` of the runtime,
-//! metrics, and closing, which wakes every task in it so that its runnable is queued and
-//! can be dropped.
+//! when its future is dropped ([`task_ended`]), so short tasks never enter it. Dumps, `Debug` and
+//! metrics read the list. Closing wakes every task in it, so that its runnable is queued and can be
+//! dropped.
 //!
-//! The list of the pinned tasks is accessed only by the worker's thread. Stealable tasks are in a
-//! list with a lock ([`StealableTasks`]), which belongs to the worker that polled the task first,
-//! wherever the task goes later, since only the task knows its position in the list. The thread
-//! that drops the future removes the task there. Nearly always that is the same worker, so the lock
-//! is rarely contended; and tasks that are done after their first poll do not take it.
+//! Only the worker's thread accesses the list of pinned tasks. A stealable task stays in the list
+//! ([`StealableTasks`], with a lock) of the worker that polled it first, since only the task has
+//! its position in the list. The thread that drops the future removes it, nearly always that
+//! worker, so the lock is rarely contended.
 //!
 //! Wakers in the lists are async-task's, or a reference count around one (`spans`), so cloning one
-//! runs no foreign code. Still, wakers are woken outside of borrow and lock. Dropping one there is
-//! allowed: it is not the task's last reference while the task's future exists, or is being
-//! dropped.
+//! runs no foreign code. They are woken outside of borrow and lock. Dropping one within is allowed:
+//! it is not the task's last reference while the future exists, or is being dropped.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -26,16 +23,15 @@ use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// The stealable tasks that a pool worker was the first to poll, and that still have their futures.
 #[derive(Debug, Default)]
 pub(crate) struct StealableTasks {
     tasks: Mutex<Slab<TaskRef>>,
-    /// The length of the list, for those who may not wait. Written under its lock.
+    /// The length of the list, readable without the lock. Written under it.
     count: AtomicUsize,
 }
 
 impl StealableTasks {
-    /// Wakes every task in the list. They stay there until their futures are dropped.
+    /// The tasks stay in the list until their futures are dropped.
     pub(super) fn wake_all(&self) {
         let tasks = self.tasks.lock();
         let wakers: Vec<Waker> = tasks.values().map(|task| task.waker().clone()).collect();
@@ -43,7 +39,7 @@ impl StealableTasks {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Calls `f`, which runs no foreign code, with each task in the list.
+    /// Calls `f`, which runs no foreign code, with each task.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
         self.tasks.lock().values().for_each(&mut f);
     }
@@ -52,7 +48,6 @@ impl StealableTasks {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns the task's index in the list.
     #[inline(never)]
     fn insert(&self, task: TaskRef) -> usize {
         let mut tasks = self.tasks.lock();
@@ -71,7 +66,6 @@ impl StealableTasks {
     }
 }
 
-/// The place of a task in a list: with which worker, and at which index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedKey {
     worker: u32,
@@ -95,8 +89,7 @@ impl OwnedKey {
     }
 }
 
-/// Adds a task to the list of the current worker, which has polled it. The task's first poll has
-/// returned `Pending`.
+/// Adds a task to the list of the current worker, after a first poll that has returned `Pending`.
 pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
     with_local(|local| {
         debug_assert!(local.owns(header), "a task is polled by its own worker");
@@ -111,8 +104,8 @@ pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
     })
 }
 
-/// Removes a task after its future was dropped, if it was bound, and counts its end. If it stays,
-/// this is its worker's thread. If it is stealable, or was not bound, it may be any thread.
+/// Removes a task, if it was bound, after its future was dropped, and counts its end. Called on its
+/// worker's thread if it is bound and pinned, on any thread otherwise.
 pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
     header.set_finished();
     if header.is_traced() {
@@ -129,7 +122,7 @@ pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
         if let (Some(key), true) = (key, local.index == header.index()) {
             let pinned = &local.remote.pinned;
             pinned.set(pinned.get() - 1);
-            // The list is empty if the worker closes and it was taken.
+            // Empty if closing has taken the list.
             let removed = local.owned.borrow_mut().remove(key.index());
             drop(removed);
         }

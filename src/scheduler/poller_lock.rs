@@ -1,44 +1,40 @@
 //! The lock of a [shard](super::shard)'s poller, and how a pool worker falls asleep.
 //!
-//! A worker holds the lock while it waits in the poller. The lock is only ever tried. An idle
-//! worker that gets it is the *leader*: it sleeps in the poller. An idle worker that does not is a
-//! *follower*: it sleeps until it is notified. The lock is released before a waker is called or a
-//! task runs.
+//! A worker holds the lock while it waits in the poller, and releases it before a waker is called
+//! or a task runs. The lock is only ever tried. An idle worker that gets it is the *leader*: it
+//! sleeps in the poller. Any other idle worker is a *follower*: it sleeps until it is notified.
 //!
 //! **Why the poller is never left alone** while all sleep. A worker tries the lock before it parks.
-//! It fails only if another worker holds the lock: one that sleeps in the poller, or one that is
-//! awake and will try the lock itself before it sleeps. So the last worker that falls asleep leads,
-//! or another one does. (A worker of another shard does not try it again: see
+//! It fails only if another worker holds the lock: the leader, or one that is awake and will try
+//! the lock before it sleeps. So the last one that falls asleep leads, unless another does. (A
+//! worker of another shard does not try it again: see
 //! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
 //!
-//! There is one exception. A worker that was woken and has found nothing to do, mostly to become
-//! the [monitor](super::monitor), leaves the lock to the worker that has just released it and will
-//! want it back soon: otherwise each event would wake two workers. It sleeps without a limit only
-//! while another worker is the monitor. If none is, it becomes the monitor itself, and so sleeps
-//! until its next inspection at most; or, if all others sleep, it does not sleep, and tries the
-//! lock after all. A worker that has inspected the others since it was woken tries the lock, and so
-//! does one that releases the mark. `loom` checks this below.
+//! **The exception.** A worker that was woken and has found nothing to do, mostly to become the
+//! [monitor](super::monitor), leaves the lock to the worker that has just released it and will soon
+//! take it back: otherwise each event would wake two workers. It sleeps without a limit only while
+//! another worker is the monitor. If none is, it becomes the monitor, and so sleeps until its next
+//! inspection at most; or, if all others sleep, it stays awake and tries the lock after all. A
+//! worker that has inspected the others since it was woken, or that releases the mark, tries the
+//! lock. `loom` checks this below.
 
 use std::cell::Cell;
 
 use super::shard::{Shard, ShardedWorkers};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The right to wait in a shard's poller. Odd while it is taken; each use adds two.
+/// The right to wait in a shard's poller. Odd while held; each use adds two.
 #[derive(Default)]
 pub(super) struct PollerLock(AtomicUsize);
 
-/// Holds the lock, until it is dropped.
 pub(super) struct PollerGuard<'a> {
     lock: &'a PollerLock,
-    /// Whether its worker has parked the shard's reactor, to sleep in its poller. Only then does
-    /// the end of the wait resume that reactor: in a simulated world it may be parked for another
-    /// worker, between two turns.
+    /// Whether its worker has parked the shard's reactor to sleep in its poller, and resumes it.
+    /// Otherwise, in a simulated world, it may be parked for another worker.
     pub(super) sleeps: bool,
 }
 
 impl PollerLock {
-    /// Takes the lock, unless another worker holds it.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<PollerGuard<'_>> {
         let before = self.0.fetch_or(1, Ordering::Acquire);
@@ -50,7 +46,7 @@ impl PollerLock {
         self.uses() % 2 == 0
     }
 
-    /// A number that changes when the lock is taken, and when it is released.
+    /// Changes whenever the lock is taken or released.
     pub(super) fn uses(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -58,8 +54,8 @@ impl PollerLock {
 
 impl PollerGuard<'_> {
     /// Releases the lock on a thread of another shard, which will not try it again before it
-    /// sleeps. A worker that has found the lock taken may be parked by now: `wake_idle` wakes an
-    /// idle one. Or it parks later, and then sees that the lock is free.
+    /// sleeps. A worker that has found the lock taken is parked, and `wake_idle` wakes an idle one;
+    /// or it parks later, and then sees that the lock is free.
     pub(super) fn unlock_and_wake<R>(self, wake_idle: impl FnOnce() -> R) -> R {
         drop(self);
         fence(Ordering::SeqCst);
@@ -74,22 +70,18 @@ impl Drop for PollerGuard<'_> {
     }
 }
 
-/// The facts about a pool worker, and about the others, that [`Sleeper`] needs.
 pub(super) trait SleepingWorker {
     /// Parks the worker, which sleeps in the shard's poller next if it `leads`. Returns whether
-    /// something has come for it.
+    /// something was sent to it.
     fn park(&self, leads: bool) -> bool;
 
-    /// Whether there are tasks elsewhere that the worker can take.
     fn has_tasks(&self) -> bool;
 
-    /// Whether others have worked since the last inspection.
     fn have_others_worked(&self) -> bool;
 }
 
-/// How a worker that has parked sleeps.
 pub(super) enum Sleep<'a> {
-    /// Not: there is something to do. It holds the lock, if that was free.
+    /// It does not: there is something to do. With the lock, if that was free.
     No(Option<PollerGuard<'a>>),
     /// In the shard's poller.
     Leads(PollerGuard<'a>),
@@ -97,20 +89,19 @@ pub(super) enum Sleep<'a> {
     Follows,
 }
 
-/// The state of a pool worker that its own thread needs to sleep. No other thread touches it.
+/// Accessed only by the worker's thread.
 #[derive(Default)]
 pub(super) struct Sleeper {
-    /// Whether others have worked between its last two inspections; assumed when it becomes the
-    /// monitor.
+    /// Whether others have worked between its last two inspections; assumed of a new monitor.
     pub(super) others_work: Cell<bool>,
-    /// Whether it has slept since it last began to work.
     has_slept: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
     pub(super) was_woken: Cell<bool>,
 }
 
 impl Sleeper {
-    /// The worker is about to run a task, or a waker: others watch over it, if it has slept.
+    /// Called before the worker runs a task or a waker. After a sleep, makes another one the
+    /// monitor.
     #[inline]
     pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
         if self.has_slept.get() {
@@ -125,13 +116,10 @@ impl Sleeper {
         workers.shard(index).monitor.begin_work(index, workers);
     }
 
-    /// Parks the worker, which has nothing to do, and decides how it sleeps:
-    ///
-    /// * not, if something has come by then;
-    /// * with the lock it leads, and without it it follows;
-    /// * if it leaves the lock to another one (the exception of the head) it follows, provided that
-    ///   there is a monitor, or that it becomes the monitor. Otherwise it does not sleep, and tries
-    ///   the lock the next time.
+    /// Parks the worker, which has nothing to do, and decides how it sleeps: as the leader with the
+    /// lock, and as a follower without. A worker that leaves the lock to another (the exception
+    /// above) follows only if there is a monitor or it becomes one. Otherwise it stays awake, and
+    /// tries the lock the next time.
     pub(super) fn fall_asleep<'a>(
         &self,
         index: usize,
@@ -146,15 +134,15 @@ impl Sleeper {
         self.has_slept.set(true);
         if monitor.is_held_by(index) {
             if self.was_woken.get() {
-                // Perhaps for that: another one begins to work.
+                // Perhaps because another one begins to work.
                 self.others_work.set(true);
             } else if !self.others_work.get() {
-                // There is nothing to inspect. It releases the mark before it tries the lock, so
+                // There is nothing to inspect. The mark is released before the lock is tried, so
                 // that the poller is not left alone.
                 monitor.release(index);
             }
         }
-        // Another one of this shard that is awake will want the lock back.
+        // An awake worker of this shard will want the lock back.
         let leaves_lock = self.was_woken.get() && workers.is_other_awake(index);
         let taken = if leaves_lock {
             None
@@ -164,13 +152,13 @@ impl Sleeper {
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::No(taken);
         }
-        // A thread that does not try the lock again may have had it, a worker of another shard or
-        // the main worker: see `unlock_and_wake`.
+        // A thread that does not try the lock again may have held it (a worker of another shard or
+        // the main worker): see `unlock_and_wake`.
         if taken.is_none() && !leaves_lock && poller_lock.is_free() {
             return Sleep::No(None);
         }
         if !monitor.is_held_by(index) {
-            // (A leader that works next would have to pass the mark on.)
+            // A leader that works next would have to pass the mark on.
             let expects =
                 taken.is_none() && (self.others_work.get() || worker.have_others_worked());
             if monitor.try_acquire(index, expects, workers) {
@@ -218,25 +206,20 @@ mod loom_tests {
     const ASLEEP: usize = 1;
     const LEADS: usize = 2;
 
-    /// Workers that fall asleep and wake up. Left out: what they work at, the waits themselves, and
-    /// the inspections; so the models end where all that sleep would stay asleep, but for the
-    /// monitor.
+    /// Workers that fall asleep and wake up. Left out: their work, waits and inspections; so a
+    /// model ends when all but the monitor would sleep forever.
     struct Model {
         shards: [Shard; 1],
         workers: Vec<Worker>,
-        /// Whether others count as having worked when a worker falls asleep.
         have_worked: AtomicBool,
-        /// The number of tasks that any worker may take.
         tasks: AtomicUsize,
     }
 
     struct Worker {
         parking: Parking,
-        /// How it sleeps: the flags above. Written by its thread.
         state: AtomicUsize,
     }
 
-    /// A worker, on its own thread.
     struct Here<'a> {
         world: &'a Model,
         index: usize,
@@ -295,7 +278,6 @@ mod loom_tests {
             loop {
                 let state = match self.sleeper.fall_asleep(self.index, self, world) {
                     Sleep::No(guard) => {
-                        // It collects what has come, and takes the tasks.
                         world.workers[self.index].parking.resume();
                         drop(guard);
                         world.tasks.store(0, Ordering::Relaxed);
@@ -318,7 +300,6 @@ mod loom_tests {
             }
         }
 
-        /// Something ends its sleep.
         fn wake_up(&self) {
             let worker = &self.world.workers[self.index];
             worker.state.store(0, Ordering::Relaxed);
@@ -328,7 +309,6 @@ mod loom_tests {
             drop(self.guard.take());
         }
 
-        /// A worker of another shard polls.
         fn poll_from_outside(&self) {
             let shard = &self.world.shards[0];
             if let Some(guard) = shard.poller_lock.try_lock() {
@@ -340,7 +320,6 @@ mod loom_tests {
             self.sleeper.begin_work(self.index, self.world);
         }
 
-        /// If it was woken meanwhile, goes to sleep again.
         fn sleep_if_woken(&self) {
             if !self.world.workers[self.index].parking.is_parked() {
                 self.wake_up();
@@ -364,7 +343,7 @@ mod loom_tests {
             })
         }
 
-        /// All sleep or were woken: one of them waits in the poller, or will soon.
+        /// If all sleep or were woken, one of them waits in the poller, or will soon.
         fn assert_is_served(&self) {
             let will_come = |(index, worker): (usize, &Worker)| {
                 !worker.parking.is_parked()
@@ -375,14 +354,13 @@ mod loom_tests {
             assert!(workers.any(will_come), "the poller is alone");
         }
 
-        /// A thread injects a task: see `idle`.
         fn inject(&self) {
             self.tasks.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             self.wake_idle_of(0..self.workers.len());
         }
 
-        /// All sleep or were woken: if there are tasks, one of them was.
+        /// If all sleep or were woken, and there are tasks, one was woken.
         fn assert_no_task_is_left(&self) {
             let all_sleep = (self.workers.iter()).all(|worker| worker.parking.is_parked());
             let tasks = self.tasks.load(Ordering::Relaxed);
@@ -390,12 +368,11 @@ mod loom_tests {
         }
     }
 
-    /// Each script is that of one worker.
     fn check(workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
         check_beside(0, workers, have_worked, script);
     }
 
-    /// [`check`] with so many workers of other shards too; their indices come last.
+    /// [`check`] with `others` workers of other shards, which have the last indices.
     fn check_beside(others: usize, workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
@@ -407,7 +384,7 @@ mod loom_tests {
                     loom::thread::spawn(move || {
                         let here = Here::new(&world, index);
                         script(&here);
-                        // The thread ends, and with it the borrow of the lock; the state stays.
+                        // The thread ends, and with it the borrow of the lock; the lock stays held.
                         std::mem::forget(here.guard.take());
                     })
                 })
@@ -443,7 +420,6 @@ mod loom_tests {
         }
     }
 
-    /// One of two workers is woken for nothing meanwhile.
     #[test]
     fn the_poller_is_never_left_alone_where_one_is_woken_and_another_shards_worker_polls() {
         check_beside(1, 2, true, |here| match here.index {
@@ -479,7 +455,6 @@ mod loom_tests {
         });
     }
 
-    /// Those that are woken for nothing leave the lock to others.
     #[test]
     fn the_poller_is_never_left_alone_where_some_are_woken_for_nothing() {
         for have_worked in [false, true] {

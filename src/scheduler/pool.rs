@@ -1,30 +1,23 @@
-//! How a pool worker waits, and what it takes from the others.
+//! The waiting and stealing of a pool worker.
 //!
-//! The workers of a pool share one reactor, or one for each [shard](super::shard): the sockets and
-//! timers of all their tasks are with it. One of them at a time waits in its poller: see
-//! [`poller_lock`](super::poller_lock).
+//! The workers of a [shard](super::shard) share one reactor, with the sockets and timers of all
+//! their tasks. One of them at a time waits in its poller: see [`poller_lock`](super::poller_lock).
 //!
-//! * A worker that has tasks to run tries the lock of the poller between two turns. If it gets it,
-//!   it polls without sleeping, and fires timers.
-//! * A worker that has none takes tasks that are ready on the others. If there are none, it sleeps:
-//!   in the shared poller, until the earliest timer is due, or until it is notified.
+//! * A worker that has tasks to run tries the poller's lock between two turns. If it gets it, it
+//!   polls without sleeping, and fires timers.
+//! * A worker that has none steals, or sleeps: in the poller, or until it is notified.
 //!
-//! What a worker finds in the poller, and what is ready with it, are its own tasks at first. Others
-//! take of them what it does not get round to:
+//! Tasks woken by events are queued on the worker that polled. Others take some of them:
 //!
 //! * If more than [`MANY_READY`] tasks are in its queue when it has polled, and after a task that
 //!   has made others ready, an idle worker is woken to search: see [`idle`](super::idle).
-//! * A worker that has nothing to do takes half of another one's queue. The one that runs
-//!   [next](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
-//! * While all are awake, each polls between two turns, and takes half of the tasks of one that is
-//!   stuck.
+//! * An idle worker takes half of another one's queue. The task in the [LIFO
+//!   slot](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
+//! * While all are awake, each takes half of the tasks of a stuck one between two turns.
 //!
 //! **Why no timer is late.** A leader that falls asleep has read the earliest deadline, or is
 //! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
 //! it.
-//!
-//! Apart from the lock and the monitor's mark, which are in the [`Shard`], what is here is touched
-//! by the worker's thread only.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -40,38 +33,32 @@ use crate::clock::now;
 use crate::poller::Until;
 use crate::reactor::{Driver, Reactor};
 
-/// The number of ready tasks in the queue of a worker that has polled for which no other worker is
-/// woken: that costs more than it gains.
+/// The queue length up to which no other worker is woken after a poll: that costs more than it
+/// saves.
 const MANY_READY: usize = 4;
 
-/// The result of inspecting a worker.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
-    /// The number of tasks that it had begun to run.
     runs: usize,
     is_awake: bool,
-    /// Whether it was awake, and in the same poll, at the inspection before. (If that is old, a
-    /// worker that has slept since and was just woken may count as stuck: then it loses the task
-    /// that it would run next to a worker that has none.)
+    /// Whether it was awake, and in the same poll, at the inspection before. If that was long ago,
+    /// a worker that has slept since may count as stuck, and lose its LIFO task to an idle one.
     is_stuck: bool,
 }
 
-/// The state of a pool worker, beyond that of every worker, that only its thread reaches.
+/// Accessed only by the worker's thread.
 pub(super) struct PoolWorker {
     pub(super) sleeper: Sleeper,
-    /// When it inspects the others next, if no other worker is the monitor. It stays when it was
-    /// while the worker sleeps or works for moments only, since that inspection would never come
-    /// otherwise.
+    /// When it inspects the others next, unless another worker is the monitor. Short sleeps and
+    /// turns do not move it, since it would otherwise never be due.
     next_inspection: Cell<Instant>,
-    /// Whether its next inspection tells whether a worker is stuck that the last one has found
-    /// awake.
+    /// Whether its next inspection is to show if a worker that the last one found awake is stuck.
     confirms: Cell<bool>,
-    /// The state of each worker when this one last inspected it.
     seen: RefCell<Box<[Seen]>>,
     /// Whether it has held the lock since it last fired timers, or has found some due while it
     /// polled for a while: then it fires them at the end of its turn.
     pub(super) has_polled: Cell<bool>,
-    /// The [uses](super::poller_lock::PollerLock::uses) of each shard's lock at its last visit.
+    /// The [uses](super::poller_lock::PollerLock::uses) of each shard's lock at the last visit.
     visited: Box<[Cell<usize>]>,
 }
 
@@ -83,7 +70,7 @@ impl PoolWorker {
             confirms: Cell::new(false),
             seen: RefCell::new(vec![Seen::default(); workers].into()),
             has_polled: Cell::new(false),
-            // No lock has this value, which is odd, before it was taken.
+            // An odd value, which no lock has that was never taken.
             visited: vec![Cell::new(usize::MAX); shards].into(),
         }
     }
@@ -94,25 +81,23 @@ impl Worker {
         self.shared().shard(self.local.index)
     }
 
-    /// Whether the worker is the monitor of its shard.
     fn is_monitor(&self) -> bool {
         self.shard().monitor.is_held_by(self.local.index)
     }
 
-    /// Whether the worker is the monitor, and its next inspection is due.
     pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
         self.is_monitor() && self.next_inspection(now) <= now
     }
 
-    /// Polls without sleeping, if the lock is free; and does what the monitor would do, if all
-    /// workers have tasks to run, so that there is none.
+    /// Polls without sleeping, if the lock is free. If all workers have tasks to run, does the
+    /// monitor's work.
     pub(super) fn poll_pool(&self) {
         let shard = self.shard();
         if let Some(guard) = shard.poller_lock.try_lock() {
             self.poll_with(guard);
         }
         let is_monitored = shard.monitor.is_held();
-        // (The monitor inspects before it sleeps, also if it polls for a while first.)
+        // The monitor inspects before it sleeps, also if it busy-polls first.
         if is_monitored && (self.shared().shards.len() == 1 || self.is_monitor()) {
             return;
         }
@@ -130,7 +115,6 @@ impl Worker {
         }
     }
 
-    /// The part of [`before_foreign_code`](Self::before_foreign_code) for a pool worker.
     #[inline(never)]
     pub(super) fn before_foreign_code_in_pool(&self) {
         let shared = &**self.shared();
@@ -149,7 +133,6 @@ impl Worker {
         }
     }
 
-    /// Parks, and sleeps unless there is something to do.
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
         let (shared, pool) = (&**self.shared(), &self.pool);
         self.local.counters.parks.add(1);
@@ -172,7 +155,7 @@ impl Worker {
         }
         let Some(mut guard) = leader else {
             if self.reactor.poller().is_parents() {
-                // A child of `fork`: the one that leads is not in it. The wait fails, with words.
+                // In a child of `fork` there is no leader. The wait fails, with a reason.
                 return self.wait_once(&Until::Now, None);
             }
             self.driver.follow(&self.parker, timeout);
@@ -185,15 +168,15 @@ impl Worker {
         self.wait_once(&until, Some(guard));
     }
 
-    /// Inspects the others, if that is due and no other worker is the monitor, and takes tasks that
-    /// are ready on them. Returns whether there is anything to run.
+    /// Inspects the others, if that is due and no other worker is the monitor, and steals. Returns
+    /// whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
         let is_left_to_another = self.shard().monitor.is_held() && !self.is_monitor();
         if !is_left_to_another {
             let now = now();
             if self.next_inspection(now) <= now {
                 self.inspect_others(now);
-                // The tasks that it has polled for a full shard are its own now.
+                // Tasks that it has woken for a full shard are its own now.
                 if self.local.has_work() {
                     return true;
                 }
@@ -202,8 +185,8 @@ impl Worker {
         self.steal(false)
     }
 
-    /// Takes tasks that are ready on another worker; with `only_stuck`, on one that is stuck.
-    /// Returns whether there were any.
+    /// Takes tasks that are ready on another worker; with `only_stuck`, on a stuck one. Returns
+    /// whether there were any.
     fn steal(&self, only_stuck: bool) -> bool {
         let (local, shared) = (&*self.local, &**self.shared());
         if shared.is_closing() {
@@ -213,7 +196,7 @@ impl Worker {
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
             let seen = self.pool.seen.borrow()[victim];
-            // (Parked, it has run that task, and nothing since.)
+            // A parked one has since returned from that poll.
             let is_stuck = seen.is_stuck
                 && seen.runs == shared.stealable(victim).runs.get()
                 && !shared.is_parked(victim);
@@ -221,19 +204,17 @@ impl Worker {
         })
     }
 
-    /// When this worker inspects the others next. (Another one may have found a worker stuck since
-    /// this one last did: then that is soon.)
+    /// Soon, if another worker has found a worker stuck since.
     fn next_inspection(&self, now: Instant) -> Instant {
         let next = &self.pool.next_inspection;
         next.set(next.get().min(now + self.shard().monitor.interval()));
         next.get()
     }
 
-    /// Records which workers are stuck, and whether others work.
     #[cold]
     fn inspect_others(&self, now: Instant) {
         let (shared, pool, monitor) = (&**self.shared(), &self.pool, &self.shard().monitor);
-        // One that was woken sees the one awake that has woken it.
+        // A woken worker sees the awake one that has woken it.
         let may_confirm = !pool.sleeper.was_woken.get() && !pool.confirms.get();
         let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
         pool.sleeper.was_woken.set(false);
@@ -243,7 +224,7 @@ impl Worker {
             let (runs, is_awake) = (shared.stealable(index).runs.get(), !shared.is_parked(index));
             seen.is_stuck = is_awake && seen.is_awake && seen.runs == runs;
             (seen.runs, seen.is_awake) = (runs, is_awake);
-            // The monitor of another shard, which sleeps until the same moments, does not work.
+            // Another shard's monitor, which wakes at the same moments, does no work.
             let is_monitor = || shared.shard(index).monitor.is_held_by(index);
             if index != self.local.index && is_awake && !is_monitor() {
                 is_any_awake = true;
@@ -275,8 +256,7 @@ impl Worker {
         }
     }
 
-    /// Polls for a shard that is not this worker's, without sleeping, and fires its timers, unless
-    /// its lock is taken.
+    /// Polls for another shard without sleeping, and fires its timers, unless its lock is taken.
     pub(super) fn poll_for(&self, shard: &Shard) {
         let Some(guard) = shard.poller_lock.try_lock() else {
             return;
@@ -301,7 +281,6 @@ impl Worker {
         driver.fire(ready, || self.before_foreign_code());
     }
 
-    /// Ends a turn of a pool worker, which has polled, or has found that another one does.
     #[inline]
     pub(super) fn end_pool_turn(&self) {
         let local = &*self.local;
@@ -315,14 +294,14 @@ impl Worker {
         }
     }
 
-    /// Takes some of the tasks that this worker was woken for, then allows the next worker to be
+    /// Takes some of the tasks that this worker was woken for, then allows the next one to be
     /// woken.
     #[cold]
     fn search(&self) {
         let local = &*self.local;
         if let Some(runnable) = local.take_injected() {
-            // Other workers can no longer take it, so it runs before this worker's own tasks,
-            // however many were next before it.
+            // Other workers can no longer take it, so it runs first, however many LIFO tasks ran in
+            // a row.
             local.lifo_polls.set(0);
             local.push_lifo(local.stealable(), runnable);
             local.postpone_injected();
@@ -367,8 +346,7 @@ impl ShardedWorkers for Shared {
         self.remote(index).parker.is_parked()
     }
 
-    /// Rather one that follows than one that leads: otherwise its shard's poller would be left
-    /// alone.
+    /// Prefers a follower: waking the leader would leave its shard's poller alone.
     #[inline(never)]
     fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
         let parker = |index: &usize| &self.remote(*index).parker;
@@ -383,7 +361,6 @@ impl ShardedWorkers for Shared {
 }
 
 impl Shared {
-    /// The reactors that pool workers share.
     pub(crate) fn pool_reactors(&self) -> impl Iterator<Item = &Arc<Reactor>> {
         self.shards.iter().map(|shard| self.reactor_of(shard))
     }
@@ -402,7 +379,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
-    /// The other shard's worker has found the lock taken, and sleeps.
     #[test]
     fn a_lock_released_for_a_shard_wakes_its_worker() {
         let poller = || Poller::new(Backend::default()).expect("it opens");
@@ -426,7 +402,7 @@ mod tests {
             assert_eq!(sleeps.resume(), Wakeup::Notified);
             assert!(shard.poller_lock.try_lock().is_some(), "it is free");
         }
-        // Otherwise the source would hold itself.
+        // Otherwise the source would own itself.
         Driver::new(shared.reactor_of(shard).clone(), Arc::default()).close();
     }
 }

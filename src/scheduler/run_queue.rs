@@ -1,31 +1,28 @@
-//! The run queue of a pool worker: first in, first out, and open to thieves. The item in the
-//! [LIFO slot](RunQueue::push_lifo) precedes the others.
+//! The run queue of a pool worker: first in, first out, and open to thieves. The item in the [LIFO
+//! slot](RunQueue::push_lifo) precedes the others.
 //!
-//! A ring of slots, and one more, the LIFO slot; each slot is empty or has one item. Only the
-//! owner pushes, and only the owner moves `head` and `tail`. To take an item, the owner or a thief
-//! replaces it by null in its slot, with one compare-and-exchange: this alone decides who has it.
-//! So a push needs no locked instruction, and a pop needs one.
+//! A ring of slots, and the LIFO slot; each is empty or has one item. Only the owner pushes, and
+//! only the owner moves `head` and `tail`. The owner or a thief takes an item by replacing it with
+//! null, with one compare-and-exchange. So a push needs no locked instruction, and a pop needs one.
 //!
 //! **Why nothing is lost or taken twice.** Only the owner makes a slot non-null. It does so only at
 //! `tail`, where it has seen the slot null after the slot was last filled: `head` passes a slot
 //! only when the owner has emptied it, or has seen that another thread did. So a push overwrites
-//! nothing, and each stored item is taken by exactly one thread. The LIFO slot is
-//! filled in the same way: the owner empties it first. The values of `head` and `tail` that a thief
-//! reads are only a hint where to look. They may be stale: then the thief takes a different item
-//! than it expected, but still a valid one. `loom` checks this below.
+//! nothing, and each stored item is taken by exactly one thread. The owner empties the LIFO slot
+//! before it fills it. The values of `head` and `tail` that a thief reads may be stale: then it
+//! takes a different item than it expected, but a valid one. `loom` checks this below.
 //!
-//! A stolen item leaves a hole between `head` and `tail`, which the owner skips later. Until then,
-//! [`len`](RunQueue::len) counts the hole, since its slot is not free yet. A worker that decides
-//! whether to sleep, wake another worker or steal calls [`has_items`](RunQueue::has_items) or
-//! [`count_items`](RunQueue::count_items), which look at the slots.
+//! A stolen item leaves a hole between `head` and `tail`, which [`len`](RunQueue::len) counts until
+//! the owner skips it, since its slot is not free yet. [`has_items`](RunQueue::has_items) and
+//! [`count_items`](RunQueue::count_items) look at the slots.
 //!
-//! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a LIFO slot, which
-//! takes 18 instructions to push and pop. In st3 a thief excludes all others until it is done, even
-//! while it is preempted. A push and a pop take 36 instructions, one of them locked; st3's take 47
-//! and crossbeam's 52, with one locked each. When an owner fills and empties its queue while a
-//! thief tries to steal, this queue handles about twice as many items: st3's handles 0.5 to 0.6 and
-//! crossbeam's 0.4 to 0.5 times as many. If half of eight items are stolen, each of the eight takes
-//! 67 instructions, 1.5 of them locked; st3's takes 63 and 1.25, crossbeam's 73 and 1.25.
+//! **Why not `st3` 0.4 or `crossbeam-deque` 0.8.** Neither has a LIFO slot, which takes 18
+//! instructions to push and pop. In st3 a thief excludes all others until it is done, even while it
+//! is preempted. A push and a pop take 36 instructions, one of them locked; st3's take 47 and
+//! crossbeam's 52, with one locked each. When an owner fills and empties its queue while a thief
+//! tries to steal, st3 handles 0.5 to 0.6 and crossbeam 0.4 to 0.5 times as many items. If half of
+//! eight items are stolen, each takes 67 instructions, 1.5 of them locked; st3's takes 63 and 1.25,
+//! crossbeam's 73 and 1.25.
 
 use std::array;
 use std::marker::PhantomData;
@@ -33,13 +30,12 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The maximum number of items: four turns' worth. Further items go to the inject queue.
+/// The maximum number of items: four turns' worth. Further items are injected.
 #[cfg(not(loom))]
 pub(super) const CAPACITY: usize = 256;
 #[cfg(loom)]
 pub(super) const CAPACITY: usize = 2;
 
-/// An item that can be stored as a pointer.
 pub(super) trait Item: Send + Sized {
     fn into_raw(self) -> NonNull<()>;
 
@@ -49,12 +45,12 @@ pub(super) trait Item: Send + Sized {
     unsafe fn from_raw(raw: NonNull<()>) -> Self;
 }
 
-/// Aligned to its own cache lines, because its owner writes it all the time.
+/// Aligned, because its owner writes it all the time.
 #[repr(align(128))]
 pub(super) struct RunQueue<T: Item> {
-    /// The position that the owner pops next. Written by the owner.
+    /// Written by the owner.
     head: AtomicUsize,
-    /// The position that the owner pushes next. Written by the owner.
+    /// Written by the owner.
     tail: AtomicUsize,
     slots: Box<[AtomicPtr<()>; CAPACITY]>,
     lifo: AtomicPtr<()>,
@@ -74,19 +70,19 @@ impl<T: Item> Default for RunQueue<T> {
 }
 
 impl<T: Item> RunQueue<T> {
-    /// The next position to be popped; may be stale on other threads.
+    /// May be stale on other threads.
     #[inline]
     pub(super) fn head(&self) -> usize {
         self.head.load(Ordering::Relaxed)
     }
 
-    /// The next position to be pushed to; may be stale on other threads.
+    /// May be stale on other threads.
     #[inline]
     pub(super) fn tail(&self) -> usize {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// The number of items at most, without that of the LIFO slot.
+    /// An upper bound of the number of items, without the LIFO slot.
     #[inline]
     pub(super) fn len(&self) -> usize {
         // Loads `head` first: a newer `tail` makes the length larger, but never negative.
@@ -94,27 +90,26 @@ impl<T: Item> RunQueue<T> {
         self.tail().wrapping_sub(head).min(CAPACITY)
     }
 
-    /// Whether there is an item, including that of the LIFO slot. Holes do not count.
+    /// Whether there is an item, including the LIFO slot's. Holes do not count.
     ///
     /// For the owner `false` is exact, so it may sleep: no other thread adds an item, and each slot
-    /// that it has filled and sees null was emptied by a thread that has the item now, and runs it
-    /// or queues it elsewhere. `true` may be stale, which costs the owner one more turn. For other
-    /// threads both are hints.
+    /// that it has filled and sees null was emptied by a thread that runs the item or queues it
+    /// elsewhere. `true` may be stale, which costs one more turn. For other threads both are hints.
     #[inline(never)]
     pub(super) fn has_items(&self) -> bool {
-        // A shortcut for an empty queue, the usual case when a worker asks.
+        // A shortcut for the usual case.
         self.has_lifo() || (self.len() != 0 && self.filled_slots().any(is_filled))
     }
 
-    /// Returns the number of items, at most `limit`, without holes and without that of the LIFO
-    /// slot. For threads other than the owner it is a hint.
+    /// Returns the number of items, at most `limit`, without holes and the LIFO slot. A hint for
+    /// others than the owner.
     #[inline(never)]
     pub(super) fn count_items(&self, limit: usize) -> usize {
         let filled = self.filled_slots().filter(|slot| is_filled(slot));
         filled.take(limit).count()
     }
 
-    /// The slots between `head` and `tail`, oldest first.
+    /// Oldest first.
     #[inline]
     fn filled_slots(&self) -> impl Iterator<Item = &AtomicPtr<()>> {
         let head = self.head();
@@ -122,19 +117,19 @@ impl<T: Item> RunQueue<T> {
         positions.map(|position| &self.slots[position % CAPACITY])
     }
 
-    /// Whether there is an item in the LIFO slot; a hint for threads other than the owner.
+    /// A hint on threads other than the owner's.
     #[inline]
     pub(super) fn has_lifo(&self) -> bool {
         is_filled(&self.lifo)
     }
 
-    /// The number of items that can be pushed; for the owner.
+    /// For the owner.
     #[inline]
     pub(super) fn room(&self) -> usize {
         CAPACITY - self.len()
     }
 
-    /// Pushes an item; for the owner. Returns the item if there is no room.
+    /// For the owner. Returns the item if there is no room.
     #[inline]
     pub(super) fn push(&self, item: T) -> Result<(), T> {
         let tail = self.tail();
@@ -146,7 +141,7 @@ impl<T: Item> RunQueue<T> {
         Ok(())
     }
 
-    /// Puts an item into the LIFO slot, and returns the previous one; for the owner.
+    /// For the owner. Returns the previous item.
     #[inline]
     pub(super) fn push_lifo(&self, item: T) -> Option<T> {
         let old = self.pop_lifo();
@@ -154,13 +149,13 @@ impl<T: Item> RunQueue<T> {
         old
     }
 
-    /// Takes the item of the LIFO slot; for the owner.
+    /// For the owner.
     #[inline]
     pub(super) fn pop_lifo(&self) -> Option<T> {
         self.take(&self.lifo)
     }
 
-    /// Takes the oldest item; for the owner.
+    /// For the owner.
     #[inline]
     pub(super) fn pop(&self) -> Option<T> {
         self.pop_before(self.tail())
@@ -182,23 +177,21 @@ impl<T: Item> RunQueue<T> {
         None
     }
 
-    /// Takes up to `count` items, oldest first, and gives them to `f`; that of the LIFO slot last,
-    /// if `takes_lifo`. For any thread.
+    /// Takes up to `count` items, oldest first, and gives them to `f`; with `takes_lifo`, the LIFO
+    /// slot's last. For any thread.
     pub(super) fn steal(&self, count: usize, takes_lifo: bool, f: impl FnMut(T)) {
         let slots = (self.filled_slots()).chain(takes_lifo.then_some(&self.lifo));
         let items = slots.filter_map(|slot| self.take(slot));
         items.take(count).for_each(f);
     }
 
-    /// Takes the item in a slot.
     #[inline]
     fn take(&self, slot: &AtomicPtr<()>) -> Option<T> {
         let seen = NonNull::new(slot.load(Ordering::Relaxed))?;
         let (null, relaxed) = (ptr::null_mut(), Ordering::Relaxed);
         let taken = slot.compare_exchange(seen.as_ptr(), null, Ordering::Acquire, relaxed);
-        // Uses the pointer that the exchange returned, not the one loaded before: that item may
-        // have gone meanwhile, and another allocation with the same address may have taken its
-        // place.
+        // The pointer that the exchange returned, not the loaded one: that item may have been taken
+        // meanwhile, and another allocation with the same address stored.
         let raw = NonNull::new(taken.ok()?)?;
         // SAFETY: only `push` and `push_lifo` store non-null pointers, which come from `into_raw`;
         // and a stored pointer is taken by only one exchange, which was this one.
@@ -238,7 +231,6 @@ mod tests {
         }
     }
 
-    /// An item that owns an allocation, as tasks do.
     struct Boxed(Box<usize>);
 
     impl Item for Boxed {
@@ -258,7 +250,6 @@ mod tests {
     fn what_is_taken_is_the_item_that_is_there_and_not_one_that_was_there_before() {
         let queue = RunQueue::default();
         let stop = AtomicBool::new(false);
-        // The sum of all numbers fits in 32 bits.
         let rounds = if cfg!(miri) { 300 } else { 90_000 };
         let (popped, stolen) = std::thread::scope(|scope| {
             let thief = scope.spawn(|| {
@@ -281,8 +272,8 @@ mod tests {
         assert_eq!(popped + stolen, (0..rounds).sum::<usize>());
     }
 
-    /// For ThreadSanitizer (`ci/tsan.sh`), which sees no race of the queue within a whole runtime:
-    /// the state of each task, which is synchronised too, hides it.
+    /// For ThreadSanitizer (`ci/tsan.sh`), from which each task's synchronised state hides the
+    /// queue's races within a whole runtime.
     #[test]
     fn two_thieves_and_the_owner_share_the_items() {
         let queue = RunQueue::default();
@@ -302,7 +293,6 @@ mod tests {
             for number in 0..rounds {
                 let mut item = Boxed(Box::new(number));
                 if number % 3 == 0 {
-                    // The one before it goes to the ring.
                     let Some(before) = queue.push_lifo(item) else {
                         continue;
                     };
@@ -403,8 +393,8 @@ mod loom_tests {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// A number, stored in memory that loom watches: taking an item without having seen what its
-    /// owner wrote there is a failure.
+    /// A number in memory that loom tracks: a thief that has not seen the owner's write fails the
+    /// model.
     struct Number(usize);
 
     impl Item for Number {
@@ -421,7 +411,7 @@ mod loom_tests {
     }
 
     /// The owner pushes `total` numbers, and pops when there is no room, while thieves steal: every
-    /// number comes out once.
+    /// number is taken once.
     fn check(total: usize, thieves: usize, preemptions: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);

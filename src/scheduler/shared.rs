@@ -1,33 +1,29 @@
-//! State that the workers of one runtime share.
+//! The state that the workers of one runtime share.
 //!
-//! [`Shared`] has a [`Remote`] for each worker: the part of it that every thread can reach. The
-//! last one belongs to the *main worker*, which the thread that made the runtime drives. Without a
-//! pool it runs everything. With a pool it runs the future of `block_on` and local tasks, and the
-//! *pool workers* run spawned tasks.
+//! [`Shared`] has a [`Remote`] for each worker. The last one belongs to the *main worker*, which
+//! the thread that made the runtime drives. With a pool it runs only the future of `block_on` and
+//! local tasks, and the *pool workers* run spawned tasks.
 //!
-//! **The inject queue** has stealable tasks that no pool worker has: new ones, and those that
-//! another thread has woken. A pool worker takes its share of them at once, to its own queue;
-//! another one may steal them from there: see [`pool`](super::pool).
+//! **The inject queue** has new stealable tasks, and those that a thread outside the pool has
+//! woken. A pool worker moves its share to its own queue, where others may steal: see
+//! [`pool`](super::pool).
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
-//! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns while
-//! it runs wakes no worker, since most likely the same pool worker takes it next. Each further one
-//! does, immediately. When the running task returns, or drives a runtime, and the pool worker then
-//! has other tasks that are ready, it wakes a worker for these. The same goes for a task that the
-//! running task wakes, and that will not run next.
+//! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns wakes
+//! no worker, since most likely the same worker takes it next. Each further one does, immediately.
+//! When the spawning task returns, or drives a runtime, and its worker has other ready tasks, the
+//! worker wakes another one. The same holds for a task that the running task wakes and that will
+//! not run next.
 //!
-//! **Counting.** The number of live tasks is the difference of two sums: tasks spawned and tasks
-//! ended. Each worker has its own two counters, which only its thread writes, so that no cache line
-//! is contended; all other threads share a third pair. The sum of ended tasks is read *first*: if
-//! the sums are equal, no task is left. The reason is that a task ends after its own spawn and
-//! after the spawns that it made. So everything that the tasks counted as ended have spawned is
-//! counted as spawned. If the difference is still zero, all of it has ended. (Other threads may
-//! spawn more at any time.)
+//! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
+//! writes two counters of its own, so that no cache line is contended; all other threads share a
+//! third pair. The ended tasks are read *first*. A task ends after its own spawn and after the
+//! spawns that it made. So everything that the tasks counted as ended have spawned is counted as
+//! spawned: if the sums are equal, all of these tasks have ended.
 //!
 //! **Waiting for the last task.** A waiter registers itself
-//! ([`await_last_task`](Shared::await_last_task)), then reads the count, then sleeps. A pool worker
-//! that goes to sleep after its last task ended parks, which is a fence after its counting, and
-//! then reads the number of waiters and the count
+//! ([`await_last_task`](Shared::await_last_task)), then reads the count, then parks. A pool worker
+//! parks, which is a fence after its counting, then reads the number of waiters and the count
 //! ([`unpark_main_if_no_task_is_left`](Shared::unpark_main_if_no_task_is_left)). At least one of
 //! the two sees the write of the other.
 //!
@@ -35,21 +31,17 @@
 //! *then* reads whether the runtime is closing. The main worker sets that flag, and *then* waits
 //! for the count to become zero. All of these accesses are sequentially consistent: either the
 //! spawner sees the flag and drops the future itself, or the main worker sees the task and waits
-//! for its end. Checking for empty queues would not be enough: the spawner may be about to push.
-//! The spawner reads the flag again after it has pushed, and unparks the main worker. Workers of
-//! the runtime need no such care, since the main worker reads the count after they have exited.
-//! A spawner that has seen the flag counts no further task, and counts the end of one that it has
-//! counted before it drops it: so the main worker waits for no more than one task of each thread,
-//! and for none of its destructors, however many are spawned meanwhile. (See
-//! [`late`](super::late).)
+//! for its end. Empty queues would not suffice: the spawner may be about to push. It reads the flag
+//! again after the push, and unparks the main worker. Workers of the runtime skip this, since the
+//! main worker reads the count after they have exited. A spawner that has seen the flag counts no
+//! further task, and counts the end of one that it has counted before it drops it. So the main
+//! worker waits for at most one task of each thread, and for none of its destructors: see
+//! [`late`](super::late), and [`closing`](super::closing) for the cleanup of stealable tasks.
 //!
-//! For the cleanup of stealable tasks, see [`closing`](super::closing).
-//!
-//! **Failing.** If the poller of a worker can no longer wait, the worker closes the whole runtime
+//! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
-//! the flag, and unparks all workers, which then read both. The pool workers drop their tasks, on
-//! their own threads; the main worker panics with the reason in the call that drives it, or in the
-//! next one.
+//! the flag, and unparks all workers. The pool workers drop their tasks; the main worker panics
+//! with the reason in the call that drives it, or in the next one.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -67,109 +59,95 @@ use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, OnDrop};
 use crate::telemetry::{Counter, Counters, TraceLog, requests::Requests};
 
-/// A value of a higher module, kept with the runtime.
+/// A type-erased value of a higher module, kept with the runtime.
 pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 
-/// State that the workers of one runtime share. By default there are no workers.
+/// By default there are no workers.
 #[derive(Default)]
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
-    /// Stealable tasks that no pool worker has. Unused without pool workers. A thread that adds one
-    /// calls [`wake_one`](Self::wake_one) afterwards, immediately or soon.
+    /// Unused without pool workers. After a push call [`wake_one`](Self::wake_one), immediately or
+    /// soon.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) idle: Idle,
-    /// The pool workers by the reactors that they share, in the order of their indices. Empty
-    /// without pool workers.
+    /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.
     pub(super) shards: Box<[Shard]>,
-    /// The number of workers of each shard but the last, apart from the lines that shards write.
+    /// The number of workers of each shard but the last. Not on the cache lines that shards write.
     pub(super) workers_of_shard: usize,
-    /// The counters of threads that are not workers of this runtime.
+    /// Of threads that are not workers of this runtime.
     external: TaskCounters,
     closing: ClosingFlag,
-    /// Why the runtime has failed.
     failure: OnceLock<String>,
-    /// The number of pool workers that have dropped every task that they found, and no longer poll
-    /// any.
+    /// The number of pool workers that have dropped every task that they found and poll no more.
     leaving: AtomicUsize,
-    /// The number of pool workers that have exited, or will never start.
+    /// Pool workers that have exited, or will never start.
     pub(super) exited: AtomicUsize,
-    /// The number of threads that wait for the last task to end.
     last_task_waiters: AtomicUsize,
-    /// The number of tasks spawned by destructors of tasks that were spawned late: see
-    /// [`late`](super::late).
+    /// The number of tasks spawned by destructors of late tasks: see [`late`](super::late).
     late: AtomicUsize,
     /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
-    /// task or a waker of this runtime, each of which owns `Shared`, and so the pollers: so it is
-    /// taken out when the runtime has closed.
+    /// task or a waker of this runtime, each of which owns `Shared`. Closing takes it out, to break
+    /// the cycle.
     pub(crate) resolver: Mutex<Option<Slot>>,
     /// State that the last dump has left for the next one: see `diagnostics::hints`.
     pub(crate) earlier: Mutex<Option<Slot>>,
-    /// The trace of the workers' activity, if it is recorded.
     pub(crate) trace: Option<Arc<TraceLog>>,
-    /// Whether one thread drives all workers, as a simulator's does. So none can answer while
-    /// another one asks.
+    /// Whether one thread drives all workers, as a simulator's does: then no worker can answer
+    /// another.
     pub(crate) is_on_one_thread: bool,
 }
 
 /// A question of another thread about a worker. A trait, so that only programs that ask link the
 /// code that answers.
 pub(crate) trait Question: Send + Sync {
-    /// Answers, on the worker's thread. Runs no foreign code.
+    /// Runs on the worker's thread, and no foreign code.
     fn answer(&self, local: &Local, driver: &Driver);
 }
 
-/// The part of one worker that every thread can reach. Aligned to its own cache lines, since
-/// adjacent ones belong to other threads.
+/// The part of one worker that every thread can reach. Aligned, so that no two workers share a
+/// cache line.
 #[repr(align(128))]
 pub(crate) struct Remote {
-    /// The reactor that the worker drives: its own, or that of its shard.
+    /// The reactor that the worker drives: its own, or its shard's.
     pub(crate) reactor: Arc<Reactor>,
-    /// It sleeps in this.
     pub(crate) parker: Arc<Parker>,
-    /// Counts of its work.
     pub(crate) counters: Arc<Counters>,
-    /// Pinned tasks on this worker.
     pub(super) inbox: MutexQueue<Runnable>,
-    /// If it is a pool worker.
+    /// `Some` for pool workers.
     pub(super) stealable: Option<Arc<Stealable>>,
     task_counters: TaskCounters,
-    /// The number of pinned tasks on the worker, were polled and still have their futures,
+    /// The number of the worker's pinned tasks that were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
     pub(super) pinned: Counter,
-    /// A [`Drive`]. Written by its thread.
+    /// A [`Drive`]. Written by the worker's thread.
     drive: AtomicU8,
-    /// The system's id of the thread that drives the worker, or drove it last; zero where it is
-    /// unknown.
+    /// The system's id of the thread that drives the worker, or drove it last; zero if unknown.
     pub(super) thread: AtomicU32,
-    /// Questions of other threads about the worker.
     pub(crate) requests: Requests<dyn Question>,
 }
 
 /// How a worker is driven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drive {
-    /// The worker is not driven.
     None,
-    /// By a foreign loop, which is busy elsewhere at the moment. It runs a turn when it is
-    /// notified, unless it is stuck or gone.
+    /// By a foreign loop, which is busy elsewhere. It runs a turn when notified, unless it is stuck
+    /// or gone.
     BetweenTurns,
-    /// By a call. (A pool worker: until it has ended.)
+    /// By a call. A pool worker is driven until it exits.
     Driven,
 }
 
-/// The stealable tasks of a pool worker: the part of it, beyond its [`Remote`], that every thread
-/// can reach.
 #[derive(Default)]
 pub(crate) struct Stealable {
-    /// The tasks that the worker runs next. Only the worker pushes.
+    /// Tasks that are ready. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
-    /// Counts the tasks, of any kind, that the worker has begun to run.
+    /// Counts the runs of tasks of any kind on the worker.
     pub(super) runs: Counter,
     pub(crate) owned: StealableTasks,
 }
 
 impl Stealable {
-    /// Takes a stealable task that is ready here. Called on any thread.
+    /// Takes a ready stealable task. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
         self.queue.steal(1, true, |runnable| taken = Some(runnable));
@@ -204,12 +182,10 @@ impl Remote {
         }
     }
 
-    /// Returns the system's id of its thread; zero where it is unknown.
     pub(crate) fn thread(&self) -> u32 {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// Whether another thread has left something for the worker.
     #[inline]
     pub(crate) fn has_inbox(&self) -> bool {
         !self.inbox.is_empty() || self.requests.is_asked()
@@ -226,23 +202,21 @@ impl Remote {
         self.drive.store(drive as u8, Ordering::Relaxed);
     }
 
-    /// Whether it is driven, and does not sleep.
     pub(crate) fn is_awake(&self) -> bool {
         self.drive() != Drive::None && !self.parker.is_parked()
     }
 
-    /// The number of wakes of its tasks that came from other threads.
+    /// The number of wakes of its pinned tasks by other threads.
     pub(crate) fn sent(&self) -> usize {
         self.inbox.pushed()
     }
 
-    /// The number of tasks that were spawned on its thread.
     pub(crate) fn spawned(&self) -> usize {
         self.task_counters.spawned.load(Ordering::Relaxed)
     }
 
-    /// The number of tasks that are in the worker's lists: those that are pinned to it, and the
-    /// stealable ones that it was the first to poll.
+    /// The number of tasks in the worker's lists: those that are pinned to it, and the stealable
+    /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
         let stealable = self
             .stealable
@@ -253,8 +227,8 @@ impl Remote {
 }
 
 impl Shared {
-    /// Takes for each shard of the pool the poller that its workers share, and the poller of each
-    /// of these on a kernel that has one for each worker; and the poller of the main worker.
+    /// Takes each shard's poller, with its workers' own pollers on a kernel that has one for each
+    /// worker, and the main worker's poller.
     pub(crate) fn new(shards_of: Vec<(Poller, Vec<Option<Poller>>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         let mut shards: Vec<Shard> = Vec::new();
@@ -304,14 +278,12 @@ impl Shared {
         &self.remotes[..self.main_index()]
     }
 
-    /// The stealable tasks of each pool worker.
     #[inline]
     pub(crate) fn stealables(&self) -> impl Iterator<Item = &Stealable> {
         let remotes = self.pool_workers().iter();
         remotes.filter_map(|remote| remote.stealable.as_deref())
     }
 
-    /// The stealable tasks of the pool worker at `index`.
     #[inline]
     pub(super) fn stealable(&self, index: usize) -> &Stealable {
         self.remotes[index]
@@ -320,13 +292,12 @@ impl Shared {
             .expect("it is a pool worker")
     }
 
-    /// The number of threads that run spawned tasks.
     pub(crate) fn workers(&self) -> usize {
         self.pool_workers().len().max(1)
     }
 
-    /// The affinity of a new task that may run on any worker. Without a pool it stays on the only
-    /// one.
+    /// The affinity of a new task that may run on any worker. Without a pool it is pinned to the
+    /// only one.
     #[inline]
     pub(crate) fn any_worker(&self) -> Affinity {
         match self.main_index() {
@@ -336,13 +307,11 @@ impl Shared {
     }
 
     /// Whether more workers are awake than there are `cores`, so that none should busy-poll.
-    /// (Contention with other processes is visible only as elapsed time.)
+    /// Contention with other processes is visible only as elapsed time.
     pub(crate) fn is_crowded(&self, cores: usize) -> bool {
         let awake = self.remotes.iter().filter(|remote| remote.is_awake());
         awake.count() > cores
     }
-
-    // Counting.
 
     /// Counts a task spawned by the worker at `index`, or by another thread.
     #[inline]
@@ -350,16 +319,14 @@ impl Shared {
         self.count(index, |tasks| &tasks.spawned);
     }
 
-    /// Counts a task that has ended: its future was dropped by the worker at `index`, or by another
-    /// thread.
+    /// Counts a task whose future the worker at `index`, or another thread, has dropped.
     #[inline]
     pub(super) fn task_ended(&self, index: Option<usize>) {
         self.count(index, |tasks| &tasks.ended);
         self.closing.unpark_main_if_set(|| self.unpark_main());
     }
 
-    /// Adds one to a counter of the worker at `index`, which only its thread writes, or to that of
-    /// all other threads.
+    /// Only its thread writes a worker's counters.
     #[inline]
     fn count(&self, index: Option<usize>, counter: impl Fn(&TaskCounters) -> &AtomicUsize) {
         if let Some(index) = index {
@@ -372,7 +339,7 @@ impl Shared {
     }
 
     /// The number of tasks that have a future. Zero is exact for all tasks that were spawned before
-    /// the call, and for all tasks that those have spawned.
+    /// the call, and for all that those have spawned.
     #[inline(never)]
     pub(crate) fn live_tasks(&self) -> usize {
         let ended = self.ended_tasks();
@@ -383,8 +350,7 @@ impl Shared {
         self.sum(|tasks| &tasks.spawned)
     }
 
-    /// The number of ended tasks. Read it before [`spawned_tasks`](Self::spawned_tasks): see
-    /// "Counting".
+    /// Read it before [`spawned_tasks`](Self::spawned_tasks): see "Counting".
     pub(crate) fn ended_tasks(&self) -> usize {
         self.sum(|tasks| &tasks.ended)
     }
@@ -397,17 +363,16 @@ impl Shared {
             .fold(0, usize::wrapping_add)
     }
 
-    /// Registers a waiter, until the result is dropped: from now on a pool worker that goes to
-    /// sleep and finds no task left wakes the main worker. Call it before
-    /// [`live_tasks`](Self::live_tasks).
+    /// Registers a waiter, until the result is dropped: a pool worker that parks and finds no task
+    /// left wakes the main worker. Call it before [`live_tasks`](Self::live_tasks).
     pub(super) fn await_last_task(&self) -> OnDrop<impl FnMut()> {
         self.last_task_waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         OnDrop(move || _ = self.last_task_waiters.fetch_sub(1, Ordering::SeqCst))
     }
 
-    /// Wakes the main worker if it waits for the last task to end and none is left. A pool worker
-    /// calls this after it has parked, before it sleeps.
+    /// Wakes the main worker if it waits for the last task to end and none is left. Called by a
+    /// pool worker between parking and sleeping.
     #[inline]
     pub(crate) fn unpark_main_if_no_task_is_left(&self) {
         if self.last_task_waiters.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
@@ -415,14 +380,12 @@ impl Shared {
         }
     }
 
-    // Closing.
-
     #[inline]
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_set()
     }
 
-    /// Starts closing: from now on spawned tasks are cancelled immediately, and pool workers exit.
+    /// Starts closing: from now on spawned tasks are cancelled, and pool workers exit.
     pub(crate) fn start_closing(&self) {
         self.closing.set();
         for remote in self.pool_workers() {
@@ -430,38 +393,35 @@ impl Shared {
         }
     }
 
-    /// Closes the runtime because a worker cannot continue, and stores the reason. Only the first
-    /// reason is kept.
+    /// Closes the runtime because a worker cannot continue. Only the first reason is kept.
     pub(crate) fn fail(&self, reason: String) {
-        // Before the workers are unparked: then they read it.
+        // Before the unparks: the workers then read it.
         let _ = self.failure.set(reason);
         self.start_closing();
         self.main().parker.unpark_best_effort();
     }
 
-    /// The reason of the runtime's failure, if it has failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// Records that so many pool workers, for which there are no threads, will never poll a task.
+    /// Records that `count` pool workers could not be started and will never poll a task.
     pub(crate) fn workers_never_start(&self, count: usize) {
         self.leaving.fetch_add(count, Ordering::AcqRel);
         self.exited.fetch_add(count, Ordering::SeqCst);
     }
 
-    /// Records that a pool worker polls no more tasks. Returns whether it is the last one.
+    /// Returns whether the worker is the last one to leave.
     pub(super) fn record_leaving(&self) -> bool {
         self.leaving.fetch_add(1, Ordering::AcqRel) + 1 == self.main_index()
     }
 
-    /// Records that a pool worker exits.
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
         self.main().parker.unpark_best_effort();
     }
 
-    /// Schedules a new task. If the runtime is closing, drops it, which cancels it: see
+    /// Schedules a new task. If the runtime is closing, drops and so cancels it: see
     /// [`late`](super::late).
     #[inline]
     pub(crate) fn schedule_new(&self, runnable: Runnable) {
@@ -474,23 +434,21 @@ impl Shared {
 
     #[cold]
     fn refuse(&self, runnable: Runnable) {
-        // The main worker waits for the threads of the others.
+        // The runtime's own workers need no count: see "Closing".
         if !current::is_of(self) {
             runnable.metadata().end_count();
         }
         late::drop_late(runnable)
     }
 
-    /// Whether to forget the future of a task that is about to be spawned, because the runtime
-    /// closes and the destructors of such tasks have spawned too many.
+    /// Whether to leak the future that is about to be spawned, because the runtime closes and the
+    /// destructors of late tasks have spawned too many.
     #[inline]
     pub(crate) fn forgets(&self) -> bool {
         self.is_closing()
             && late::is_dropping()
             && self.late.fetch_add(1, Ordering::Relaxed) >= late::LIMIT
     }
-
-    // The inject queue.
 
     pub(crate) fn injected(&self) -> usize {
         self.inject_queue.len()
@@ -509,13 +467,12 @@ impl Shared {
         &self.remotes
     }
 
-    /// The reactors that tasks of the worker at `index` may wait in.
     pub(crate) fn reactors_of(&self, index: usize) -> impl Iterator<Item = &Arc<Reactor>> {
         self.pool_reactors().chain([&self.remotes[index].reactor])
     }
 
-    /// The number of sources that are registered with the reactor that the worker at `index`
-    /// drives. Those that several pool workers share count for the first one only.
+    /// The number of sources registered with the reactor that the worker at `index` drives. Those
+    /// of a shard count for its first worker only.
     pub(crate) fn sources(&self, index: usize) -> usize {
         let mut shards = self.shards.iter();
         match shards.find(|shard| shard.workers.start == index) {
@@ -531,51 +488,48 @@ impl Shared {
     }
 
     /// Takes an injected task, or a stealable one that is ready on any pool worker. For a worker
-    /// that closes the runtime: the pool worker may have exited, or be in the middle of a task.
+    /// that closes the runtime: that pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
             .or_else(|| self.stealables().find_map(Stealable::take))
             .or_else(|| self.left().iter().find_map(|remote| remote.inbox.pop()))
     }
 
-    /// Returns the pool workers when all have left. A pinned task and is in the inbox of one
-    /// was never polled, because a worker leaves only when it owns no task. So it may be dropped on
-    /// any thread: see [`task::new_on`](crate::task::new_on).
+    /// Returns the pool workers when all have left. A pinned task in an inbox was then never
+    /// polled, because a worker leaves only when it owns no task. So it may be dropped on any
+    /// thread: see [`task::new_on`](crate::task::new_on).
     fn left(&self) -> &[Arc<Remote>] {
         let have_left = self.leaving.load(Ordering::Acquire) == self.main_index();
         if have_left { self.pool_workers() } else { &[] }
     }
 
-    /// Called after a task was pushed for a worker, which may have left: see
-    /// [`left`](Self::left), and "Closing". Returns whether the runtime closes.
+    /// Called after a task was pushed for a worker that may have left: see [`left`](Self::left) and
+    /// "Closing". Returns whether the runtime closes.
     #[inline]
     pub(crate) fn unpark_main_if_closing(&self) -> bool {
         self.closing.unpark_main_if_closing(|| self.unpark_main())
     }
 
-    /// Wakes every stealable task that was polled, so that [`take_any`](Self::take_any) finds it.
+    /// Wakes every stealable task that was polled, for [`take_any`](Self::take_any).
     pub(crate) fn wake_stealable_tasks(&self) {
         self.stealables()
             .for_each(|stealable| stealable.owned.wake_all());
     }
 
-    /// Whether another thread has sent something that [`take_any`](Self::take_any) would take.
-    /// (Tasks in a pool worker's own queue are not considered.)
+    /// Whether another thread has pushed something that [`take_any`](Self::take_any) would take.
+    /// Does not look at pool workers' own queues.
     pub(crate) fn has_any(&self) -> bool {
         self.has_injected() || self.left().iter().any(|remote| !remote.inbox.is_empty())
     }
 
-    // Idle workers.
-
-    /// Wakes an idle pool worker if there are tasks for it, and no worker is searching.
     #[inline]
     pub(crate) fn wake_one(&self) {
         self.idle.wake_one(self);
     }
 
     /// [`wake_one`](Self::wake_one) for tasks of the calling pool worker, which runs them itself if
-    /// no other one takes them. So it may miss that another worker falls asleep, and costs no fence
-    /// if none sleeps.
+    /// no other one takes them. So it may miss a worker that falls asleep, and costs no fence if
+    /// none sleeps.
     #[inline]
     pub(super) fn wake_one_if_idle(&self) {
         let mut workers = self.pool_workers().iter();
@@ -609,7 +563,6 @@ mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
 
-    /// With two pool workers.
     fn shared() -> Shared {
         let poller = || Poller::new(Backend::default()).expect("it opens");
         Shared::new(vec![(poller(), vec![None, None])], poller())

@@ -1,4 +1,4 @@
-//! The work of the workers when their runtime ends: see [`closing`](super::closing).
+//! The workers' part in the shutdown of a runtime: see [`closing`](super::closing).
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,25 +12,24 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sync::contain;
 
 impl Worker {
-    /// Drops a pool worker's tasks when the runtime closes.
     pub(super) fn leave(&self) {
         let shared = &**self.shared();
-        // Reads the flag, and then the inbox; see `Shared::unpark_main_if_closing`.
+        // Reads the flag, then the inbox; see `Shared::unpark_main_if_closing`.
         fence(Ordering::SeqCst);
         self.drop_tasks();
         if shared.record_leaving() {
             // No pool worker polls a task any more.
             self.close_pool();
-            // Drops the remaining tasks. After a failure the main worker may come much later.
+            // After a failure the main worker may come much later.
             shared.wake_stealable_tasks();
             self.drop_stealable_tasks();
             self.drop_tasks();
         }
     }
 
-    /// Closes the runtime: drops every task, and joins the `threads` of the pool workers. Called on
-    /// the main worker. Sockets and timers that are used elsewhere move there. Handles keep the
-    /// memory and the pollers alive.
+    /// Closes the runtime on the main worker: drops every task, and joins the `threads` of the pool
+    /// workers. Sockets and timers that are used elsewhere move there. Handles keep the memory and
+    /// the pollers alive.
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
         self.embedded.set(false);
         let _driving = self.drive();
@@ -55,8 +54,8 @@ impl Worker {
         }
     }
 
-    /// Closes the runtime, except for its reactors and threads: returns when all tasks are dropped.
-    /// Called on the main worker, outside any task of its runtime.
+    /// Returns when all tasks are dropped; reactors and threads are left. Called on the main
+    /// worker, outside any task of its runtime.
     pub(crate) fn drop_all_tasks(&self) {
         let _driving = self.drive();
         self.shared().start_closing();
@@ -64,14 +63,13 @@ impl Worker {
         drop_all_tasks(self, now);
     }
 
-    /// Drops the injected tasks, and the stealable tasks that are ready on any worker.
     fn drop_stealable_tasks(&self) {
         while let Some(runnable) = self.shared().take_any() {
             drop(runnable);
         }
     }
 
-    /// Polls for the pool while a worker is in the middle of a task: that may wait, in another
+    /// Polls for the pool while a worker is in the middle of a task, which may wait, in another
     /// executor, for a timer or a source of its shard.
     fn serve_pool(&self) {
         if !self.have_exited() {
@@ -81,7 +79,6 @@ impl Worker {
         }
     }
 
-    /// Drops every task of this worker.
     fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
@@ -92,8 +89,8 @@ impl Worker {
             while let Some(runnable) = local.pop() {
                 drop(runnable);
             }
-            // The tasks that were polled: they become ready. None is added meanwhile, since no task
-            // runs. Pinned ones still count.
+            // Makes the polled tasks ready. None is added meanwhile, since no task runs. Pinned
+            // ones still count.
             for task in local.owned.take().into_values() {
                 task.waker().wake_by_ref();
             }

@@ -2,9 +2,8 @@
 //!
 //! **Aborting** sets a flag in the task's metadata, and then wakes the task. The task's future
 //! reads the flag at the start of each poll; if it is set, it drops the user's future and ends. No
-//! abort is lost. If the task is queued or running, a wake makes everything before it visible to
-//! the next poll, as `async-task` guarantees for any wake; otherwise the wake queues the task. A
-//! poll in progress is not disturbed: if it returns the output, the task is done with that output.
+//! abort is lost: a wake makes everything before it visible to the next poll, as `async-task`
+//! guarantees. If a poll in progress returns the output, the task is done with that output.
 //!
 //! Dropping a `Task` uses `async-task`'s own cancellation instead, which closes the task
 //! immediately: the output of a poll in progress is dropped.
@@ -13,7 +12,6 @@ use std::task::Waker;
 
 use super::Header;
 
-/// A reference to a task. Its waker keeps the task allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskRef {
     waker: Waker,
@@ -27,7 +25,7 @@ unsafe impl Send for TaskRef {}
 unsafe impl Sync for TaskRef {}
 
 impl TaskRef {
-    /// Makes a reference. `waker` is the task's own waker, or holds it.
+    /// `waker` is the task's own waker, or holds it.
     pub(crate) fn new(header: &Header, waker: Waker) -> TaskRef {
         TaskRef { waker, header }
     }
@@ -41,13 +39,11 @@ impl TaskRef {
         unsafe { &*self.header }
     }
 
-    /// Cancels the task. Its worker drops the future: see the head of this file.
     pub(crate) fn abort(&self) {
         self.header().set_aborted();
         self.waker.wake_by_ref();
     }
 
-    /// Whether the future has been dropped.
     pub(crate) fn is_finished(&self) -> bool {
         self.header().is_finished()
     }

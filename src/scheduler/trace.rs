@@ -1,13 +1,11 @@
-//! Trace events of a runtime's tasks, if it is traced: see `diagnostics::trace`.
+//! Trace events of a runtime's tasks: see `diagnostics::trace`.
 //!
-//! A worker keeps its own events in the ring among its counters. Events from several threads go to
-//! the runtime's [`TraceLog`](crate::telemetry::TraceLog): spawns, wakes and ends on threads that
-//! are not workers of the runtime, and calls of `unblock`.
+//! A worker keeps its own events in the ring among its counters. Events from any other thread are
+//! in the runtime's [`TraceLog`](crate::telemetry::TraceLog).
 
 use super::{Header, with_worker_of};
 use crate::telemetry::Mark;
 
-/// Records that a task is scheduled: it was spawned, or woken.
 #[cold]
 pub(super) fn scheduled(header: &Header) {
     let id = header.id.as_u64();
@@ -20,13 +18,11 @@ pub(super) fn scheduled(header: &Header) {
     happened(header, Mark::Spawned((id, header.site)));
 }
 
-/// Records that the future of a task was dropped.
 #[cold]
 pub(super) fn ended(header: &Header) {
     happened(header, Mark::Ended(header.id.as_u64()));
 }
 
-/// Records an event of a task, on this thread.
 fn happened(header: &Header, what: Mark) {
     let here = with_worker_of(&header.shared, |local, _| {
         local.counters.trace().map(|own| own.push(what))
@@ -36,7 +32,6 @@ fn happened(header: &Header, what: Mark) {
     }
 }
 
-/// The trace of the runtime that this thread drives, if it is traced.
 #[cfg(feature = "blocking")]
 pub(crate) fn current_trace() -> Option<std::sync::Arc<crate::telemetry::TraceLog>> {
     super::with_local(|local| local.shared.trace.clone()).flatten()

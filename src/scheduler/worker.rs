@@ -4,33 +4,20 @@
 //!
 //! * [`run_ready`](Worker::run_ready) runs ready tasks, at most [`EVENT_INTERVAL`].
 //! * [`poll_and_fire`](Worker::poll_and_fire) takes what other threads sent, waits on the poller,
-//!   and fires due timers. If there is nothing to run, it parks and sleeps until the earliest
-//!   deadline, the caller's timeout, an event or a notification; otherwise it polls with a zero
-//!   timeout, if a source is registered. Then the tasks that yielded are ready again, so a loop of
-//!   yields cannot starve the poller.
+//!   and fires due timers. If nothing is ready, it parks and sleeps until the earliest deadline,
+//!   the caller's timeout, an event or a notification; otherwise it polls with a zero timeout, if a
+//!   source is registered. Then the tasks that yielded are ready again, so a loop of yields cannot
+//!   starve the poller.
 //!
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
-//! simulated process. The differences are values: the maximum sleep, the condition for staying
-//! awake, and the choice of the next task (see [`Local::pop`]).
-//!
-//! A pool worker also takes tasks from the inject queue: when its own run queues are empty, and
-//! every [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs; and a new one after a task that
-//! yields. It has two run queues, one for pinned tasks and one for stealable tasks. The task that
-//! was woken to run next comes first, and then the two queues alternately. How it waits, and takes
-//! tasks of other workers: see [`pool`](super::pool).
-//!
-//! Before a worker sleeps, it may poll for a while: see [`busy`](super::busy).
-//!
-//! The clock is read only for timers, timeouts and busy polling, and by a pool worker in each turn
-//! in which it looks after the others.
+//! simulated process. A pool worker also takes injected tasks (when its queues are empty, and every
+//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs), and steals: see [`pool`](super::pool).
+//! The clock is read only for timers, timeouts, busy polling and inspections.
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
-//! descriptor. Between two turns the worker counts as parked. It is then not its thread's current
+//! descriptor. Between two turns the worker counts as parked and is not its thread's current
 //! worker, so even wakes on that thread go through the inbox and notify. Each drive ends by arming
 //! the earliest deadline in the kernel, and with a notification if tasks are left.
-//!
-//! How a future of `block_on` is polled among the tasks: see [`main_future`](super::main_future).
-//! How a runtime ends: see [`closing`](super::closing) and [`shutdown`](super::shutdown).
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -60,46 +47,40 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sys::{self, BorrowedDescriptor};
 use crate::telemetry::MAIN_FUTURE;
 
-/// The number of tasks that run between two polls of the reactor.
 pub(crate) const EVENT_INTERVAL: usize = BATCH;
 
-/// How long a worker sleeps if its poller cannot wait: long enough to leave the core to other
-/// threads, short enough to answer their requests soon.
+/// How long a worker sleeps if its poller cannot wait: it must leave the core to other threads, and
+/// answer them soon.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// The worker of one thread. It stays on the thread that created it.
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
-    /// The reactor that `driver` drives, and what the worker sleeps in. Kept here to avoid a
-    /// dependent load each turn.
+    /// The reactor that `driver` drives, and what the worker sleeps in: avoids a dependent load in
+    /// each turn.
     pub(crate) reactor: Arc<Reactor>,
     pub(super) parker: Arc<Parker>,
-    /// Whether something has arrived from another thread since the worker last collected: see
+    /// Whether another thread has sent something since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
     pub(super) needs_collect: Cell<bool>,
-    /// Whether its waits need no decisions: it is not a pool worker, does not busy-poll, is not
-    /// traced, and is neither embedded, broken nor nested.
+    /// Whether its waits need no decisions: no pool worker, no busy polling, not traced, embedded,
+    /// broken or nested.
     pub(super) is_plain: Cell<bool>,
-    /// Counts the times that it was about to call, or drop, foreign wakers.
+    /// Calls and drops of foreign wakers.
     pub(super) foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
     pub(super) embedded: Cell<bool>,
     pub(super) busy_poll: BusyPollConfig,
-    /// How well busy polling has paid off of late: see [`busy`](super::busy).
+    /// See [`busy`](super::busy).
     pub(super) busy_score: Cell<u8>,
-    /// The idle period of a pool worker that busy-polls, if it was interrupted only by an
-    /// inspection of the other workers.
+    /// A pool worker's idle period that only an inspection of the other workers has interrupted.
     pub(super) interrupted: Cell<Option<IdlePeriod>>,
-    /// Whether it was woken for tasks of others and has not taken one yet: see
-    /// [`idle`](super::idle).
+    /// Whether it was woken to search and has not taken a task yet: see [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
     pub(super) pool: PoolWorker,
-    /// Set while it is driven within a drive of another worker.
     pub(super) nested: RefCell<Option<Nested>>,
-    /// Whether its poller has failed and can no longer wait.
     pub(super) is_broken: Cell<bool>,
-    /// The number of nested calls that drive it: a task or a waker may drive its own runtime.
+    /// The number of nested drives: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
 
@@ -140,7 +121,6 @@ impl Worker {
         &self.local.remote
     }
 
-    /// Drives the worker until `future` is done.
     pub(crate) fn block_on<F: Future>(
         &self,
         future: F,
@@ -161,8 +141,7 @@ impl Worker {
         output.expect("the future is done")
     }
 
-    /// The loop of [`block_on`](Self::block_on). It ends when `poll` returns true. Compiled once
-    /// for all futures.
+    /// The loop of [`block_on`](Self::block_on), compiled once for all futures.
     fn turn_until(
         &self,
         site: &'static Location<'static>,
@@ -174,7 +153,6 @@ impl Worker {
         let entered = MainFuture::enter(&self.local, site, main.clone());
         let is_traced = self.local.counters.trace().is_some();
         loop {
-            // The future is polled among the tasks, and yields like one.
             let mut yielded = false;
             for _ in 0..EVENT_INTERVAL {
                 if !yielded && main.is_woken() {
@@ -202,12 +180,11 @@ impl Worker {
                     break;
                 }
             }
-            // (A future that has yielded is woken.)
+            // A future that has yielded is woken.
             self.poll_and_fire(None, || main.is_woken());
         }
     }
 
-    /// Drives the worker forever.
     pub(crate) fn drive_forever(&self) -> ! {
         let _driving = self.drive();
         loop {
@@ -237,34 +214,33 @@ impl Worker {
         }
     }
 
-    /// Drives the worker for one turn, in which it runs at most `tasks` tasks. Returns whether
-    /// there was anything to do.
+    /// Runs one turn, with at most `tasks` tasks. Returns whether there was anything to do.
     pub(crate) fn turn(&self, timeout: Option<Duration>, tasks: usize) -> bool {
         let _driving = self.drive();
         let calls = self.foreign_calls.get();
-        // The wait with a timeout is repeated when a signal interrupts it; the one without returns.
+        // A wait with a timeout is repeated when a signal interrupts it; a wait without returns.
         let timeout = timeout.or(Some(Duration::MAX));
         self.poll_and_fire_outlined(timeout, &|| self.has_failed());
-        // The next turn may not wait, and begins later than this one ends.
+        // The next turn may not wait, and begins later.
         self.driver.forget_time();
         self.panic_if_failed();
         let has_woken = self.foreign_calls.get() != calls;
         has_woken | self.run_ready(tasks)
     }
 
-    /// Prepares the worker to be driven by a foreign loop or a world, turn by turn. Between two
-    /// turns it counts as parked, so that its poller is notified when there is something to do.
+    /// Prepares the worker to be driven turn by turn. Between two turns it counts as parked, so
+    /// that its poller is notified.
     pub(super) fn embed(&self) {
         self.embedded.set(true);
         self.is_plain.set(false);
         self.arm_descriptor();
     }
 
-    /// Drives a pool worker until the runtime closes; then drops its tasks. Calls `start`, which is
-    /// foreign code, before anything else runs.
+    /// Drives a pool worker until the runtime closes, then drops its tasks. First calls `start`,
+    /// which is foreign code.
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
         let shared = &**self.shared();
-        // Also if it panics: otherwise the main worker would wait forever.
+        // Also on a panic: otherwise the main worker would wait forever.
         let _exit_guard = OnDrop(|| shared.worker_exited());
         self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
@@ -276,7 +252,7 @@ impl Worker {
             }
         }));
         if let Err(panic) = served {
-            // Its tasks may be dropped on this thread only, so the worker continues and drops them.
+            // Its tasks may be dropped on this thread only.
             Running::reset();
             self.local.counters.reset_task();
             shared.fail("a worker of the runtime panicked".into());
@@ -285,14 +261,13 @@ impl Worker {
         self.leave();
     }
 
-    /// Whether the runtime has failed. Read whenever anything has come from elsewhere (a failure
-    /// unparks all workers), except while the runtime closes.
+    /// A failure unparks all workers, so this is read when anything was sent, except while the
+    /// runtime closes.
     #[inline]
     fn has_failed(&self) -> bool {
         self.shared().failure().is_some()
     }
 
-    /// Panics with the reason in the call that drives the main worker, if the runtime has failed.
     #[inline]
     pub(crate) fn panic_if_failed(&self) {
         if let Some(reason) = self.shared().failure() {
@@ -306,14 +281,14 @@ impl Worker {
     /// **Why nothing is lost.** A thread that puts something where only this worker takes it
     /// unparks the worker afterwards. `needs_collect` records that this has happened since the
     /// worker last collected: [`note`](Self::note) sets it from the results of `park` and `resume`,
-    /// and [`collect`](Self::collect) clears it before it collects. Anything that came before the
-    /// worker last resumed is found by `collect`, or by `stay_awake`. Anything that came since is
-    /// reported by `park`, and then the worker does not sleep. Anything that comes after `park`
-    /// ends the sleep by a notification. The places that belong to all pool workers are checked
-    /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put
-    /// somewhere is in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs
-    /// here in `collect`, `fire` and within the wait, after the worker has resumed: anything that
-    /// it leaves is found before the next `park`.
+    /// and [`collect`](Self::collect) clears it before it collects. Anything sent before the worker
+    /// last resumed is found by `collect`, or by `stay_awake`. Anything sent since is reported by
+    /// `park`, and then the worker does not sleep. Anything sent after `park` ends the sleep by a
+    /// notification. The places that belong to all pool workers are checked after `park` too
+    /// (`Sleeper::fall_asleep`). Anything that this thread itself has put somewhere is in the run
+    /// queues, in the timers, or is read by `stay_awake`. Foreign code runs here in `collect`,
+    /// `fire` and within the wait, after the worker has resumed: anything that it leaves is found
+    /// before the next `park`.
     #[inline(always)]
     fn poll_and_fire(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
@@ -328,7 +303,7 @@ impl Worker {
         if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
             self.wait(is_idle, timeout, &stay_awake);
         } else {
-            // The same as `sleep_or_poll`, for the case that needs no decisions.
+            // `sleep_or_poll`, for the case that needs no decisions.
             if may_sleep {
                 local.counters.parks.add(1);
                 self.note(self.parker.park());
@@ -350,7 +325,8 @@ impl Worker {
             self.fire();
         } else if has_timers && (is_plain || !local.is_pool_worker() || self.pool.has_polled.take())
         {
-            // A pool worker that has neither polled nor collected leaves them to one that does.
+            // A pool worker that has neither polled nor collected leaves the timers to one that
+            // does.
             self.fire();
         }
         local.release_yielded();
@@ -359,8 +335,7 @@ impl Worker {
         }
     }
 
-    /// [`poll_and_fire`](Self::poll_and_fire), compiled once for all loops except that of
-    /// `block_on`.
+    /// [`poll_and_fire`](Self::poll_and_fire), compiled once for all loops but `block_on`'s.
     #[inline(never)]
     pub(super) fn poll_and_fire_outlined(
         &self,
@@ -370,7 +345,6 @@ impl Worker {
         self.poll_and_fire(timeout, stay_awake);
     }
 
-    /// Takes what other threads have left for this worker.
     #[cold]
     fn collect(&self) {
         // Cleared first: foreign code below may run a nested turn and find that there is more.
@@ -381,15 +355,14 @@ impl Worker {
         }
         if self.has_failed() {
             let mains = self.local.mains.borrow();
-            // Their loops panic with the reason.
             mains.iter().for_each(|main| main.waker.set_woken());
         }
         self.local.take_inbox();
         self.driver.drop_wakers(|| self.before_foreign_code());
     }
 
-    /// The wait of a turn: sleeps if the worker `is_idle`, finds no work on others, and the
-    /// `timeout` is not zero; otherwise polls once without blocking.
+    /// Sleeps if the worker `is_idle`, finds no work on others, and the `timeout` is not zero;
+    /// otherwise polls once without blocking.
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
@@ -418,7 +391,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps, at most for `timeout`; or, unless it `may_sleep`, polls once without blocking.
+    /// Sleeps for at most `timeout`, or unless it `may_sleep` polls once without blocking.
     #[inline]
     fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
         let polls = self.reactor.has_sources() || self.embedded.get();
@@ -437,14 +410,12 @@ impl Worker {
         }
     }
 
-    /// Wakes the tasks with timers that are due.
     #[inline(never)]
     fn fire(&self) {
         let ready = self.local.ready_tasks();
         self.driver.fire(ready, || self.before_foreign_code());
     }
 
-    /// Marks the worker as awake and no longer idle.
     #[inline]
     pub(super) fn resume(&self) {
         self.note(self.parker.resume());
@@ -472,8 +443,8 @@ impl Worker {
         }
     }
 
-    /// Called when a wait has ended: resumes the worker, and the shard's reactor if it has slept
-    /// there, and gives up the `guard`. `has_wakers` is whether wakers are called next.
+    /// Called when a wait has ended: resumes the worker, and the shard's reactor if it slept there,
+    /// and releases the lock. Then wakers are called, if it `has_wakers`.
     #[inline]
     fn come_awake(&self, has_wakers: bool, guard: Option<PollerGuard<'_>>) {
         self.resume();
@@ -486,9 +457,8 @@ impl Worker {
         }
     }
 
-    /// Called before foreign code, which may block, such as wakers: leaves the tasks that this
-    /// worker was woken for to another worker. (If no other worker takes them, this one finds them
-    /// afterwards.)
+    /// Called before foreign code such as wakers, which may block: leaves the tasks that this
+    /// worker was woken for to another worker. If none takes them, this one finds them afterwards.
     #[inline]
     pub(super) fn before_foreign_code(&self) {
         self.foreign_calls
@@ -498,8 +468,7 @@ impl Worker {
         }
     }
 
-    /// Waits once: see [`Driver::wait`]. Gives up the `guard` after that, before anything else
-    /// runs.
+    /// Waits once, then releases the `guard` before anything else runs: see [`Driver::wait`].
     #[inline(never)]
     pub(super) fn wait_once(&self, until: &Until, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
@@ -512,15 +481,13 @@ impl Worker {
         }
     }
 
-    /// Handles a failed wait. Unless that was for a shortage, closes the runtime because its poller
-    /// can no longer wait: foreign code has closed its descriptor, or the process may no longer
-    /// poll as many descriptors. Without a poller no event or notification would ever be reported
-    /// again.
+    /// Handles a failed wait. Unless the cause was a shortage, closes the runtime, whose events and
+    /// notifications would never be reported: foreign code has closed the poller's descriptor, or
+    /// the process may no longer poll as many descriptors.
     #[cold]
     fn cannot_wait(&self, until: &Until, error: &io::Error) {
-        // A shortage of memory, since poll and select allocate in each call, which some systems
-        // report as EAGAIN; or of descriptors, since a wait on another thread takes one on
-        // io-uring.
+        // Of memory, since poll and select allocate in each call, which some systems report as
+        // EAGAIN; or of descriptors, since a wait on another thread takes one on io-uring.
         let shortages = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
         if shortages.contains(&error.kind()) || sys::is_out_of_descriptors(error) {
             return self.sleep_briefly(until);
@@ -543,8 +510,8 @@ impl Worker {
         }
     }
 
-    /// Sleeps when a wait is not possible, after [`come_awake`](Self::come_awake). Anything that
-    /// others send during the sleep is found afterwards.
+    /// Sleeps when a wait is not possible, after [`come_awake`](Self::come_awake). Anything sent
+    /// meanwhile is found afterwards.
     #[cold]
     fn sleep_briefly(&self, until: &Until) {
         debug_assert!(self.parker.is_awake(), "it has resumed");
@@ -552,7 +519,7 @@ impl Worker {
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }
 
-    /// Runs at most `tasks` ready tasks. Returns whether there was any.
+    /// Returns whether there was a ready task.
     #[inline]
     fn run_ready(&self, tasks: usize) -> bool {
         if !self.local.is_plain_fifo.get() {
@@ -569,7 +536,7 @@ impl Worker {
         ran > 0
     }
 
-    /// [`run_ready`](Self::run_ready), for pool workers and for workers with a
+    /// [`run_ready`](Self::run_ready) for pool workers and workers with a
     /// [`chooser`](Local::chooser).
     #[inline(never)]
     fn run_of_several(&self, tasks: usize) -> bool {
@@ -592,7 +559,6 @@ impl Worker {
         ran > 0
     }
 
-    /// Takes the next task of a pool worker.
     #[inline(always)]
     pub(super) fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
@@ -618,7 +584,7 @@ impl Worker {
         Some(next)
     }
 
-    /// How long a foreign loop may sleep; `None` means until the worker is notified.
+    /// `None` means until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.drop_wakers(|| {});
         if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
@@ -628,12 +594,11 @@ impl Worker {
         }
     }
 
-    /// Returns the poller's descriptor, which is readable from now on when a turn has something to
-    /// do.
+    /// Returns the poller's descriptor, readable from now on when a turn has something to do.
     pub(crate) fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         let descriptor = self.reactor.poller().descriptor()?;
         if !self.embedded.get() {
-            // Allocates what arming needs, here, where an error can be returned.
+            // Allocates what arming needs here, where an error can be returned.
             let far = self.driver.until(Some(Duration::from_secs(3_600)));
             self.reactor.poller().arm(far)?;
             if !self.is_driven() {
@@ -644,7 +609,6 @@ impl Worker {
         Ok(descriptor)
     }
 
-    /// Makes this the thread's current worker.
     pub(crate) fn drive(&self) -> Driving<'_> {
         self.resume();
         self.needs_collect.set(true);
@@ -669,13 +633,12 @@ impl Worker {
         }
     }
 
-    /// Whether a call further up this thread's stack drives it.
     pub(crate) fn is_driven(&self) -> bool {
         self.drives.get() > 0
     }
 
-    /// Called at the end of a drive, if embedded: parks, and makes the descriptor readable when
-    /// work is left or arrives.
+    /// Called at the end of an embedded worker's drive: parks, and makes the descriptor readable
+    /// when work is left or arrives.
     fn arm_descriptor(&self) {
         self.driver.find_earliest();
         let wakeup = self.parker.park();
@@ -705,12 +668,10 @@ impl Worker {
     }
 }
 
-/// Guard: while it exists, this thread drives the worker.
 pub(crate) struct Driving<'a> {
     worker: &'a Worker,
-    /// The task that runs this drive.
     before: Running,
-    /// The same task, in the form that other threads can read, if it belongs to this worker.
+    /// The same task, as other threads read it, if it belongs to this worker.
     task: Option<(u64, &'static Location<'static>)>,
     entered: Entered,
 }
@@ -723,7 +684,7 @@ impl Drop for Driving<'_> {
         worker.local.poll_ended.set(None);
         worker.drives.set(worker.drives.get() - 1);
         if worker.is_driven() {
-            // The enclosing drive continues. Notifications during this drive were consumed here.
+            // Notifications during the nested drive were consumed there.
             worker.needs_collect.set(true);
             return;
         }
