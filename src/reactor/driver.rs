@@ -1,26 +1,20 @@
 //! The half of a reactor that belongs to the thread that drives it.
 //!
-//! A [`Driver`] waits and wakes, and holds the worker's *local* timers, which need no lock. The
-//! scheduler knows which driver a thread has, and passes it where that matters.
-//!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
-//! driver's heap, unless the reactor is a shard's ("Pools" below). Setting, resetting and
-//! dropping it there costs no lock and no atomic, and nearly all timers spend their whole lives
-//! there. If a local timer is reset or dropped elsewhere (by another thread, or by this one while
-//! it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the worker is
-//! unparked. The worker applies it before it does anything else to the heap. The head of `parking`
-//! says why none is lost.
+//! thread's [`Driver`], unless the reactor is a shard's. Setting, resetting and dropping it there
+//! costs no lock and no atomic. If it is reset or dropped elsewhere (by another thread, or by this
+//! one while it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the
+//! worker is unparked. The worker applies it before it does anything else to the heap. See
+//! `parking` for why none is lost.
 //!
-//! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's, and those
-//! of threads that drive nothing, which are in the background runtime's reactor. At each poll such
-//! a thread must learn whether the timer has fired, and must exchange its waker. A queue of
-//! operations cannot answer that. A local timer that is touched elsewhere needs no answer, and a
-//! lock there would be paid for by every timer.
+//! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's, and in
+//! the background runtime's reactor those of threads that drive nothing. At each poll such a thread
+//! must find out whether the timer has fired, and must exchange its waker, which a queue of
+//! operations cannot do.
 //!
-//! **Pools.** The workers of a shard drive one reactor, each with a driver of its own. Only one of
-//! them waits on the poller at a time; the scheduler ensures that. All timers are locked timers,
-//! which each of them can fire. Readiness and waiters are behind locks, so any thread
-//! may deliver.
+//! **Pools.** The workers of a shard drive one reactor, each with a driver of its own. The
+//! scheduler ensures that only one of them waits on the poller at a time. Timers, readiness and
+//! waiters are behind locks, so any of them may fire and deliver.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -38,45 +32,38 @@ use crate::telemetry::{Counters, Mark};
 
 pub(crate) struct Driver {
     reactor: Arc<Reactor>,
-    /// Counters of the worker that owns this driver's thread.
     counters: Arc<Counters>,
     timers: RefCell<TimerHeap>,
-    /// Wakers of timers that were dropped elsewhere, to be dropped where foreign code may run.
+    /// To be dropped where foreign code may run.
     wakers_to_drop: RefCell<Vec<Waker>>,
-    /// Timer slack, set by the builder.
     slack: Cell<Option<Slack>>,
-    /// A time that the clock has reached, known from the last wait: saves reading the clock.
+    /// A time that the clock has reached, known from the last wait: avoids reading the clock.
     reached: Cell<Option<Instant>>,
-    /// When the tick of the counters ends.
     end_of_tick: Cell<Option<Instant>>,
-    /// Reused buffers, taken during a wait. A turn within a turn allocates its own.
+    /// Reused buffers, taken during a wait. A nested turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
 
-/// Number of events taken from the kernel in one call, of timers fired in one turn at most, and of
-/// tasks run between two polls of the kernel. All are the same: so the queue of ready tasks stays
-/// short, the memory touched when an event was delivered is still in the nearest cache when its
-/// task runs, and tasks are served in the kernel's order. With 32 to 64 the cost of a poll is too
-/// small to measure, compared with the tasks that run between two of them (Linux 6.18), and no task
-/// waits for long; nor does it behind thousands of timers that are due at the same moment.
+/// The number of events taken from the kernel in one call, the maximum number of timers fired in a
+/// turn, and of tasks run between two polls of the kernel. All are the same: so the queue of ready
+/// tasks stays short, the memory touched when an event was delivered is still in the nearest cache
+/// when its task runs, and tasks are served in the kernel's order. With 32 to 64 the cost of a poll
+/// is too small to measure, compared with the tasks that run between two of them (Linux 6.18), and
+/// no task waits for long, even behind thousands of timers that are due at the same moment.
 pub(crate) const BATCH: usize = 64;
 
-/// Number of timers fired in a turn, if so many are due, when a batch of tasks is ready already. If
-/// it were a batch, the queue would grow for as long as timers are due, since a turn runs a batch
-/// at most, which other tasks share: those with events, those that yield, and the future of
-/// `block_on`, which may take half of it. Each task would wait for all of the queue. (Beside
-/// 100,000 timers of one moment, whose tasks `block_on` awaited, an echo waited for 67,000 of
-/// them.) With a quarter the queue stays within a few times the other tasks; and timers have their
-/// share, however many other tasks are always ready.
+/// The number of due timers fired in a turn when a batch of tasks is ready already. With a batch,
+/// the queue would grow for as long as timers are due, since a turn runs at most a batch, which
+/// other tasks share. (Beside 100,000 timers of one moment, whose tasks `block_on` awaited, an echo
+/// waited for 67,000 of them.) With a quarter the queue stays within a few times the other tasks,
+/// and timers are not starved by tasks that are always ready.
 const LEAST_FIRED: usize = BATCH / 4;
 
 /// After a wait that ended at a deadline, the clock is read only if another timer is due within
-/// this time of the deadline. That timer may be due as well, since a woken thread takes a while
-/// until it runs.
+/// this time of the deadline: it may be due as well by the time the woken thread runs.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// How late timers may be, to save wake-ups: the worker sleeps until the next multiple of `grid`
-/// after `origin`.
+/// The worker sleeps until the next multiple of `grid` after `origin`, to save wake-ups.
 #[derive(Clone, Copy, Debug)]
 struct Slack {
     grid: Duration,
@@ -95,7 +82,6 @@ impl Slack {
     }
 }
 
-/// Buffers that are reused in each turn.
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
@@ -110,28 +96,24 @@ impl Default for Scratch {
     }
 }
 
-/// An operation on a local timer, requested elsewhere.
 #[derive(Clone, Debug)]
 pub(super) enum TimerOp {
     Remove,
-    /// See [`TimerHeap::reset`].
     Reset(Option<Instant>),
 }
 
-/// Operations for the driver, of which the last one for each timer counts. The earlier ones are
-/// swept out now and then: so they take no more memory than the timers do, however long the worker
-/// is not driven. (The key of a timer with a pending removal is not reused until the driver has
-/// applied the removal.)
+/// Operations for the driver, of which the last one for each timer counts. Superseded ones are
+/// removed from time to time, so that memory is bounded even if the worker is not driven. (The key
+/// of a timer with a pending removal is not reused until the driver has applied the removal.)
 #[derive(Default)]
 pub(super) struct TimerOps {
     /// In the order of the requests, which decides among equal deadlines.
     ops: Vec<(Key, TimerOp)>,
-    /// The number of operations that the last sweep has left.
     left: usize,
 }
 
 impl TimerOps {
-    /// Earlier operations that are always tolerated: sweeping them out costs time for each.
+    /// The number of superseded operations that are tolerated.
     const FEW: usize = 64;
 
     pub(super) fn len(&self) -> usize {
@@ -145,7 +127,6 @@ impl TimerOps {
         }
     }
 
-    /// Leaves the last operation of each timer.
     fn sweep(&mut self) {
         let keys = self.ops.iter().map(|(key, _)| key.index() + 1).max();
         let mut has_later = vec![false; keys.unwrap_or(0)];
@@ -155,14 +136,12 @@ impl TimerOps {
         self.left = self.ops.len();
     }
 
-    /// Takes all operations, in their order.
     pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
         std::mem::take(self).ops
     }
 }
 
 impl Driver {
-    /// A driver of that reactor, which counts what it does in `counters`.
     pub(crate) fn new(reactor: Arc<Reactor>, counters: Arc<Counters>) -> Driver {
         Driver {
             reactor,
@@ -176,10 +155,9 @@ impl Driver {
         }
     }
 
-    /// Allows timers to be late by `slack` from now on. Drivers with the same `origin` wake
-    /// together.
+    /// Allows timers to be late by `slack`. Drivers with the same `origin` wake together.
     pub(crate) fn set_slack(&self, slack: Duration, origin: Instant) {
-        // Caps it, so that it fits into 64 bits of nanoseconds.
+        // Fits into 64 bits of nanoseconds.
         let grid = slack.min(Duration::from_nanos(u64::MAX));
         let slack = Slack { grid, origin };
         self.slack.set((!grid.is_zero()).then_some(slack));
@@ -195,14 +173,13 @@ impl Driver {
         &self.counters
     }
 
-    /// Whether this is the driver of `reactor`.
     #[inline]
     pub(crate) fn drives(&self, reactor: &Reactor) -> bool {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// Calls `f` with the local timers, if this is the driver of the reactor `id` and the reactor
-    /// has not closed. First applies the operations that were requested elsewhere.
+    /// Calls `f` with the local timers, after the operations requested elsewhere. `None` if this is
+    /// not the driver of the reactor `id`, or the reactor has closed.
     #[inline(always)]
     pub(super) fn with_timers<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
         if self.reactor.id != id || self.reactor.is_closed() {
@@ -213,8 +190,8 @@ impl Driver {
     }
 
     /// Returns how long the worker may sleep: at most for `timeout`, and not beyond its earliest
-    /// timer. (If that was pushed back, its old deadline may still count, and the worker wakes up
-    /// once for nothing.) Reads the clock only if there is a timeout or a timer.
+    /// timer. The old deadline of one that was pushed back may cause a spurious wake-up. Reads the
+    /// clock only if there is a timeout or a timer.
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
         self.apply_timer_ops();
@@ -228,33 +205,30 @@ impl Driver {
         }
     }
 
-    /// Parks the driver's reactor, that of a shard, for the pool worker that sleeps in its poller
-    /// next. Returns how long it may sleep: see [`until`](Self::until).
+    /// Parks the shard's reactor for the pool worker that sleeps in its poller next. Returns how
+    /// long it may sleep: see [`until`](Self::until).
     ///
     /// **Why no timer is late.** The earliest deadline is read after the reactor has parked. A
     /// thread that sets an earlier one does so under the heap's lock, and then unparks the reactor.
-    /// If that comes before `park`, the deadline is visible and read here; if it comes after, the
-    /// poller is notified. `loom` checks this below.
+    /// If that comes before `park`, the deadline is read here; if it comes after, the poller is
+    /// notified. `loom` checks this below.
     pub(crate) fn park_until(&self, timeout: Option<Duration>) -> Until {
-        // What came before is read below, so the result says nothing new.
+        // Anything sent before is read below.
         self.reactor.park();
         self.until(timeout)
     }
 
-    /// Returns the time until the earliest timer is due, or `None` if there is no timer.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.find_earliest();
         self.until(None).timeout()
     }
 
-    /// Whether [`fire`](Self::fire) would find anything to do now. Ignores slack, since the worker
-    /// is awake.
+    /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
     pub(crate) fn is_due(&self) -> bool {
         self.find_earliest();
         self.has_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
-    /// Whether any timer is set, or a waker queued.
     #[inline]
     pub(crate) fn has_timers(&self) -> bool {
         self.timers.borrow().has_pending()
@@ -262,13 +236,11 @@ impl Driver {
             || self.reactor.has_queued_wakers()
     }
 
-    /// Whether any waker is to be called or dropped.
     #[inline]
     fn has_wakers(&self) -> bool {
         !self.wakers_to_drop.borrow().is_empty() || self.reactor.has_queued_wakers()
     }
 
-    /// Returns a moment before which no timer is due: see [`TimerHeap::not_before`].
     #[inline]
     fn not_before(&self) -> Option<Instant> {
         let local = self.timers.borrow().not_before();
@@ -278,8 +250,6 @@ impl Driver {
         }
     }
 
-    /// Reads the clock, and keeps the tick of the counters up to date, which is computed only if it
-    /// is another one: see [`clock::tick`](crate::clock::tick).
     #[inline]
     pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
@@ -291,8 +261,7 @@ impl Driver {
         now
     }
 
-    /// Makes [`not_before`](Self::not_before) return exactly when the earliest timer is due, until
-    /// a timer is set again.
+    /// Makes [`not_before`](Self::not_before) exact, until a timer is set again.
     pub(crate) fn find_earliest(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().update_top();
@@ -305,7 +274,7 @@ impl Driver {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
         let slack = self.slack.get();
-        // What is due already, and was left by the last turn, is not late on purpose.
+        // Timers that the last turn has left are not late on purpose.
         let after = |earliest| match slack {
             Some(slack) if earliest > now => slack.after(earliest),
             _ => earliest,
@@ -316,10 +285,9 @@ impl Driver {
         }
     }
 
-    /// Waits once in its reactor's poller, and wakes the tasks with ready sources.
-    ///
-    /// Calls `before_wakers` in between, with whether there is any waker to call: there the worker
-    /// must resume, before foreign code runs. See "Foreign code" at the head of `parking`.
+    /// Waits once in its reactor's poller, and wakes the tasks with ready sources. Calls
+    /// `before_wakers` in between, with whether there is any waker to call: there the worker must
+    /// resume. See "Foreign code" in `parking`.
     #[inline]
     pub(crate) fn wait(&self, until: &Until, before_wakers: impl FnOnce(bool)) -> io::Result<()> {
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -333,8 +301,8 @@ impl Driver {
         result.map(drop)
     }
 
-    /// [`wait`](Self::wait) without a deadline; polls without sleeping unless it `may_sleep`. Is
-    /// not traced.
+    /// [`wait`](Self::wait) without a deadline or trace; polls without sleeping unless it
+    /// `may_sleep`.
     #[inline]
     pub(crate) fn wait_without_deadline(
         &self,
@@ -351,9 +319,8 @@ impl Driver {
         result
     }
 
-    /// Calls the wakers that were found, after `before_wakers` with whether there are any. If there
-    /// are several, they are queued before that, and so before the lock of a shard is given up: the
-    /// next worker that has it finds them.
+    /// Calls the wakers that were found, after `before_wakers`. Several are queued before that, and
+    /// so before the lock of a shard is released: the next worker that has it finds them.
     #[inline(always)]
     fn call_wakers(&self, mut scratch: Box<Scratch>, before_wakers: impl FnOnce(bool)) {
         let has_wakers = !scratch.wakers.is_empty();
@@ -369,7 +336,6 @@ impl Driver {
         self.scratch.set(Some(scratch));
     }
 
-    /// Sleeps as a pool worker that follows: in its `parker`, at most for `timeout`.
     pub(crate) fn follow(&self, parker: &Parker, timeout: Option<Duration>) {
         self.trace_if(true, Mark::Sleeps);
         parker.sleep(timeout);
@@ -378,13 +344,11 @@ impl Driver {
         self.forget_time();
     }
 
-    /// Forgets the time of the last wait, which was before the worker's last turn.
     #[inline]
     pub(crate) fn forget_time(&self) {
         self.reached.set(None);
     }
 
-    /// Traces `what`, if `may_sleep` and if the worker is traced.
     #[inline]
     fn trace_if(&self, may_sleep: bool, what: Mark) {
         if let (true, Some(trace)) = (may_sleep, self.counters.trace()) {
@@ -393,7 +357,7 @@ impl Driver {
     }
 
     /// Calls queued wakers, and wakes the tasks with due timers, where `ready` tasks are ready
-    /// already. Calls `before` before foreign code runs, if any does.
+    /// already. Calls `before` before the first waker.
     pub(crate) fn fire(&self, ready: usize, before: impl Fn()) {
         self.drop_wakers(&before);
         let reached = self.reached.take();
@@ -421,7 +385,6 @@ impl Driver {
         }
     }
 
-    /// Takes a queued waker, or that of the first timer that is due at `now`.
     #[inline]
     fn take_due(&self, now: Instant) -> Option<Waker> {
         let late = |late| self.counters.count_fired(late);
@@ -430,9 +393,9 @@ impl Driver {
             .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 
-    /// Wakes the tasks with timers that are due at `time`; and with those that are due now, if
-    /// another one `may_be_near`. At most that `number`, one after the other: the others stay where
-    /// a nested turn, another worker or the next turn finds them.
+    /// Wakes the tasks with timers that are due at `time`, and if another one `may_be_near`, with
+    /// those due now. At most `number`, one at a time: the others stay where a nested turn, another
+    /// worker or the next turn finds them.
     #[inline(never)]
     fn fire_at(&self, number: usize, mut time: Instant, mut may_be_near: bool, before: &dyn Fn()) {
         let mut fired = 0;
@@ -456,7 +419,6 @@ impl Driver {
         }));
     }
 
-    /// Lists the wakers that the timers keep, local and locked.
     pub(crate) fn timer_waits(&self) -> Vec<TimerWait> {
         self.apply_timer_ops();
         let mut waits = self.reactor.locked_timer_waits();
@@ -465,9 +427,7 @@ impl Driver {
         waits
     }
 
-    /// Closes the reactor: refuses registrations from now on, and drops everything that is
-    /// registered. Waiters are woken; those that still want something register with the reactor
-    /// that they find then, and timers read the clock.
+    /// Closes the reactor. Waiters are woken and register with another one; timers read the clock.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         self.reactor.close(&mut wakers);
@@ -476,7 +436,7 @@ impl Driver {
         drop_all(self.wakers_to_drop.take());
     }
 
-    /// Applies the operations that were requested elsewhere. (A pool's reactor has none.)
+    /// A pool's reactor has none.
     #[inline]
     fn apply_timer_ops(&self) {
         if self.reactor.has_timer_ops() {
@@ -510,8 +470,8 @@ mod loom_tests {
 
     const FAR: Duration = Duration::from_secs(3_600);
 
-    /// Checks a real reactor and its driver. The wait itself is left out: that a notification ends
-    /// it is the poller's guarantee. So a worker sleeps too long if it found nothing *and* was not
+    /// Checks a real reactor and its driver. The wait is left out: that a notification ends it is
+    /// the poller's guarantee. So a worker sleeps too long if it found nothing *and* was not
     /// notified. The registry of reactors and foreign code are left out too.
     fn check(
         first: TimerOp,
@@ -580,7 +540,6 @@ mod loom_tests {
         );
     }
 
-    /// A pool worker falls asleep in its shard's poller while others set timers.
     #[test]
     fn a_timer_that_is_set_elsewhere_shortens_the_sleep_of_a_leader() {
         let mut model = loom::model::Builder::new();
@@ -592,7 +551,7 @@ mod loom_tests {
                 let reactor = reactor.clone();
                 move || TimerHandle::insert(&reactor, None, when, Waker::noop()).unwrap()
             };
-            // Which of the two is the earliest when it is set depends on their order.
+            // Their order decides which of the two is the earliest when it is set.
             let (first, second) = (set(now() + FAR / 4), set(now()));
             let others = [loom::thread::spawn(first), loom::thread::spawn(second)];
             let until = driver.park_until(Some(FAR));
@@ -620,8 +579,8 @@ mod loom_tests {
         });
     }
 
-    /// A worker, reduced to its turns, beside a thread that calls wakers that were found together.
-    /// The first one blocks until the second one was called.
+    /// A worker's turns, and a thread that calls wakers that were found together, of which the
+    /// first one blocks until the second one was called.
     #[test]
     fn a_waker_may_block_on_one_that_was_found_with_it() {
         struct Second(loom::sync::Arc<AtomicUsize>);
@@ -659,7 +618,7 @@ mod loom_tests {
         });
     }
 
-    /// Whoever falls asleep meanwhile sees them, or is notified.
+    /// A worker that falls asleep meanwhile sees them, or is notified.
     #[test]
     fn queued_wakers_end_the_sleep_that_begins() {
         let mut model = loom::model::Builder::new();
@@ -699,7 +658,6 @@ mod loom_tests {
 mod tests {
     use super::*;
 
-    /// Keys of two timers, and an instant.
     fn two() -> (Key, Key, Instant) {
         let (mut heap, when) = (TimerHeap::new(), now());
         let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);

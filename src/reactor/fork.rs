@@ -1,20 +1,19 @@
-//! Leaves a child of `fork` the reactors of its parent with their locks free.
+//! `pthread_atfork` handlers that hold the reactors' locks across `fork`, so that the child finds
+//! them unlocked.
 //!
 //! Sockets and timers that the parent has made stay in its reactors until the child moves or drops
-//! them. If a thread of the parent held a lock of such a reactor at the moment of the fork, no
-//! thread of the child would ever release it. So `fork` itself takes these locks first, and both
-//! processes release them: of each reactor the table of sources, its locked timers, and the queues
-//! of timer operations and of wakers. Events are delivered under the lock of the table, and sources
-//! are detached under it when the reactor closes, so no thread holds the state of a source for
-//! these. (One that waits for a source, or ends its back-off, may hold it: a source that both
-//! threads use at that moment.)
+//! them. If a thread of the parent held a lock of such a reactor during the fork, no thread of the
+//! child would ever release it. So `fork` first takes, and both processes release, each reactor's
+//! table of sources, locked timers, timer operations and queued wakers. Events are delivered under
+//! the table's lock, and a closing reactor detaches its sources under it, so the locks of sources'
+//! states need not be taken for these. (A thread that waits for a source, or ends its back-off, may
+//! hold one: then both threads use that source.)
 //!
-//! **Why this cannot hang.** A thread that forks only tries these locks, and holds none while it
-//! waits for another one: it lets go of all, sleeps, and tries again. Nothing waits in the kernel
-//! under them, so that takes microseconds, or, if a reactor closes, some for each of its sources.
-//! If it fails for too long, the fork goes on without: the holder may be stopped, or be this
-//! thread, interrupted by a signal whose handler forks (`fork` is not async-signal-safe:
-//! POSIX.1-2024).
+//! **Why this cannot hang.** A thread that forks only tries these locks. If one is held, it
+//! releases all, sleeps, and tries again. No thread waits in the kernel under them, so that takes
+//! microseconds, or, if a reactor closes, some for each of its sources. If it fails for too long,
+//! the fork proceeds without: the holder may be stopped, or be this thread, interrupted by a signal
+//! whose handler forks (`fork` is not async-signal-safe: POSIX.1-2024).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -31,24 +30,22 @@ use super::timer_heap::TimerHeap;
 use super::{MutexGuard, Reactor};
 use crate::sys;
 
-/// How long a fork tries to take all locks. Nearly always the first attempt succeeds; but on a busy
-/// machine a thread that holds one may be off its processor for some time.
+/// Nearly always the first attempt succeeds, but a holder may be preempted for some time.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The time between two attempts, in which a thread that holds a lock can run.
+/// A holder can run meanwhile.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// The attempts that have failed. For tests.
+/// For tests.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
-/// All locks, which are released in this order. A reactor that is dropped takes the registry's.
+/// Fields are released in this order, since a dropped reactor takes the registry's lock.
 struct Held {
     guards: Vec<Guards>,
     registry: StdMutexGuard<'static, Reactors>,
     reactors: Vec<Arc<Reactor>>,
 }
 
-/// The locks of one reactor.
 struct Guards {
     _sources: MutexGuard<'static, SourceTable>,
     _locked_timers: MutexGuard<'static, TimerHeap>,
@@ -57,12 +54,10 @@ struct Guards {
 }
 
 thread_local! {
-    /// The locks that this thread holds while it forks.
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
 impl Held {
-    /// Takes all locks, unless one is held.
     fn try_new() -> Option<Held> {
         let mut held = Held {
             guards: Vec::new(),
@@ -87,8 +82,7 @@ impl Held {
     }
 }
 
-/// Takes the locks from now on. Threads that come here at the same time may each ask for it: see
-/// [`sys::at_fork`].
+/// Registers the handlers. Concurrent callers may each register them: see [`sys::at_fork`].
 pub(super) fn take_locks_at_fork() {
     static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
     if !IS_ASKED_FOR.load(Ordering::Relaxed) && sys::at_fork(take, release, release_in_child) {
@@ -97,9 +91,9 @@ pub(super) fn take_locks_at_fork() {
 }
 
 extern "C" fn take() {
-    // It fails at the end of a thread.
+    // Fails at the end of a thread.
     let _ = HELD.try_with(|held| {
-        // There are some if this is asked for twice.
+        // There are some if the handlers are registered twice.
         let mut all = held.take().or_else(Held::try_new);
         let start = Instant::now();
         while all.is_none() && start.elapsed() < LONGEST {
@@ -118,7 +112,7 @@ extern "C" fn release() {
 extern "C" fn release_in_child() {
     if let Ok(Some(held)) = HELD.try_with(Cell::take) {
         drop((held.guards, held.registry));
-        // To drop one could wait for locks of other crates.
+        // Dropping one may block on another crate's lock.
         std::mem::forget(held.reactors);
     }
 }
@@ -146,7 +140,6 @@ mod tests {
                     let _ops = (nth == 2).then(|| reactor.timer_ops.lock());
                     let before = FAILED.load(Ordering::Relaxed);
                     holds.send(()).unwrap();
-                    // Until the fork has found it held.
                     while FAILED.load(Ordering::Relaxed) == before
                         && !is_over.load(Ordering::Relaxed)
                     {
@@ -154,7 +147,6 @@ mod tests {
                     }
                 });
                 is_held.recv().unwrap();
-                /// Ends the thread, also after a panic.
                 struct Over<'a>(&'a AtomicBool);
                 impl Drop for Over<'_> {
                     fn drop(&mut self) {

@@ -1,19 +1,15 @@
-//! Turns kernel events and timers into wakes: the poller, the sources and the timers of one worker,
-//! or of a shard of pool workers.
+//! The reactor: turns I/O events and expired timers into wake-ups, for one worker or a shard of
+//! pool workers.
 //!
-//! A [`Reactor`] is shared (`Arc`): every thread may register sources and timers with it. Its other
-//! half, the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the
-//! worker's local timers. The collections that other threads reach are behind locks, which are held
-//! only briefly: the table of sources, the heap of locked timers, the operations queued for the
-//! driver, and the wakers queued for whoever drives the reactor next. Wakers are collected under
-//! these locks and called after their release, except for a task's own waker: see [`waiters`].
+//! A [`Reactor`] is shared: every thread may register sources and timers with it. Its other half,
+//! the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the worker's
+//! local timers. Sources, locked timers, timer operations and queued wakers are behind locks that
+//! are held only briefly. Wakers are collected under these locks and called after their release,
+//! except for a task's own waker: see [`waiters`].
 //!
-//! **Sleeping.** The worker goes to sleep by [`park`](parking), in its [`Parker`]. A thread that
-//! queues an operation for it, or sets an earlier deadline for it, does so under a lock and unparks
-//! afterwards. If that comes before the worker parks, `park` reports it; if it comes after, the
-//! worker is notified.
-//!
-//! **Tokens**: see [`table`].
+//! **Sleeping.** The worker [parks](parking) in its [`Parker`]. A thread that queues an operation,
+//! or sets an earlier deadline, does so under a lock and unparks afterwards. If that precedes
+//! `park`, `park` reports it; otherwise the worker is notified.
 
 mod driver;
 #[cfg(all(unix, not(loom)))]
@@ -56,36 +52,33 @@ pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
 pub(crate) use waiters::{WaiterId, WakerKind};
 
-/// The number of table places that a dump visits per acquisition of the lock: some microseconds.
+/// The number of table places visited per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;
 
 pub(crate) struct Reactor {
-    /// Names the reactor for timers that do not hold a reference to it.
+    /// Names the reactor for timers that hold no reference to it.
     id: u64,
     poller: Arc<Poller>,
-    /// The mode in which sources are registered: see the head of `source`.
+    /// How sources are registered: see the head of `source`.
     mode: Mode,
-    /// The kind of sources that stay registered for writing, if any.
     stays_writable: Option<SourceKind>,
-    /// Identifies the pool of the workers that drive this reactor, if it is that of a shard: the id
-    /// of the first such reactor. All its timers are in the locked heap then, where every worker of
-    /// the shard can fire them: see `driver`.
+    /// For a shard's reactor, the pool: the id of its first reactor. All timers are in the locked
+    /// heap then, where every worker of the shard can fire them: see `driver`.
     pool_id: Option<u64>,
-    /// The parker of its worker; in a shard, of the worker that leads, which has its own besides.
+    /// The worker's parker; a shard's own, for its poller.
     parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
-    /// Wakers that were found together and are to be called: see "Foreign wakers" in `parking`.
+    /// See "Foreign wakers" in `parking`.
     queued_wakers: Mutex<VecDeque<Waker>>,
-    /// Lengths of the four collections above, readable without their locks. A value may be stale,
-    /// but not on the thread that drives the reactor and made the change itself. Each is written
-    /// under its lock only.
+    /// Lengths of the four collections above, readable without their locks, under which they are
+    /// written. A value may be stale, except for changes by the reading thread.
     source_count: AtomicUsize,
     locked_timer_count: AtomicUsize,
     timer_op_count: AtomicUsize,
     queued_waker_count: AtomicUsize,
-    /// Set once, before the table is emptied; from then on registrations are refused.
+    /// Set before the table is emptied; from then on registrations are refused.
     closed: AtomicBool,
 }
 
@@ -94,8 +87,8 @@ impl Reactor {
         Reactor::with(registry::new_id(), poller, None)
     }
 
-    /// Creates the reactor of a shard, which its workers drive, one at a time. `first` is that of
-    /// the pool's first shard, if this is another one.
+    /// Creates a shard's reactor. `first` is the reactor of the pool's first shard, if this is
+    /// another.
     pub(crate) fn for_shard(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
         let id = registry::new_id();
         Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)))
@@ -134,7 +127,7 @@ impl Reactor {
         &self.poller
     }
 
-    /// Whether this and `other`, which may be the same, are reactors of one pool.
+    /// Also true for the same reactor of a pool.
     #[inline]
     pub(crate) fn shares_pool_with(&self, other: &Reactor) -> bool {
         self.pool_id.is_some() && self.pool_id == other.pool_id
@@ -145,52 +138,41 @@ impl Reactor {
         self.closed.load(Ordering::Acquire)
     }
 
-    // Sleeping and waking: see `parker`.
-
-    /// The parker of the worker that drives it alone.
     pub(crate) fn parker(&self) -> &Arc<Parker> {
         &self.parker
     }
 
-    /// Returns a parker for a pool worker that drives this reactor, that of its shard. `of_kernel`
-    /// is its poller on a kernel that has one for each worker.
+    /// Returns a parker for a worker of this shard. `of_kernel` is its poller on a kernel that has
+    /// one for each worker.
     pub(crate) fn parker_of_worker(&self, of_kernel: Option<Poller>) -> Arc<Parker> {
         Arc::new(Parker::of_pool(self.poller.clone(), of_kernel))
     }
 
-    /// See [`Parker::unpark`].
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
         self.parker.unpark()
     }
 
-    /// See [`Parker::park`].
     #[inline]
     pub(crate) fn park(&self) -> Wakeup {
         self.parker.park()
     }
 
-    /// See [`Parker::resume`].
     #[inline]
     pub(crate) fn resume(&self) -> Wakeup {
         self.parker.resume()
     }
 
-    // Driving.
-
-    /// Returns the number of registered sources.
     pub(crate) fn sources(&self) -> usize {
         self.source_count.load(Ordering::Relaxed)
     }
 
-    /// Whether the poller may have something to report.
     #[inline]
     pub(crate) fn has_sources(&self) -> bool {
         self.source_count.load(Ordering::Relaxed) > 0 || self.poller.has_submissions()
     }
 
-    /// Waits once, and collects the wakers of sources that are ready. Returns as
-    /// [`Poller::wait_unchecked`]. For the driver only.
+    /// Waits once, and collects the wakers of ready sources. For the driver only.
     #[inline]
     fn wait(
         &self,
@@ -221,7 +203,7 @@ impl Reactor {
         Ok(reached)
     }
 
-    /// [`wait`](Self::wait) without a deadline. Returns as well if the wait was interrupted.
+    /// [`wait`](Self::wait) without a deadline. Also returns if it was interrupted.
     #[inline]
     fn wait_without_deadline(
         &self,
@@ -242,8 +224,7 @@ impl Reactor {
             })
     }
 
-    /// Refuses registrations from now on, and drops everything that is registered. For the driver
-    /// only.
+    /// For the driver only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
         wakers.extend(self.queued_wakers.lock().drain(..));
@@ -258,9 +239,6 @@ impl Reactor {
         drop(table);
     }
 
-    // Dumps.
-
-    /// Lists the wakers that the sources of this reactor keep.
     pub(crate) fn source_waits(&self) -> Vec<SourceWait> {
         let mut waits = Vec::new();
         let mut places = 0..0;
@@ -277,14 +255,13 @@ impl Reactor {
         }
     }
 
-    /// Calls `f` with the source of that token, if it is still registered. The source stays open
-    /// during the call, because closing it needs the lock.
+    /// Calls `f` with a source, if it is still registered. It stays open meanwhile, because closing
+    /// it needs the lock.
     pub(crate) fn with_source<R>(&self, token: Token, f: impl FnOnce(&Source) -> R) -> Option<R> {
         let table = self.sources.lock();
         table.get(token).map(|source| f(source))
     }
 
-    /// Lists the wakers that the locked timers keep.
     pub(crate) fn locked_timer_waits(&self) -> Vec<TimerWait> {
         let mut waits = Vec::new();
         let mut places = 0..0;
@@ -297,8 +274,6 @@ impl Reactor {
             }
         }
     }
-
-    // Operations on the driver's timers.
 
     #[inline]
     fn has_timer_ops(&self) -> bool {
@@ -329,22 +304,20 @@ impl Reactor {
         self.locked_timer_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the locked timers, if there are any.
     #[inline]
     fn some_locked_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
         self.has_locked_timers().then(|| self.locked_timers.lock())
     }
 
-    /// Fires the locked timers that are due at `now`, up to the first one with a waker. Calls
-    /// `fired` with the lateness of each.
+    /// Fires the locked timers due at `now`, up to the first one with a waker. Calls `fired` with
+    /// the lateness of each.
     #[inline]
     fn fire_locked_timer(&self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
         self.some_locked_timers()?.fire(now, fired)
     }
 
-    // Wakers that were found together: see "Foreign wakers" in `parking`.
+    // Foreign wakers: see `parking`.
 
-    /// Whether any are queued.
     #[inline]
     fn has_queued_wakers(&self) -> bool {
         self.queued_waker_count.load(Ordering::Relaxed) > 0
@@ -364,7 +337,6 @@ impl Reactor {
         number
     }
 
-    /// Takes the next queued waker.
     #[inline]
     fn take_queued_waker(&self) -> Option<Waker> {
         self.has_queued_wakers().then(|| self.dequeue_waker())?
@@ -382,7 +354,6 @@ impl Reactor {
         waker
     }
 
-    /// Calls that number of queued wakers, unless others have called them.
     #[cold]
     fn call_queued(&self, number: usize) {
         wake_all(iter::from_fn(|| self.take_queued_waker()).take(number));
@@ -397,7 +368,6 @@ impl Reactor {
         wake_all(wakers);
     }
 
-    /// [`queue_wakers`](Self::queue_wakers), and wakes the worker for them.
     fn queue_and_unpark(&self, wakers: &mut Vec<Waker>) -> usize {
         let queued = self.queue_wakers(wakers);
         if queued > 0 {
@@ -457,7 +427,7 @@ impl Reactor {
         Ok(token)
     }
 
-    /// Removes a source. The result must be dropped outside all locks.
+    /// Removes a source, which must be dropped outside all locks.
     fn remove(&self, token: Token) -> Option<Arc<Source>> {
         let mut table = self.sources.lock();
         let source = table.remove(token)?;
@@ -472,7 +442,6 @@ impl Drop for Reactor {
     }
 }
 
-/// The error of registering with a reactor that has closed since it was looked up.
 fn closed() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,

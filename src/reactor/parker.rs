@@ -1,15 +1,13 @@
-//! [`Parker`]: a worker sleeps in it, in a poller or on a condition variable.
+//! [`Parker`]: the place in which a worker sleeps, with its [`Parking`] state.
 //!
-//! A [`Parker`] has the worker's [`Parking`], which says whether it sleeps, and the place where it
-//! does. A worker that drives a reactor alone sleeps in the reactor's poller, which ends the sleep
-//! for an event too. The workers of a pool share a reactor. One of them at a time *leads*: it
-//! sleeps in that poller. The others *follow*: only a notification, or the end of a timeout, ends
-//! their sleep. So they sleep on a condition variable ([`Notify`]), which takes no descriptor and
-//! one system call (a futex on Linux).
+//! A worker that drives a reactor alone, and a shard's *leader*, sleeps in the reactor's poller.
+//! The shard's other workers, the *followers*, wait only for a notification or a timeout: they
+//! sleep on a condition variable ([`Notify`]), which takes no descriptor and one system call (a
+//! futex on Linux).
 //!
-//! **Why no notification is lost.** Each place keeps one until a sleep there takes it: the poller,
-//! by its contract, and the `Notify`. That it goes to the right place: see
-//! [`park_as`](Parker::park_as).
+//! **Why no notification is lost.** The poller, by its contract, and the `Notify` keep a
+//! notification until a sleep there takes it. See [`park_as`](Parker::park_as) for why it is sent
+//! to the right place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +19,15 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) struct Parker {
     parking: Parking,
-    /// A worker that leads sleeps in it.
     poller: Arc<Poller>,
-    /// Whether it does: always, unless it is a pool worker. Written by the worker's thread before
-    /// it parks.
+    /// Always true, unless it is a pool worker. Written by the worker's thread before it parks.
     is_leader: AtomicBool,
-    /// A follower sleeps in it.
     thread: Notify,
-    /// Notified instead of a follower, if the thread's kernel has a poller for each worker:
-    /// a foreign loop runs it in turn.
+    /// Notified instead of a follower, if the thread's kernel has a poller for each worker.
     of_kernel: Option<Poller>,
 }
 
 impl Parker {
-    /// For the worker that drives the reactor of `poller`, alone.
     pub(super) fn new(poller: Arc<Poller>) -> Parker {
         Parker {
             parking: Parking::default(),
@@ -45,7 +38,7 @@ impl Parker {
         }
     }
 
-    /// For a worker of a pool, which leads in its shard's `poller`.
+    /// `poller` is the shard's.
     pub(super) fn of_pool(poller: Arc<Poller>, of_kernel: Option<Poller>) -> Parker {
         Parker {
             is_leader: AtomicBool::new(false),
@@ -54,8 +47,8 @@ impl Parker {
         }
     }
 
-    /// Wakes the worker if it sleeps. Called after something was put where the worker looks before
-    /// it sleeps. Returns whether it slept.
+    /// Wakes the worker if it sleeps, after something was put where it looks. Returns whether it
+    /// slept.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
         let asleep = self.parking.unpark();
@@ -65,8 +58,8 @@ impl Parker {
         asleep
     }
 
-    /// [`unpark`](Self::unpark), but ignores a notification that fails, so that the other workers
-    /// are still woken.
+    /// [`unpark`](Self::unpark) that ignores a failed notification, so that the other workers are
+    /// still woken.
     pub(crate) fn unpark_best_effort(&self) {
         if self.parking.unpark() {
             match self.parking_poller() {
@@ -80,14 +73,13 @@ impl Parker {
     #[cold]
     pub(crate) fn notify(&self) {
         match self.parking_poller() {
-            // A notification that fails would show up as a hang elsewhere. We know of no reason why
-            // it should fail, and there is no way to go on if it does.
+            // A failed notification would show up as a hang elsewhere. We know of no reason for
+            // one, and the worker cannot continue without it.
             Some(poller) => (poller.notify()).expect("the poller takes a notification"),
             None => self.notify_thread(),
         }
     }
 
-    /// The poller in which the worker sleeps, if it does, unless it follows.
     #[inline]
     fn parking_poller(&self) -> Option<&Poller> {
         if self.is_leader() {
@@ -104,58 +96,50 @@ impl Parker {
         }
     }
 
-    /// Sleeps as a follower, until it is notified, at most for `timeout`. It may end at any time:
-    /// the worker looks around, and sleeps again.
+    /// Sleeps as a follower, until it is notified, for at most `timeout`. May return spuriously.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         self.thread.wait(timeout);
     }
 
-    /// Declares the worker parked. Returns whether another thread has left something for it since
-    /// it resumed.
     #[inline]
     pub(crate) fn park(&self) -> Wakeup {
         self.parking.park()
     }
 
-    /// [`park`](Self::park) of a pool worker, which sleeps in its shard's poller if it `leads`.
+    /// [`park`](Self::park) of a pool worker, as the leader if it `leads`.
     ///
-    /// A thread that finds the worker parked reads that after it has exchanged the state that
-    /// `park` wrote. So it reads what was written before that `park`, or something newer. In the
-    /// latter case the worker has resumed since, and that has told it to look; the notification,
-    /// which may go to the wrong place, is not needed. `loom` checks this below.
+    /// A thread that finds the worker parked reads `is_leader` after it has exchanged the state
+    /// that `park` wrote. So it reads the value that was written before that `park`, or a newer
+    /// one. In the latter case the worker has resumed since, and that `resume` has reported the
+    /// unpark; the notification, which may be sent to the wrong place, is not needed. `loom` checks
+    /// this below.
     #[inline]
     pub(crate) fn park_as(&self, leads: bool) -> Wakeup {
         self.is_leader.store(leads, Ordering::Relaxed);
         self.park()
     }
 
-    /// Declares the worker awake. Returns whether another thread has left something for it since it
-    /// parked.
     #[inline]
     pub(crate) fn resume(&self) -> Wakeup {
         self.parking.resume()
     }
 
-    /// Whether the worker, if it sleeps, does so in the poller.
     #[inline]
     pub(crate) fn is_leader(&self) -> bool {
         self.is_leader.load(Ordering::Relaxed)
     }
 
-    /// Whether the worker sleeps, or is about to, and has not been woken yet.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.parking.is_parked()
     }
 
-    /// Whether the worker is awake and will look everywhere before it sleeps. Exact on the thread
-    /// that drives it.
     #[inline]
     pub(crate) fn is_awake(&self) -> bool {
         self.parking.is_awake()
     }
 
-    /// Tells the kernel whose poller the worker has that this thread has woken one of its tasks.
+    /// Reports to the kernel that this thread has woken one of the worker's tasks.
     #[cfg(feature = "kernel")]
     pub(crate) fn note_wake_from_elsewhere(&self) {
         (self.of_kernel.as_ref().unwrap_or(&self.poller)).note_wake_from_elsewhere();
@@ -178,7 +162,6 @@ mod tests {
         while start.elapsed() < timeout {
             parker.sleep(Some(timeout.saturating_sub(start.elapsed())));
         }
-        // A notification before the sleep ends it, and only it.
         parker.notify();
         parker.sleep(None);
         assert!(!parker.thread.take());
@@ -204,14 +187,13 @@ mod loom_tests {
     use crate::poller::Backend;
     use crate::sys;
 
-    /// The poller is real, and a notification is in it when its descriptor is readable.
+    /// A notification is in the real poller when its descriptor is readable.
     #[test]
     fn a_notification_is_in_the_place_that_the_worker_sleeps_in() {
         for leads in [false, true] {
             loom::model(move || {
                 let poller = Arc::new(Poller::new(Backend::default()).unwrap());
                 let worker = Arc::new(Parker::of_pool(poller.clone(), None));
-                // It slept in the other place before.
                 worker.park_as(!leads);
                 worker.resume();
                 let waker = {
@@ -231,7 +213,6 @@ mod loom_tests {
         }
     }
 
-    /// Loom fails the model if the sleep does not end.
     #[test]
     fn a_notification_ends_the_sleep_of_a_follower_that_begins() {
         loom::model(|| {

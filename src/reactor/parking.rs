@@ -1,74 +1,66 @@
-//! How a worker goes to sleep without missing a wake, and is woken by a system call only when it
-//! sleeps.
+//! The parking protocol: a worker goes to sleep without missing a wake-up, and is woken by a system
+//! call only when it sleeps.
 //!
 //! One atomic with two bits:
 //!
 //! | bits | means | set by |
 //! |---|---|---|
-//! | none | the worker is awake | [`resume`](Parking::resume) |
-//! | `ATTENTION` | and something has come since it last resumed | [`unpark`](Parking::unpark) |
-//! | `PARKED` | the worker sleeps in the poller, or is about to | [`park`](Parking::park) |
+//! | none | awake | [`resume`](Parking::resume) |
+//! | `ATTENTION` | awake, with something to look at | [`unpark`](Parking::unpark) |
+//! | `PARKED` | asleep in the poller, or about to be | [`park`](Parking::park) |
 //! | both | a thread has undertaken to notify the poller | [`unpark`](Parking::unpark) |
 //!
-//! **The protocol.** A thread that has something for the worker first puts it where the worker
-//! will look (inbox, timer operations, a flag), and then calls `unpark`; if that returns true, it
-//! calls `notify`. The worker calls `park`, and sleeps only if that returns [`Wakeup::None`], or
-//! if it has looked everywhere after it parked and found nothing. After `resume` has returned
-//! anything but `None`, it looks everywhere before it parks again.
+//! **The protocol.** A thread first puts something where the worker will look (inbox, timer
+//! operations, a flag), and then calls `unpark`; if that returns true, it calls `notify`. The
+//! worker calls `park`, and sleeps only if that returns [`Wakeup::None`], or if it has looked
+//! everywhere after it parked and found nothing. After `resume` has returned anything but `None`,
+//! it looks everywhere before it parks again.
 //!
-//! **Why no wake is lost.** Both sides access the one atomic in a single step, so one of `park` and
-//! `unpark` comes first. If `unpark` comes first, `park` returns that there is something, and what
-//! was put there is visible. If `park` comes first, `unpark` finds `PARKED` and notifies, and the
-//! poller keeps a notification until a wait consumes it. Anything that comes before a `resume` is
-//! reported by that `resume`. `loom` checks this below.
+//! **Why no wake is lost.** One of `park` and `unpark` comes first, since both are a single step on
+//! one atomic. If `unpark` comes first, `park` reports it, and what was put there is visible. If
+//! `park` comes first, `unpark` finds `PARKED` and notifies, and the poller keeps a notification
+//! until a wait consumes it. A `resume` reports any `unpark` before it. `loom` checks this below.
 //!
-//! **Other places.** A pool worker also looks at state that belongs to all workers (the inject
-//! queue, the waiters for the last task). A change there is not addressed to any one worker: see
+//! **Other places.** A pool worker also looks at state that belongs to all workers: see
 //! `scheduler::idle` and `scheduler::shared`. There both sides write one place and then read
 //! another, with a sequentially consistent fence in between; `park` is such a fence.
 //!
 //! **Foreign code.** A waker may belong to any executor: it may spawn, set a timer, wake this
 //! worker, drive a runtime, block until another worker has done something, or panic. So
 //!
-//! * no foreign code runs between `park` and `resume`: the kernel's answer is collected, the worker
-//!   resumes, and only then are the wakers called (`Driver::wait`; except for tasks' own wakers,
-//!   which are not foreign code: see `waiters`). Until `resume` other workers assume that it
-//!   sleeps, and would leave work to it that it cannot do while it is in a waker;
+//! * no foreign code runs between `park` and `resume`: the events are collected, the worker
+//!   resumes, and only then are the wakers called (`Driver::wait`; tasks' own wakers are not
+//!   foreign code: see `waiters`). Until `resume` other workers would leave work to it that it
+//!   cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
-//!   (`Worker::before_foreign_code`): otherwise no worker would search for as long as the waker
-//!   blocks;
+//!   (`Worker::before_foreign_code`): otherwise no worker would search while the waker blocks;
 //! * the waker of a future of `block_on` skips `unpark` only if its thread drives the worker *and*
 //!   the worker is awake (`scheduler::current::unpark`): then the worker looks everywhere before it
 //!   sleeps (in a simulated process: before its turn ends).
 //!
-//! **Foreign wakers.** A thread often finds several wakers together: timers that are due at the
-//! same moment, a batch of events, the waiters for a source, a latch or a signal. Each of them may
-//! be what another one blocks on. So one rule holds for all of these: *while a foreign waker is
-//! called, each other waker that was found with it is where another thread, or a nested turn on
-//! this one, finds it.*
+//! **Foreign wakers.** A thread often finds several wakers together: due timers, a batch of events,
+//! the waiters for a source, a latch or a signal. Each may block until another one is called. So
+//! one rule holds for all of these: *while a foreign waker is called, each other waker that was
+//! found with it is where another thread, or a nested turn on this one, finds it.*
 //!
 //! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, in their
 //!   order, and at most `BATCH` in a turn.
-//! * Wakers of ready sources have to be taken out under the locks of their sources. If there
-//!   are several, they are put in a queue of the reactor (`Reactor::queue_wakers`), before the lock
-//!   of a shard's poller is given up. Whoever fires timers calls them first. So none of them waits
-//!   longer than a due timer does: the next turn of any worker with the lock calls it, or a nested
-//!   turn; and while a worker is in a waker and another one idle, that one is the monitor, which
-//!   comes by within 12 ms. The thread that has queued some calls as many as it has queued, unless
-//!   others have. So each is called once, and none is left if there is no other worker.
+//! * Several wakers of ready sources are put in a queue of the reactor (`Reactor::queue_wakers`)
+//!   before the lock of a shard's poller is released. They are called before due timers, by the
+//!   next turn of any worker with the lock, or by a nested turn; and while a worker is in a waker
+//!   and another one idle, that one is the monitor, which inspects within 12 ms. The thread that
+//!   has queued some calls as many, unless others have. So each is called once, and none is left if
+//!   there is no other worker.
 //! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex
-//!   stream with that of the worker that the thread drives (`scheduler::wake_each`); and the
+//!   stream with the reactor of the worker that the thread drives (`scheduler::wake_each`); and the
 //!   reactor is unparked.
-//! * A thread that drives no worker (that of the signals, or one that sets a latch) takes out and
+//! * A thread that drives no worker (the signal thread, or one that sets a latch) takes out and
 //!   calls one waker at a time, after tasks' own wakers, which only queue. The other waiters stay
 //!   listed, and each of them that is polled sees that its wait is over. (If a foreign waker blocks
-//!   that thread, foreign wakers behind it wait until then: nobody else polls for them.)
+//!   that thread, foreign wakers behind it wait until then.) The thread that ends a runtime does
+//!   the same for its reactor.
 //!
-//! (When a runtime has ended, no thread drives its reactor. What waits there is woken one after the
-//! other by the thread that ends it.)
-//!
-//! Work that a waker queues for its own worker is found at the end of the turn, as if a task had
-//! queued it.
+//! Anything that a waker queues for its own worker is found at the end of the turn.
 
 use std::sync::atomic::compiler_fence;
 
@@ -77,35 +69,33 @@ use crate::sync::atomic::{AtomicU8, Ordering, fence};
 const PARKED: u8 = 1;
 const ATTENTION: u8 = 2;
 
-/// On its own cache lines: other threads write it with each wake, and the worker writes its
-/// neighbours in each turn.
+/// Aligned: other threads write it with each wake, and the worker writes its neighbours in each
+/// turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Parking(AtomicU8);
 
-/// Whether another thread has called [`unpark`](Parking::unpark) since the worker last resumed or
-/// parked.
+/// Whether [`unpark`](Parking::unpark) was called since the worker last resumed or parked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wakeup {
-    /// No thread has put anything where the worker looks.
     None,
-    /// A thread has put something there, and left it to the worker to look.
+    /// Something was put where the worker looks.
     Attention,
-    /// A thread has put something there, and notifies: this has woken the worker.
+    /// And a notification has woken the worker.
     Notified,
 }
 
 impl Parking {
-    /// Declares the worker about to sleep: from now on a thread that has something for it notifies.
-    /// Returns whether anything has come since it resumed; if so, what was put there is visible.
+    /// Declares the worker about to sleep: from now on `unpark` asks for a notification. Returns
+    /// whether it was called since the last `resume`; if so, what was put there is visible.
     #[inline]
     pub(crate) fn park(&self) -> Wakeup {
-        // This is the fence for the "other places". On x86 a locked exchange is one, at a third of
-        // the price of `mfence`. That rests on the hardware and not on the memory model, where an
-        // exchange of one place, however strong, does not order a later load of another. (Intel's
-        // manual, volume 3, on memory ordering: "Loads and stores are not reordered with locked
-        // instructions".) The second line restrains the compiler. Loom and Miri know only the
-        // model, so they get the fence that it asks for.
+        // The fence for the "other places". On x86 a locked exchange is one, at a third of the
+        // price of `mfence`. This relies on the hardware and not on the memory model, where an
+        // exchange of one place does not order a later load of another (Intel's manual, volume 3,
+        // on memory ordering: "Loads and stores are not reordered with locked instructions"). The
+        // compiler fence restrains the compiler. Loom and Miri implement the model, so they get a
+        // real fence.
         let before = self.0.swap(PARKED, Ordering::SeqCst);
         if cfg!(all(
             any(target_arch = "x86", target_arch = "x86_64"),
@@ -118,38 +108,35 @@ impl Parking {
         wakeup(before)
     }
 
-    /// Declares the worker awake, or that it has found something and does not sleep. Returns what
-    /// has come since it parked, or resumed; if so, what was put there is visible. A later `unpark`
-    /// returns false.
+    /// Declares the worker awake. Returns whether `unpark` was called since it parked, or resumed;
+    /// if so, what was put there is visible. A later `unpark` returns false.
     #[inline]
     pub(crate) fn resume(&self) -> Wakeup {
-        // Only the worker clears a bit. A notification that is still on its way is kept by the
-        // poller: at worst the next wait returns immediately.
+        // Only the worker clears a bit. The poller keeps a notification that is still on its way:
+        // at worst the next wait returns immediately.
         match self.0.load(Ordering::Relaxed) {
             0 => Wakeup::None,
             _ => wakeup(self.0.swap(0, Ordering::Acquire)),
         }
     }
 
-    /// Whether the worker will look before it sleeps. Exact, because it is called on the worker's
-    /// own thread, which alone sets and clears the bit.
+    /// Exact on the worker's own thread, which alone sets and clears the bit.
     #[inline]
     pub(crate) fn is_awake(&self) -> bool {
         self.0.load(Ordering::Relaxed) & PARKED == 0
     }
 
-    /// Whether the worker sleeps and has not been woken yet.
+    /// Whether the worker has parked and was not woken yet.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.0.load(Ordering::Relaxed) == PARKED
     }
 
-    /// Reports that there is something for the worker, where it will look. Returns whether the
-    /// caller must notify the poller.
+    /// Called after something was put where the worker looks. Returns whether the caller must
+    /// notify the poller.
     #[inline]
     pub(crate) fn unpark(&self) -> bool {
-        // Written even if the bit is set already: only by writing it does what this thread has put
-        // there become visible with it.
+        // Written even if the bit is set: only the write publishes what this thread has put there.
         self.0.fetch_or(ATTENTION, Ordering::AcqRel) == PARKED
     }
 }
@@ -170,8 +157,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicUsize};
 
-    /// A worker with an inbox, and a poller reduced to its promise: a notification ends the
-    /// current or else the next wait.
+    /// A worker with an inbox, and a poller reduced to its promise: a notification ends the current
+    /// or else the next wait.
     struct Model {
         parking: Parking,
         inbox: AtomicUsize,
@@ -199,7 +186,7 @@ mod loom_tests {
             }
         }
 
-        /// Runs until `total` messages came. Loom fails the model where this sleeps for ever.
+        /// Runs until `total` messages came. Loom fails the model if this sleeps forever.
         fn work(&self, total: usize) {
             let mut seen = 0;
             while seen < total {

@@ -11,29 +11,28 @@
 //!   block, it calls [`clear`](Readiness::clear) with the snapshot, which spends the events counted
 //!   *before* the attempt.
 //! * An operation that finds its direction not ready takes the lock and calls
-//!   [`Readiness::register_waker`], which checks once more under the lock. If the direction is
-//!   ready, it refuses, and the operation is tried again; if not, it stores the waker.
+//!   [`Readiness::register_waker`], which checks once more. If the direction is ready, the
+//!   operation is tried again; if not, the waker is stored.
 //! * An event, [`deliver`](Readiness::deliver), is counted, and its wakers are taken out, under the
 //!   lock; so counting needs only a plain load and store.
 //!
 //! **Why no edge is lost.** An event between an attempt and its clearing is counted beyond what the
 //! clearing spends, so the direction stays ready. (Two concurrent attempts may spend in the wrong
-//! order; then the direction is ready without need, which costs one more attempt.) **Why no waiter
-//! is lost.** Either the event's critical section comes before the waiter's, and the waiter sees
-//! the count; or it comes after, and the event finds the waker. `loom` checks both below.
+//! order; that costs one more attempt.) **Why no waiter is lost.** Either the event's critical
+//! section precedes the waiter's, and the waiter sees the count; or it follows, and the event finds
+//! the waker. `loom` checks both below.
 //!
 //! **The counters wrap.** A direction may see 2³² events without an attempt that would block: an
 //! answer is written to each request, and there is always room. So each 2³¹ events a `spent` that
 //! is as far behind moves up to the event before. An attempt may clear at the same moment: either
-//! store may be the last, and each is right, since the attempt has seen a recent event. (An
-//! attempt does not last for 2³¹ events.)
+//! store may be the last, and each is right, since the attempt has seen a recent event. (An attempt
+//! does not last for 2³¹ events.)
 //!
 //! A direction starts ready: nothing is known yet, so the first operation tries.
 //!
 //! **Wakers are cloned under no lock**, since cloning may run foreign code. If no waker is stored,
-//! a clone is made before the lock is taken ([`spare`](Readiness::spare)). If one is stored, it is
-//! probably the same waker: that is checked first, and if it is a different one, the lock is
-//! released for the clone.
+//! a clone is made before the lock is taken ([`spare`](Readiness::spare)). A stored one is probably
+//! the same waker: if it is not, the lock is released for the clone.
 
 use std::task::Waker;
 
@@ -43,7 +42,6 @@ use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
 
-/// The side of a source that an operation belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -60,17 +58,14 @@ impl Direction {
     }
 }
 
-/// The result of registering a waker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Registered {
-    /// The next event wakes it.
     Waits,
     /// The direction is ready by now: the operation must be tried again.
     IsReady,
 }
 
-/// State of a direction before an attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
     events: u32,
@@ -84,29 +79,26 @@ impl Snapshot {
         self.events != self.spent
     }
 
-    /// Returns the number of events, and the event up to which the readiness was used up. If both
-    /// are the same later, there was neither an event nor a failed attempt since.
+    /// Returns `events` and `spent`. While both are the same, there was neither an event nor a
+    /// failed attempt.
     pub(crate) fn counts(self) -> (u32, u32) {
         (self.events, self.spent)
     }
 
-    /// Whether a hang-up was ever reported.
     pub(crate) fn is_closed(self) -> bool {
         Ready(self.sticky).intersects(Ready::CLOSED)
     }
 
     /// Whether a hang-up, an error or urgent data was ever reported, or may have gone unreported:
-    /// then a read that returns less than it asked for does not predict the next one.
+    /// then a short read does not predict the next one.
     #[inline]
     pub(crate) fn has_sticky_flags(self) -> bool {
         self.sticky != 0
     }
 }
 
-/// Half of the numbers that an event may have.
 const HALF: u32 = 1 << 31;
 
-/// Flags that are never cleared.
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
 pub(super) struct Readiness {
@@ -121,7 +113,6 @@ pub(super) struct Readiness {
     state: Mutex<State>,
 }
 
-/// Data protected by the lock.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) waiters: Waiters,
@@ -141,7 +132,7 @@ impl Readiness {
 
     #[inline]
     pub(super) fn snapshot(&self, direction: Direction) -> Snapshot {
-        // `events` first: an event that comes in between makes the rest newer, not older.
+        // `events` first: an event in between makes the rest newer, not older.
         let events = self.events[direction as usize].load(Ordering::Acquire);
         Snapshot {
             events,
@@ -150,18 +141,18 @@ impl Readiness {
         }
     }
 
-    /// Clears the direction, which an attempt that began after `seen` was taken found not ready.
+    /// Clears the direction after an attempt that began after `seen` found it not ready.
     #[inline]
     pub(super) fn clear(&self, direction: Direction, seen: Snapshot) {
         self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
     }
 
-    /// After a failed attempt, which began after `seen` was taken: asks `query` whether the
-    /// direction is ready *now* nevertheless, and clears it if not. `query` gets whether an event
-    /// has come since `seen`.
+    /// Called after a failed attempt that began after `seen` was taken: asks `query` whether the
+    /// direction is ready *now*, and clears it if not. `query` gets whether an event was counted
+    /// since `seen`.
     ///
-    /// Both the argument and the clearing use one snapshot, taken before the query: an event that
-    /// the snapshot counts is known to `query`, and a later one is beyond what is cleared.
+    /// Both the argument and the clearing use one snapshot, taken before the query: `query` knows
+    /// of each event that the snapshot counts, and a later one is beyond what is cleared.
     #[inline]
     pub(super) fn refresh<E>(
         &self,
@@ -182,8 +173,7 @@ impl Readiness {
         self.state.lock()
     }
 
-    /// Returns a clone of the waker, if it will be needed. Called before the lock is taken. The
-    /// guess may be wrong if waiters come or go meanwhile.
+    /// Returns a clone of the waker, if the lock will probably find none stored.
     #[inline]
     pub(super) fn spare(&self, waker: &Waker) -> Spare {
         if self.has_waker.load(Ordering::Relaxed) {
@@ -193,8 +183,8 @@ impl Readiness {
         }
     }
 
-    /// Registers a waker for the next event of `direction`, unless that is ready by now. Afterwards
-    /// `spare` holds the waker that was replaced, to be dropped outside the lock.
+    /// Registers a waker for the next event of `direction`, unless that is ready. Afterwards
+    /// `spare` holds the replaced waker, to be dropped outside the lock.
     #[inline]
     pub(super) fn register_waker(
         &self,
@@ -212,9 +202,9 @@ impl Readiness {
         Ok(Registered::Waits)
     }
 
-    /// Handles an event, or something treated as one, while the lock is held: counts it, and moves
-    /// the wakers of its directions to `wakers`. A task's own waker stays, and is woken here, if
-    /// this thread `may_keep` it: see "A task's own waker is kept" in `waiters`.
+    /// Counts an event, or something treated as one, under the lock, and moves the wakers of its
+    /// directions to `wakers`. If this thread `may_keep` a task's own waker, that is woken here and
+    /// stays: see `waiters`.
     #[inline(always)]
     pub(super) fn deliver(
         &self,
@@ -248,7 +238,6 @@ impl Readiness {
             .store(state.waiters.has_waker(), Ordering::Relaxed);
     }
 
-    /// Sets the sticky flags among `ready`, while the lock is held.
     #[inline]
     pub(super) fn set_sticky_flags(&self, _: &mut State, ready: Ready) {
         if ready.0 & STICKY != 0 {
@@ -257,7 +246,7 @@ impl Readiness {
         }
     }
 
-    /// Removes a waiter. Returns its wakers, which must be dropped outside the lock.
+    /// The returned wakers must be dropped outside the lock.
     pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut state = self.lock();
         let wakers = [Direction::Read, Direction::Write]
@@ -279,14 +268,14 @@ mod loom_tests {
     }
 
     /// A socket that holds a number of bytes, with an edge for each arrival. Its reader takes what
-    /// there is, clears, waits, and is "woken" by the waker's count.
+    /// there is, clears, and waits for the waker's count.
     struct Model {
         readiness: Readiness,
         bytes: AtomicUsize,
         woken: std::sync::Arc<Wakes>,
     }
 
-    /// loom cannot see into a `Waker`, so its effect is modelled with loom's own atomics.
+    /// The effect of a `Waker`, which loom cannot see into.
     struct Wakes {
         count: AtomicUsize,
         thread: loom::thread::Thread,
@@ -311,7 +300,6 @@ mod loom_tests {
             })
         }
 
-        /// A byte arrives, and its edge is delivered.
         fn arrive(&self) {
             self.bytes.fetch_add(1, O::Release);
             let mut wakers = Vec::new();
@@ -344,7 +332,6 @@ mod loom_tests {
             }
         }
 
-        /// Registers as a source does.
         fn register_waker(&self, id: WaiterId, waker: &Waker) -> Registered {
             let mut spare = self.readiness.spare(waker);
             loop {
@@ -365,8 +352,7 @@ mod loom_tests {
             }
         }
 
-        /// Polls once for the readiness of a lent descriptor, which asks the kernel each time:
-        /// returns whether it is ready; if not, a waker was registered.
+        /// Polls once for the readiness of a lent descriptor, which asks the kernel each time.
         fn poll_level(&self) -> bool {
             let waker = Waker::from(self.woken.clone());
             loop {
@@ -381,9 +367,9 @@ mod loom_tests {
             }
         }
 
-        /// Polls once a user's operation on a lent descriptor with an error queue that is not read.
-        /// The kernel always reports it ready, because of an error, so after a failed attempt only
-        /// an event shows that there is something new.
+        /// Polls once a user's operation on a lent descriptor with an unread error queue. The
+        /// kernel always reports it ready, so after a failed attempt only an event shows something
+        /// new.
         fn poll_beside_an_old_error(&self) -> Option<usize> {
             let waker = Waker::from(self.woken.clone());
             loop {
@@ -408,7 +394,7 @@ mod loom_tests {
             }
         }
 
-        /// Reads `total` bytes. A lost edge or waker leaves it parked, and loom fails the model.
+        /// Loom fails the model if a lost edge or waker parks this forever.
         fn read_all(&self, total: usize) {
             let mut read = 0;
             while read < total {
@@ -420,9 +406,8 @@ mod loom_tests {
         }
     }
 
-    /// Models waiting for a lent descriptor. The snapshot must be taken before the query: otherwise
-    /// an event in between would be cleared unseen. Left out: what the poller does to be asked
-    /// again.
+    /// The snapshot must be taken before the query: otherwise an event in between would be cleared
+    /// unseen.
     #[test]
     fn an_edge_between_asking_the_kernel_and_waiting_is_never_lost() {
         loom::model(|| {
@@ -438,8 +423,6 @@ mod loom_tests {
         });
     }
 
-    /// A source that is registered with two reactors. Left out: how it came to be, which is in
-    /// `source`.
     #[test]
     fn two_that_deliver_at_once_lose_neither_event_nor_waiter() {
         let mut model = loom::model::Builder::new();
@@ -488,8 +471,8 @@ mod loom_tests {
         });
     }
 
-    /// Models an operation on a lent descriptor. Whether an event came must come from the snapshot
-    /// that is cleared: asked before it, an event in between would be cleared unseen.
+    /// Whether an event came must be read from the snapshot that is cleared: asked before it, an
+    /// event in between would be cleared unseen.
     #[test]
     fn an_edge_beside_an_old_error_is_never_lost() {
         loom::model(|| {
@@ -511,7 +494,7 @@ mod loom_tests {
         model.preemption_bound = Some(2);
         model.check(|| {
             let world = Model::new();
-            // The other reader only tries, takes nothing, and may spend late what it saw.
+            // The other reader only tries, and may spend late what it saw.
             let other = {
                 let world = world.clone();
                 loom::thread::spawn(move || {
@@ -568,7 +551,7 @@ mod tests {
         let count = &readiness.events[direction as usize];
         for spent in [1, 7, HALF + 1, HALF + 7] {
             readiness.spent[direction as usize].store(spent, Ordering::Relaxed);
-            // The events at which the two are compared, and the one at which they would be equal.
+            // The events at which the two are compared, and the event at which they would be equal.
             for near in [HALF, 0, HALF, 0, spent] {
                 count.store(near.wrapping_sub(2), Ordering::Relaxed);
                 for _ in 0..4 {
@@ -620,7 +603,6 @@ mod tests {
         );
     }
 
-    /// Returns the names of the waiters in the order in which an event wakes them.
     #[cfg(not(miri))]
     fn order(readiness: &Readiness, names: &[(&'static str, Waker)]) -> Vec<&'static str> {
         let mut wakers = Vec::new();
@@ -635,8 +617,8 @@ mod tests {
         wakers.iter().map(name).collect()
     }
 
-    /// A waiter for one operation keeps its turn until it is served. A handle that comes again may
-    /// have been served, so the first handle goes last, or the others would never be served.
+    /// A waiter for one operation keeps its turn until it is served. A returning handle may have
+    /// been served, so the first handle goes last, or the others would starve.
     // Not under Miri, for which two clones of a waker need not have the same table
     // (`Waker::will_wake`).
     #[cfg(not(miri))]
@@ -657,7 +639,7 @@ mod tests {
             }
         }
         assert_eq!(order(&readiness, &names), ["a", "b", "c", "z", "y", "x"]);
-        // "a" was served. The others come again as they were woken.
+        // "a" was served. The others register again in the order of their wakes.
         for index in [1, 2] {
             future(index);
         }
@@ -665,7 +647,6 @@ mod tests {
             handle(index);
         }
         assert_eq!(order(&readiness, &names), ["b", "c", "y", "x", "z"]);
-        // One that is alone, then not, then alone again.
         handle(3);
         handle(4);
         drop(readiness.remove_waiter(WaiterId::handle(3)));
@@ -674,7 +655,6 @@ mod tests {
         assert_eq!(order(&readiness, &names), ["z"]);
     }
 
-    /// An event that comes after the query is not answered by it.
     #[test]
     fn an_event_while_the_kernel_is_asked_is_seen() {
         let readiness = Readiness::new();
@@ -693,8 +673,7 @@ mod tests {
         assert_eq!(left, Ok(Registered::IsReady), "the event is lost");
     }
 
-    /// A waker that is stored already is not cloned, and a new one is cloned before the lock is
-    /// taken.
+    /// A stored waker is not cloned, and a new one is cloned before the lock is taken.
     // Not under Miri, for which two clones of a waker need not have the same table
     // (`Waker::will_wake`).
     #[cfg(not(miri))]
@@ -728,7 +707,6 @@ mod tests {
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
-    /// Waits, with a waker that is kept after an event.
     #[cfg(not(miri))]
     fn wait_kept(readiness: &Readiness, id: u32, waker: &Waker) -> Result<Registered, NeedsClone> {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));

@@ -1,4 +1,4 @@
-//! The reactors that a source is registered with: almost always none or one.
+//! The registrations of a source with reactors: almost always none or one.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -20,18 +20,16 @@ pub(super) struct Registrations {
     more: Option<Box<Vec<Registration>>>,
 }
 
-/// A reactor that the source is registered with, the token, and the interest.
 pub(super) struct Registration {
     pub(super) reactor: Arc<Reactor>,
     pub(super) token: Token,
-    /// The interest that the poller was last given; with one-shot, the part that is still armed.
+    /// The interest last given to the poller; with one-shot, the part that is still armed.
     pub(super) interest: Interest,
-    /// With levels: the number of events in a row that may have been spurious since the last check.
+    /// With levels: the number of possibly spurious events in a row since the last check.
     pub(super) suspect_events: u8,
     back_off: Option<Box<BackOff>>,
 }
 
-/// Directions that stay disarmed until a timer fires.
 struct BackOff {
     directions: Interest,
     length: Duration,
@@ -39,8 +37,8 @@ struct BackOff {
     timer: Option<TimerHandle>,
 }
 
-/// A direction is disarmed for the shortest back-off first, then twice as long each time, up to the
-/// longest. On a socket with an unread error queue, a datagram may be noticed late by that much.
+/// Each back-off is twice as long as the last one, up to the longest. On a socket with an unread
+/// error queue, a datagram may be noticed late by that much.
 const SHORTEST_BACK_OFF: Duration = Duration::from_millis(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_millis(10);
 
@@ -91,8 +89,7 @@ impl Registrations {
         }
     }
 
-    /// Takes the source out of the reactors' tables. Must not be called under the lock of the
-    /// state, which comes after theirs.
+    /// Must not be called under the state's lock, which comes after the tables' locks.
     pub(super) fn free_tokens(self) {
         for registration in self.iter() {
             drop(registration.reactor.remove(registration.token));
@@ -116,7 +113,6 @@ impl Registration {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// Returns the directions that must not be armed yet.
     pub(super) fn backed_off(&self) -> Interest {
         match &self.back_off {
             Some(back_off) => back_off.directions,
@@ -124,9 +120,9 @@ impl Registration {
         }
     }
 
-    /// Backs off from `directions`, twice as long as the last time. When that is over, `source` is
-    /// notified. Returns `false` if the reactor has closed: then the source is about to be sent
-    /// elsewhere. `driver` is the reactor's, if this thread has it.
+    /// Backs off from `directions`, and notifies `source` at the end. Returns `false` if the
+    /// reactor has closed: then the source will be registered with another one. `driver` is the
+    /// reactor's, if this thread drives it.
     pub(super) fn back_off(
         &mut self,
         driver: Option<&Driver>,
@@ -155,7 +151,6 @@ impl Registration {
         true
     }
 
-    /// Makes the next back-off start with the shortest length.
     pub(super) fn reset_back_off(&mut self, driver: Option<&Driver>) {
         let timer = self.back_off.take().and_then(|back_off| back_off.timer);
         if let Some(mut timer) = timer {
@@ -163,8 +158,8 @@ impl Registration {
         }
     }
 
-    /// Ends the back-off, when its timer has fired, and returns its directions. Its length is kept
-    /// for the next one; the timer is not, since a reactor with timers reads the clock.
+    /// Ends the back-off and returns its directions. Its length is kept for the next one; its timer
+    /// is not, since a reactor with timers reads the clock.
     pub(super) fn take_backed_off(&mut self) -> Interest {
         match &mut self.back_off {
             Some(back_off) => {
@@ -178,7 +173,6 @@ impl Registration {
     }
 }
 
-/// The waker of a [`BackOff`]'s timer.
 struct BackOffEnd {
     source: std::sync::Weak<Source>,
     token: Token,

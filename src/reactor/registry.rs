@@ -1,5 +1,5 @@
-//! The reactors of the process by id. Local timers do not hold a reference to their reactor:
-//! another thread that operates on a worker's local timer finds the reactor here.
+//! The reactors of the process by id, for operations on a worker's local timer by other threads:
+//! local timers hold no reference to their reactor.
 
 // A static, which cannot hold loom's types.
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,9 @@ use crate::sys::PerProcess;
 
 pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 
-/// The reactors, by id, until they are dropped: those that have closed have locks too, which a
-/// fork takes. There are about as many as threads that drive one, and lookups are rare. A child
-/// of `fork` does not find those of its parent, because the parent's threads do not exist in the
-/// child.
+/// The reactors until they are dropped: closed ones have locks too, which a fork takes. There are
+/// about as many as threads that drive one, and lookups are rare. A child of `fork` does not find
+/// its parent's reactors, because it does not have the parent's threads.
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
 fn lock() -> MutexGuard<'static, Reactors> {
@@ -25,7 +24,7 @@ pub(super) fn try_lock() -> Option<MutexGuard<'static, Reactors>> {
     crate::sync::try_lock(REGISTRY.get())
 }
 
-/// Returns the id of a new reactor. Ids are never reused.
+/// Ids are never reused.
 pub(super) fn new_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -41,7 +40,7 @@ pub(super) fn remove(id: u64) {
     lock().retain(|(other, _)| *other != id);
 }
 
-/// Returns the reactor with this id, if it is there. It may have closed.
+/// Returns the reactor with this id, if it exists. It may have closed.
 pub(super) fn find(id: u64) -> Option<Arc<Reactor>> {
     let registry = lock();
     let index = registry.iter().position(|(other, _)| *other == id);

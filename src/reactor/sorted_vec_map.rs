@@ -1,17 +1,15 @@
 //! A small ordered map, for keys that mostly come in ascending order: the waiters of a source.
 //!
 //! It is a sorted vector. A key beyond the last one is appended. A removed key leaves a gap, which
-//! the next key that belongs there takes; when more than half of the entries are gaps, all gaps are
-//! closed. So these operations cost O(log n) on average. A key that comes late moves those after
-//! it: some microseconds where there are ten thousand of them.
+//! the next key that belongs there takes; when more than half of the entries are gaps, all are
+//! removed. So these operations cost O(log n) on average. An out-of-order key moves all later ones:
+//! some microseconds for ten thousand.
 //!
-//! Why not a `BTreeMap`: each instance of it costs 10 KB of code, in every program.
+//! A `BTreeMap` costs 10 KB of code per instance, in every program.
 
-/// See the head of the module.
 pub(super) struct SortedVecMap<V> {
     /// Ordered by key; keys are unique. `None` is a gap.
     entries: Vec<(u64, Option<V>)>,
-    /// Number of entries that are not gaps.
     len: usize,
 }
 
@@ -61,7 +59,7 @@ impl<V> SortedVecMap<V> {
         Some(value)
     }
 
-    /// Removes all entries, in order. Keeps the allocation for later waiters.
+    /// Keeps the allocation.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (u64, V)> {
         self.len = 0;
         let entries = self.entries.drain(..);
@@ -84,7 +82,6 @@ mod tests {
 
     use super::SortedVecMap;
 
-    /// Returns a pseudo-random number (xorshift).
     fn next(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -129,8 +126,7 @@ mod tests {
 
     #[test]
     fn those_who_come_and_go_in_order_move_nobody() {
-        // Many wait, and for each one that leaves another arrives: the room needed is at most for
-        // twice as many.
+        // For each waiter that leaves another arrives: the memory stays within twice the waiters.
         let mut sorted = SortedVecMap::default();
         for key in 0..10 * WAITERS {
             sorted.insert(key, ());

@@ -1,7 +1,7 @@
-//! The sources of a reactor, by token.
+//! The table of a reactor's sources, by token.
 //!
-//! **Tokens** name a place in the table and the generation of its occupant. They are never used
-//! twice (a place that runs out of generations is retired), so a late event finds no source.
+//! **Tokens** name a place in the table and the generation of its occupant. None is used twice (a
+//! place that runs out of generations is retired), so a late event finds no source.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,15 +9,14 @@ use std::sync::Arc;
 use super::{Source, Token};
 use crate::slab::Slab;
 
-/// The sources by token: generation in the upper half, place in the lower half. The number of a
-/// place is the generation of its occupant, or of the next one.
+/// The generation is the upper half of a token, the place the lower half. The number of a place is
+/// the generation of its occupant, or of the next one.
 #[derive(Default)]
 pub(super) struct SourceTable {
     sources: Slab<Arc<Source>, u32>,
 }
 
-/// A place that reaches this generation is not used again; so no token is ever used twice, and none
-/// equals a token of the poller's own.
+/// A place that reaches this generation is retired; so no token equals one of the poller's own.
 const LAST_GENERATION: u32 = u32::MAX;
 
 #[inline]
@@ -26,17 +25,15 @@ fn token(generation: u32, index: usize) -> Token {
 }
 
 impl SourceTable {
-    /// Returns the sources in the table.
     pub(super) fn into_sources(self) -> impl Iterator<Item = Arc<Source>> {
         self.sources.into_values()
     }
 
-    /// Returns the number of places, free ones included.
+    /// Includes free ones.
     pub(super) fn places(&self) -> usize {
         self.sources.places()
     }
 
-    /// Returns the sources in these places.
     pub(super) fn sources(
         &self,
         places: Range<usize>,
@@ -77,9 +74,8 @@ mod tests {
         (Io::new(near.into(), SourceKind::Other, Trust::Events), far)
     }
 
-    /// An event taken from the kernel before its source was removed must find no source, and not
-    /// the next occupant of the place: that source would be woken for an event of another
-    /// descriptor, and believe it.
+    /// An event taken from the kernel before its source was removed must not be delivered to the
+    /// next occupant, whose user would believe it.
     #[test]
     fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
         let mut table = SourceTable::default();
@@ -104,7 +100,7 @@ mod tests {
         assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
     }
 
-    /// The last generation is never handed out: the poller's own tokens are there.
+    /// The poller's own tokens have the last generation.
     #[test]
     fn a_place_whose_generations_run_out_is_not_used_again() {
         let mut table = SourceTable::default();
@@ -118,7 +114,6 @@ mod tests {
         assert_eq!(next, token(0, 1), "the place is used again");
     }
 
-    /// A server has one source for each connection.
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn a_source_takes_no_more_than_136_bytes() {

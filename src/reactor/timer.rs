@@ -1,11 +1,10 @@
 //! A handle to a pending timer, in one of the heaps.
 //!
-//! Timers follow their users. When a handle is polled on another worker, it returns
+//! Timers migrate with their users: when a handle is polled on another worker, it returns
 //! [`TimerState::NotVisible`], and its owner drops it and sets another timer there.
 //!
-//! The functions of a [`TimerHandle`] take `here`, the driver of the worker that this thread
-//! drives, if any. On a local timer of that driver they act directly; on a local timer of another
-//! driver they queue an operation.
+//! The functions of a [`TimerHandle`] take `here`, the driver of this thread's worker. They access
+//! that driver's local timers directly, and queue an operation for another driver's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,24 +22,21 @@ pub(crate) struct TimerHandle {
     heap: Heap,
 }
 
-/// The heap that the timer is in.
 enum Heap {
     /// In the driver's heap; the reactor is named by id, which avoids reference counting.
     Local(u64),
-    /// In the reactor's heap of locked timers.
     Locked(Arc<Reactor>),
     Removed,
 }
 
-/// The state of a timer, as far as the calling thread can see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimerState {
     Fired,
     /// Pending with the driver of this thread.
     Pending,
-    /// Pending in a reactor's locked heap, which every thread can look at.
+    /// Pending in a reactor's locked heap, which every thread can access.
     PendingLocked,
-    /// In the heap of a driver that is not this thread's, or its reactor has closed.
+    /// Owned by another thread's driver, or by a closed reactor.
     NotVisible,
 }
 
@@ -52,8 +48,8 @@ impl fmt::Debug for TimerHandle {
 }
 
 impl TimerHandle {
-    /// Sets a timer that wakes `waker` at `when`. Returns `None` if the reactor has closed. (Always
-    /// inlined: an out-of-line call costs 40 instructions per timer.)
+    /// Sets a timer that wakes `waker` at `when`. Returns `None` if the reactor has closed. Always
+    /// inlined: an out-of-line call costs 40 instructions per timer.
     #[inline(always)]
     pub(crate) fn insert(
         reactor: &Arc<Reactor>,
@@ -73,10 +69,10 @@ impl TimerHandle {
         Some(TimerHandle { key, heap })
     }
 
-    /// Returns the state. If the timer is pending, makes `waker` the one to be woken.
+    /// If the timer is pending, makes it wake `waker`.
     #[inline]
     pub(crate) fn poll(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
-        // (Cloning the waker may change the state.)
+        // Cloning the waker may change the state.
         let is_pending = Spare::retry(waker, |spare| {
             self.with_heap(here, |timers| timers.renew_waker(self.key, waker, spare))
                 .transpose()
@@ -89,7 +85,7 @@ impl TimerHandle {
         }
     }
 
-    /// Calls `f` with the heap that the timer is in, if the calling thread can see it.
+    /// Calls `f` with the timer's heap, if the calling thread can access it.
     #[inline]
     fn with_heap<R>(
         &self,
@@ -99,7 +95,7 @@ impl TimerHandle {
         match &self.heap {
             Heap::Local(id) => here?.with_timers(*id, f),
             Heap::Locked(reactor) => {
-                // Under the lock: a reactor that closes fires all, and none of them is due.
+                // Checked under the lock: a closing reactor fires all timers, although none is due.
                 let mut timers = reactor.locked_timers.lock();
                 (!reactor.is_closed()).then(|| f(&mut timers))
             }
@@ -107,13 +103,12 @@ impl TimerHandle {
         }
     }
 
-    /// Whether this is a locked timer of `reactor`.
     pub(crate) fn is_locked_in(&self, reactor: &Arc<Reactor>) -> bool {
         matches!(&self.heap, Heap::Locked(other) if Arc::ptr_eq(other, reactor))
     }
 
-    /// Gives the timer another deadline, pending or not; without one, it never fires until it is
-    /// reset. The waker stays, but a timer that has fired has none until it is polled.
+    /// Sets another deadline, whether the timer is pending or has fired; with `None` it never fires
+    /// until it is reset. The waker stays, but a timer that has fired has none until it is polled.
     #[inline]
     pub(crate) fn reset(&self, here: Option<&Driver>, when: Option<Instant>) {
         match &self.heap {
@@ -129,7 +124,7 @@ impl TimerHandle {
         }
     }
 
-    /// Removes the timer. Dropping the handle does the same without a driver.
+    /// Dropping the handle does the same without a driver.
     pub(crate) fn remove(&mut self, here: Option<&Driver>) {
         // The waker is dropped outside all locks and borrows.
         match std::mem::replace(&mut self.heap, Heap::Removed) {
@@ -153,7 +148,6 @@ impl Drop for TimerHandle {
     }
 }
 
-/// Queues an operation for the driver of the reactor `id`, if the reactor has not closed.
 #[cold]
 fn push_timer_op(id: u64, key: Key, op: TimerOp) {
     if let Some(reactor) = registry::find(id) {

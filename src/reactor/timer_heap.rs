@@ -1,20 +1,19 @@
 //! The pending timers of one worker, or the locked ones of a shard: an indexed 4-ary min-heap.
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
-//! `entries` holds the data of each timer, at a place that never moves; each entry knows its node
-//! and each node its entry. A cancelled timer is removed immediately, so there are no dead nodes,
-//! and the heap's memory stays within a few times the pending timers. Entries cannot move. So when
-//! a quarter of many are used, and each time only half of those are left, the free ones at the end
-//! go ([`shorten`](TimerHeap::shorten)), and of the others the first are used first from then on.
+//! `entries` holds the data of each timer, at a place that never moves. A cancelled timer is
+//! removed immediately. When few entries are used, the free ones at the end are removed
+//! ([`shorten`](TimerHeap::shorten)), and of the others the first are reused first. So the memory
+//! stays within a few times the pending timers.
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! records the later deadline, and its node stays where it is, too early. The node is moved only if
 //! it is on top when it would be due ([`update_top`](TimerHeap::update_top)). So a node's deadline
 //! is never later than its entry's. A worker that sleeps until
-//! [`not_before`](TimerHeap::not_before) may wake too early, but then the top node is corrected:
-//! this happens once, and not at each message of a connection that pushes its timeout back.
+//! [`not_before`](TimerHeap::not_before) may wake too early, but only once, and not at each message
+//! of a connection that pushes its timeout back.
 //!
-//! Each node has four children: half the levels of a binary heap, and siblings adjacent in memory.
+//! Four children per node: half the levels of a binary heap, and siblings adjacent in memory.
 //!
 //! Not synchronised: it belongs to one thread, or is behind a lock. Wakers are handed out, and
 //! never called or dropped here.
@@ -33,11 +32,11 @@ pub(crate) struct TimerHeap {
     /// The first free entry, or [`NONE`]; free entries are chained by `node`.
     free: u32,
     used: usize,
-    /// When fewer are used, the entries are [shortened](Self::shorten).
+    /// With fewer used entries, they are [shortened](Self::shorten).
     few: usize,
-    /// When so many are used again after that, `few` is a quarter of the entries again.
+    /// With this many after that, `few` becomes a quarter of the entries again.
     many: usize,
-    /// Counts settings of deadlines, for the order among equal deadlines.
+    /// Orders equal deadlines.
     count: u64,
 }
 
@@ -51,13 +50,12 @@ struct Node {
 struct Entry {
     when: Instant,
     order: u64,
-    /// Index of its node; [`NONE`] once it has fired, [`SUSPENDED`] if it never fires; the next
+    /// The index of its node; [`NONE`] once it has fired, [`SUSPENDED`] if it never fires; the next
     /// free entry if this one is free.
     node: u32,
     waker: Option<Waker>,
 }
 
-/// A pending timer with the waker that waits for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimerWait {
     /// The address in the waker: compared, and never followed.
@@ -65,12 +63,12 @@ pub(crate) struct TimerWait {
     pub(crate) due: Instant,
 }
 
-/// Key of a pending or fired timer, valid until the timer is [removed](TimerHeap::remove).
+/// Valid until the timer is [removed](TimerHeap::remove).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u32);
 
 impl Key {
-    /// Returns the key's index, which is below the largest number of timers that the heap has held.
+    /// Always less than the heap's peak length.
     pub(super) fn index(self) -> usize {
         self.0 as usize
     }
@@ -99,13 +97,13 @@ impl TimerHeap {
         !self.nodes.is_empty()
     }
 
-    /// Returns the number of timers, fired ones included.
+    /// Includes fired timers.
     #[inline]
     pub(crate) fn entries(&self) -> usize {
         self.used
     }
 
-    /// Adds a timer. The second result is whether it is the earliest.
+    /// The second result is whether it is the earliest.
     #[inline]
     pub(crate) fn insert(&mut self, when: Instant, waker: Waker) -> (Key, bool) {
         let order = self.next_order();
@@ -130,7 +128,7 @@ impl TimerHeap {
         (Key(index), is_earliest)
     }
 
-    /// Adds an entry at the end. (Not inlined, as `insert` is: a heap grows seldom.)
+    /// Not inlined, as `insert` is: a heap rarely grows.
     #[inline(never)]
     fn push_entry(&mut self, entry: Entry) -> u32 {
         let index = u32::try_from(self.entries.len()).ok();
@@ -140,7 +138,7 @@ impl TimerHeap {
         index.expect("fewer than 2^32 - 2 timers")
     }
 
-    /// The entries are shortened when less than a quarter of them are used.
+    /// Sets the limit below which the entries are shortened to a quarter of them.
     #[cold]
     fn expect_many(&mut self) {
         self.many = usize::MAX;
@@ -149,12 +147,11 @@ impl TimerHeap {
         }
     }
 
-    /// Returns the number of places, free ones included.
+    /// Includes free ones.
     pub(crate) fn places(&self) -> usize {
         self.entries.len()
     }
 
-    /// Lists the wakers that the pending timers in these places keep.
     pub(crate) fn waits(&self, places: Range<usize>, waits: &mut Vec<TimerWait>) {
         let entries = self.entries.iter().take(places.end).skip(places.start);
         waits.extend(
@@ -169,7 +166,7 @@ impl TimerHeap {
         );
     }
 
-    /// Makes a pending timer wake `waker`. Returns whether it is pending: not if it has fired.
+    /// Returns whether the timer is pending.
     #[inline]
     pub(crate) fn renew_waker(
         &mut self,
@@ -180,13 +177,13 @@ impl TimerHeap {
         let entry = &mut self.entries[key.0 as usize];
         let is_pending = entry.node != NONE;
         if is_pending {
-            // (It has none if the timer has fired, and was set again then.)
+            // There is none if the timer was reset after it had fired.
             spare.store(&mut entry.waker, waker)?;
         }
         Ok(is_pending)
     }
 
-    /// Takes a timer out of the heap, so that it is neither pending nor fired; the waker stays.
+    /// Makes a timer neither pending nor fired; the waker stays.
     fn suspend(&mut self, key: Key) {
         let node = self.entries[key.0 as usize].node;
         if node < SUSPENDED {
@@ -209,8 +206,8 @@ impl TimerHeap {
         if entry.node >= SUSPENDED {
             return self.push(when, order, key.0);
         }
-        // Its node is moved when it comes to the top. Usually the node need not be read, which
-        // saves a cache miss, because it is never later than the entry's old deadline.
+        // The node is moved when it is on top. Usually it need not be read, which saves a cache
+        // miss, because it is never later than the entry's old deadline.
         if when >= before || when >= self.nodes[node].when {
             return false;
         }
@@ -218,7 +215,6 @@ impl TimerHeap {
         self.sift_up(node) == 0
     }
 
-    /// Removes a timer, pending or fired.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Waker> {
         let entry = &mut self.entries[key.0 as usize];
         let node = entry.node;
@@ -235,11 +231,11 @@ impl TimerHeap {
         waker
     }
 
-    /// Removes the free entries at the end, and links the others again, in order. This takes a step
-    /// for each entry: as often as the number of those that are used can be halved.
+    /// Removes the free entries at the end, and links the others again, in order. Linear in the
+    /// entries, but called only when the number of used ones has halved.
     #[cold]
     fn shorten(&mut self) {
-        /// No entry that is used has it: see `next_order`.
+        /// No used entry has it: see `next_order`.
         const FREE: u64 = 0;
         while self.free != NONE {
             let entry = &mut self.entries[self.free as usize];
@@ -260,15 +256,15 @@ impl TimerHeap {
         };
     }
 
-    /// Returns a moment before which no pending timer is due: the earliest deadline, unless that
-    /// was pushed back.
+    /// Returns a moment before which no pending timer is due: the earliest deadline, or an earlier
+    /// one that was pushed back.
     #[inline]
     pub(crate) fn not_before(&self) -> Option<Instant> {
         self.nodes.first().map(|node| node.when)
     }
 
-    /// Fires the timers that are due at `now`, in their order, up to the first one that has a
-    /// waker, and takes that out. Calls `fired` with the lateness of each timer.
+    /// Fires the timers that are due at `now`, in order, up to the first one with a waker. Calls
+    /// `fired` with the lateness of each.
     #[inline]
     pub(crate) fn fire(&mut self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
         while self.not_before().is_some_and(|when| when <= now) {
@@ -298,7 +294,6 @@ impl TimerHeap {
         );
     }
 
-    /// Moves top nodes with pushed-back timers to their proper place.
     pub(crate) fn update_top(&mut self) {
         while let Some(node) = self.nodes.first_mut() {
             let entry = &self.entries[node.entry as usize];
@@ -315,13 +310,13 @@ impl TimerHeap {
         self.count
     }
 
-    /// Adds the node of an entry. Returns whether it is the earliest.
+    /// Returns whether it is the earliest.
     fn push(&mut self, when: Instant, order: u64, entry: u32) -> bool {
         self.nodes.push(Node { when, order, entry });
         self.sift_up(self.nodes.len() - 1) == 0
     }
 
-    /// Takes a node out of the heap. Its entry has none then, as that of a timer that has fired.
+    /// Removes a node. Its entry then has none, as if the timer had fired.
     #[inline]
     fn take_node(&mut self, index: usize) {
         let node = self.nodes.swap_remove(index);
@@ -351,8 +346,8 @@ impl TimerHeap {
         index
     }
 
-    /// Moves a node down, which belongs near the bottom most likely: so first down all the way,
-    /// past the least of the children each time, and then up to its place.
+    /// Moves a node down, which most likely belongs near the bottom: first all the way, past the
+    /// least child each time, and then up to its place.
     fn sift_down(&mut self, mut index: usize) {
         let node = self.nodes[index];
         loop {
@@ -395,7 +390,6 @@ mod tests {
     use std::task::Wake;
     use std::time::Duration;
 
-    /// A waker that records its name.
     struct Named(usize, Arc<Mutex<Vec<usize>>>);
     impl Wake for Named {
         fn wake(self: Arc<Self>) {
@@ -438,7 +432,6 @@ mod tests {
     fn equal_deadlines_fire_in_the_order_they_were_set() {
         let mut bench = Bench::new();
         let keys: Vec<_> = (0..100).map(|name| bench.insert(5, name).0).collect();
-        // Set again to the same time: now the last.
         bench.deadlines.reset(keys[3], Some(bench.at(5)));
         let mut expected: Vec<_> = (0..100).filter(|name| *name != 3).collect();
         expected.push(3);
@@ -459,7 +452,7 @@ mod tests {
             assert_eq!(bench.deadlines.not_before(), Some(bench.at(100)));
         }
         assert!(bench.fire(100).is_empty());
-        // The first of them was pushed back for the last time nine rounds ago.
+        // The first of them was last pushed back nine rounds ago.
         assert_eq!(bench.deadlines.not_before(), Some(bench.at(190)));
         assert_eq!(bench.fire(191), [0, 1]);
     }
@@ -499,7 +492,7 @@ mod tests {
                 }
             }
             let mut stayed = keys[stays as usize];
-            // The last entry may end as well, and another one take its place.
+            // The last entry may be removed as well, and another one take its place.
             for _ in 0..2 {
                 let (next, _) = bench.insert(9, 9);
                 bench.deadlines.remove(std::mem::replace(&mut stayed, next));
@@ -524,7 +517,7 @@ mod tests {
         let mut random = fastrand(7);
         let mut order = 0;
         let mut now = 0;
-        // Under Miri each step takes a thousand times as long.
+        // Miri takes a thousand times as long.
         for _ in 0..if cfg!(miri) { 300 } else { 50_000 } {
             order += 1;
             match random(10) {
@@ -581,7 +574,7 @@ mod tests {
         );
     }
 
-    /// A small generator, so that a failure is reproducible.
+    /// Seeded, so that a failure is reproducible.
     fn fastrand(mut state: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
             state = state

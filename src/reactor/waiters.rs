@@ -1,35 +1,32 @@
 //! The waiters of one source.
 //!
-//! Each waiter has an identity, [`WaiterId`]: it is a handle to the socket, or one of our futures.
-//! A waiter that registers again replaces its waker instead of adding one; a waiter that leaves
-//! takes its waker along. Nearly always there is at most one waiter, which is stored inline.
-//! Several waiters are in ordered maps ([`SortedVecMap`]), so that registering a waker and removing
-//! it take few steps; only an event visits all its waiters.
+//! Each waiter has an identity, [`WaiterId`]: a handle to the socket, or one of our futures. A
+//! waiter that registers again replaces its waker instead of adding one. Nearly always there is at
+//! most one, which is stored inline. Several are in ordered maps ([`SortedVecMap`]): only an event
+//! visits all of them.
 //!
-//! **The order of wakes.** An event wakes all its waiters, and the first to try takes everything
-//! there is. A future waits for one operation, and keeps its identity until that is done. So
-//! futures are woken in the order of their identities, which is the order of their first polls: a
-//! future that tried and got nothing is ahead of later ones. A handle registers again for each
-//! operation, and we do not know whether its last attempt succeeded. So handles are woken after the
-//! futures, in the order in which they registered, except that the first handle is woken last: it
-//! would be the first to wait again, and would leave nothing to the others.
+//! **Wake order.** An event wakes all its waiters, and the first to try takes everything there is.
+//! A future waits for one operation, and keeps its identity until that is done. So futures are
+//! woken in the order of their first polls. A handle registers again for each operation, and we do
+//! not know whether its last attempt succeeded. So handles are woken after the futures, in the
+//! order in which they registered, except that the first handle is woken last: it would be the
+//! first to wait again, and would starve the others.
 //!
 //! **A task's own waker is kept.** Most waiters are tasks of the worker that drives the source, and
-//! wait for the next event with the same waker. Such a waker is woken by reference and stays in
-//! place after the event, so it need not be cloned for each event. A clone costs two locked
-//! instructions more than it seems, since `async-task` ends a poll with a compare-and-swap, which
-//! fails once if the waker was cloned meanwhile. (This pays for handles: a future's waker is
-//! removed when its operation is done.) Waking it under the lock is allowed on the thread of that
-//! worker, or, for a stealable task, of any worker of its pool, because no foreign code runs:
-//! `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a pool worker
-//! has no kept waker: see `scheduler::waker_kind`.) Other threads take the waker out, like any
-//! other; so does a reactor that closes, since a task's waker keeps its runtime's memory alive. All
-//! wakers are dropped outside the lock. (An idle source that outlives its last task keeps the
-//! memory of that task.)
+//! wait for each event with the same waker. Such a waker is woken by reference and stays in place,
+//! so it need not be cloned for each event. (A clone also makes the compare-and-swap fail with
+//! which `async-task` ends a poll: two more locked instructions. A future's waker is removed when
+//! its operation is done, so only handles profit.) Waking it under the lock is allowed on the
+//! thread of that worker, or, for a stealable task, of any worker of its pool, because no foreign
+//! code runs: `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a
+//! pool worker has no kept waker: see `scheduler::waker_kind`.) Other threads take the waker out,
+//! like any other; so does a reactor that closes, since a task's waker keeps its runtime's memory
+//! alive. All wakers are dropped outside the lock. (An idle source that outlives its last task
+//! keeps the memory of that task.)
 //!
-//! The waker of a task with a span (feature `tracing`) is kept in the same way, so that a dump
-//! knows which task it belongs to. But waking it runs a subscriber's code. So it is cloned, which
-//! only increments a count, and the clone is woken outside the lock.
+//! The waker of a task with a span (feature `tracing`) is kept too, so that a dump can name its
+//! task. But waking it runs a subscriber's code. So it is cloned, which only increments a count,
+//! and the clone is woken outside the lock.
 
 use std::task::Waker;
 
@@ -37,24 +34,21 @@ use super::readiness::Direction;
 use super::sorted_vec_map::SortedVecMap;
 use crate::sync::{NeedsClone, Spare};
 
-/// Identity of a waiter, unique among the waiters of one source. (After 2^31 waiters of one source
-/// a number is reused. Only if its first owner still waits in the same direction does one of the
-/// two miss a wake.)
+/// Unique among the waiters of one source. After 2^31 waiters a number is reused: one of two
+/// waiters misses a wake only if the first one still waits in the same direction.
 ///
-/// Futures and handles have separate ranges of numbers, so that futures come first: see the head.
+/// Futures and handles have separate ranges, so that futures come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaiterId(u32);
 
 impl WaiterId {
     const HANDLE: u32 = 1 << 31;
 
-    /// Returns the id of a future, which waits for one operation, and is removed when that is done.
     #[inline]
     pub(crate) fn future(count: u32) -> WaiterId {
         WaiterId(count & !WaiterId::HANDLE)
     }
 
-    /// Returns the id of a handle, which waits again and again.
     #[inline]
     pub(crate) fn handle(count: u32) -> WaiterId {
         WaiterId(count | WaiterId::HANDLE)
@@ -67,10 +61,9 @@ impl WaiterId {
 
 #[derive(Default)]
 pub(super) struct Waiters {
-    /// The only waiter, as long as there is no second; or a waiter that was woken and left its
-    /// waker.
+    /// The only waiter, or a woken one's kept waker.
     only: Option<Waiter>,
-    /// Set since there were two waiters: holds all of them, unless only one is left. Boxed, since
+    /// Allocated for the second waiter: holds all of them, unless only one is left. Boxed, since
     /// nearly every source has none.
     several: Option<Box<[Queue; 2]>>,
 }
@@ -83,13 +76,13 @@ struct Waiter {
     kind: WakerKind,
 }
 
-/// Whether a waker is a task's own, which is kept when it is woken: see the head.
+/// Whether a waker is a task's own: see the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WakerKind {
     Foreign,
     /// Woken under the lock.
     Task,
-    /// The waker of the task's span, which wraps the task's own; woken outside the lock.
+    /// The task's span wraps its own waker; woken outside the lock.
     #[cfg(feature = "tracing")]
     TracedTask,
 }
@@ -111,22 +104,21 @@ impl Waiter {
     }
 }
 
-/// The waiters for one direction. (The maps keep their memory when they are empty, so one reader
-/// and one writer that wait alternately allocate nothing.)
+/// The waiters for one direction. Empty maps keep their memory, so a reader and a writer that wait
+/// alternately allocate nothing.
 #[derive(Default)]
 struct Queue {
-    /// Futures by their ids, followed by handles in the order of arrival.
+    /// Futures by their ids, then handles in the order of arrival.
     waiters: SortedVecMap<Waker>,
-    /// The place of each handle in that order, by id.
+    /// By id.
     arrivals: SortedVecMap<u64>,
     arrived: u64,
 }
 
-/// Places of handles are above this value, those of futures below.
+/// The places of handles are above this value, the places of futures below.
 const FIRST_HANDLE: u64 = WaiterId::HANDLE as u64;
 
 impl Queue {
-    /// Returns the waiter's place in the order.
     fn place(&mut self, id: WaiterId) -> Option<u64> {
         if id.is_handle() {
             self.arrivals.get_mut(id.0.into()).copied()
@@ -162,7 +154,6 @@ impl Queue {
         self.waiters.len()
     }
 
-    /// Takes out all wakers, in the order in which to wake them.
     fn take(&mut self, wakers: &mut Vec<Waker>) {
         self.arrivals.clear();
         let mut first_handle = None;
@@ -187,15 +178,14 @@ impl Waiters {
         }
     }
 
-    /// Whether it holds a waker, of a waiter or a kept one.
+    /// Includes a kept waker.
     #[inline]
     pub(super) fn has_waker(&self) -> bool {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Marks the waker that was just registered, if it is the only one. `kind` is not `Foreign` if
-    /// it is the own waker of a task of the worker on which this thread registered it. Such a waker
-    /// is kept when it is woken; a waker that was not marked is not kept.
+    /// Marks the waker that was just registered, if it is the only one. `kind` is `Foreign` unless
+    /// the waker belongs to a task of this thread's worker.
     #[inline]
     pub(super) fn set_kind(&mut self, kind: WakerKind) {
         if let Some(only) = &mut self.only {
@@ -260,13 +250,11 @@ impl Waiters {
         }
     }
 
-    /// Takes out a waker that is kept although its owner does not wait.
     pub(super) fn take_kept(&mut self) -> Option<Waker> {
         let kept = self.only.take_if(|only| !only.is_waiting);
         kept.map(|only| only.waker)
     }
 
-    /// Takes out all wakers.
     pub(super) fn take_all(&mut self, wakers: &mut Vec<Waker>) {
         wakers.extend(self.only.take().map(|only| only.waker));
         for queue in self.several.iter_mut().flat_map(|queues| &mut **queues) {
@@ -274,8 +262,8 @@ impl Waiters {
         }
     }
 
-    /// Takes out the wakers of those that wait for `direction`, in the order in which to wake them.
-    /// If `may_keep`, a task's own waker is woken here, or cloned, and stays.
+    /// Takes out the wakers for `direction`, in wake order. If `may_keep`, a task's own waker is
+    /// woken here, or cloned, and stays.
     #[inline]
     pub(super) fn take(&mut self, direction: Direction, may_keep: bool, wakers: &mut Vec<Waker>) {
         match &mut self.only {
@@ -297,8 +285,8 @@ impl Waiters {
         }
     }
 
-    /// Calls `f` with each waker, its direction, and whether its owner waits; if not, the waker is
-    /// kept for an owner that was woken.
+    /// Calls `f` with each waker, its direction, and whether its owner waits or was woken and left
+    /// it.
     pub(super) fn for_each(&self, mut f: impl FnMut(&Waker, Direction, bool)) {
         if let Some(only) = &self.only {
             f(&only.waker, only.direction, only.is_waiting);
@@ -309,7 +297,6 @@ impl Waiters {
         }
     }
 
-    /// Whether any waiter waits for `direction`.
     #[inline]
     pub(super) fn contains(&self, direction: Direction) -> bool {
         match (&self.only, &self.several) {
@@ -319,8 +306,8 @@ impl Waiters {
         }
     }
 
-    /// Whether there is a waiter other than `id` in `direction`. (In the other direction a handle
-    /// may have another user.)
+    /// Whether there is a waiter other than `id` in `direction`. A handle may have another user in
+    /// the other direction.
     pub(super) fn contains_others(&mut self, direction: Direction, id: WaiterId) -> bool {
         let own = match (&self.only, &mut self.several) {
             (Some(only), _) => only.is_waiting && only.is(direction, id),
