@@ -1,4 +1,4 @@
-//! [`AbortHandle`]: cancels a task that is awaited, or was detached, elsewhere.
+//! [`AbortHandle`]: cancels a task that is owned elsewhere.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -15,7 +15,7 @@ pub(crate) trait Abort: Send + Sync + UnwindSafe + RefUnwindSafe {
 
 /// Cancels a task that is awaited, or was detached, elsewhere.
 ///
-/// It comes from [`Task::abort_handle`](super::Task::abort_handle) and
+/// Returned by [`Task::abort_handle`](super::Task::abort_handle) and
 /// [`TaskSet::spawn`](crate::TaskSet::spawn). Dropping it has no effect. It keeps the memory of the
 /// task, as a [`Task`](super::Task) does, but not the future.
 ///
@@ -46,11 +46,11 @@ impl AbortHandle {
     /// Cancels the task, unless it is done. Does not wait: the task's worker drops the future,
     /// between two polls, as described at [`Task::cancel`](super::Task::cancel).
     ///
-    /// Awaiting the task waits until the future has been dropped, with everything that it owns.
-    /// Then a [`FallibleTask`](super::FallibleTask) yields `None`, a [`TaskSet`](crate::TaskSet)
-    /// skips the task, and awaiting the [`Task`](super::Task) itself panics. If the task is done by
-    /// then, or a poll in progress returns the output, the output can still be awaited. A function
-    /// given to `unblock` that has begun runs to its end.
+    /// Awaiting the task waits until the future has been dropped. Then a
+    /// [`FallibleTask`](super::FallibleTask) yields `None`, a [`TaskSet`](crate::TaskSet) skips the
+    /// task, and awaiting the [`Task`](super::Task) itself panics. If the task is done by then, or
+    /// a poll in progress returns the output, the output can still be awaited. A function given to
+    /// `unblock` that has begun runs to its end.
     ///
     /// ```
     /// polder::block_on(async {
@@ -68,8 +68,7 @@ impl AbortHandle {
         }
     }
 
-    /// Returns whether the task has ended: it is done, or was cancelled, and its future has been
-    /// dropped.
+    /// Returns whether the task is done, or was cancelled and its future dropped.
     ///
     /// ```
     /// polder::block_on(async {

@@ -1,8 +1,8 @@
-//! The future that a task runs: [`TaskFuture`], around the user's; and its result: [`TaskResult`].
+//! The future that a task runs, [`TaskFuture`], and its result, [`TaskResult`].
 //!
 //! A `TaskFuture` enters the task in its worker's list if the first poll does not complete it, and
 //! reports the end of the task when the future is dropped. A panic of the future becomes the task's
-//! result. A panic of the future's destructor is contained.
+//! result. A panic of its destructor is contained.
 
 use std::any::Any;
 use std::future::Future;
@@ -20,7 +20,6 @@ use crate::sync::contain;
 use crate::telemetry::Id;
 
 pin_project! {
-    /// The user's future, and the scheduler's data about it.
     pub(super) struct TaskFuture<'a, F> {
         // Closed when the future is dropped.
         span: TaskSpan,
@@ -44,13 +43,13 @@ pin_project! {
 }
 
 pin_project! {
-    /// The future and what belongs to it. Taken apart, they would need a word more: an `Option` of
-    /// a future has a tag of its own, and this one is told by the reference.
+    /// One enum, since the reference marks its variants. An `Option` of the future would need a
+    /// tag.
     #[project = StageProjection]
     enum Stage<'a, F> {
         Alive {
             header: &'a Header,
-            // The position in its worker's list of tasks, from the end of the first poll on.
+            // Its place in its worker's list, from the end of the first poll on.
             key: Option<OwnedKey>,
             #[pin]
             future: F,
@@ -111,8 +110,8 @@ impl<F: Future> Future for TaskFuture<'_, F> {
     }
 }
 
-/// Polls a user's future. When it is done, or has panicked, it is dropped, and a panic of its
-/// destructor is contained.
+/// Polls a user's future. When it is done, or has panicked, drops it, and contains a panic of its
+/// destructor.
 #[inline]
 pub(crate) fn poll_and_drop<F: Future>(
     mut future: Pin<&mut Option<F>>,
@@ -130,9 +129,8 @@ pub(crate) fn poll_and_drop<F: Future>(
 
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// The task of an outcome, which may outlive the task: async-task drops the output of one that was
-/// detached after the task's memory, and a handle may be dropped anywhere. (The name is gone with
-/// the task's memory: to keep it would cost each spawn.)
+/// The task of an outcome, which may outlive the task's memory: async-task drops a detached task's
+/// output later, and a handle may be dropped anywhere. Keeping the name would cost each spawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin {
     pub(crate) site: &'static Location<'static>,
@@ -147,7 +145,7 @@ impl Origin {
     }
 }
 
-/// The output of a task, or its panic, which is reported if it is not taken.
+/// A panic that is not taken is reported.
 pub(crate) struct TaskResult<T> {
     /// `None` if the task was cancelled, or the result was taken.
     result: Option<Result<T, Panic>>,
@@ -163,7 +161,6 @@ impl<T> TaskResult<T> {
         }
     }
 
-    /// The outcome of the task with this metadata, which was cancelled.
     fn cancelled(header: &Header) -> TaskResult<T> {
         TaskResult {
             result: None,
@@ -171,7 +168,7 @@ impl<T> TaskResult<T> {
         }
     }
 
-    /// Returns the output or the panic. `None` if the task was cancelled.
+    /// `None` if the task was cancelled.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
         if let Some(Err(panic)) = &self.result {
             observe_panic(self.origin.site, &**panic);
@@ -202,7 +199,6 @@ impl<T> Drop for TaskResult<T> {
     }
 }
 
-/// Reports and drops a panic that is not taken.
 #[cold]
 #[inline(never)]
 fn drop_panic(origin: Origin, panic: Panic) {
@@ -210,21 +206,19 @@ fn drop_panic(origin: Origin, panic: Panic) {
     scheduler::within(origin.id, || contain(|| drop(panic)));
 }
 
-/// Returns the message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a value that is not a string")
 }
 
-/// Resumes the panic of a task spawned at `site`, in the code that awaits the task.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
 fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
     observe_panic(site, &*panic);
     resume_unwind(panic)
 }
 
-/// Records that a task spawned at `site` has ended with a panic, which goes to its [`TaskResult`].
+/// Records that a task spawned at `site` has ended with a panic.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
 pub(crate) fn record_panic(site: &'static Location<'static>, panic: Panic) -> Panic {
     if let Some(kernel) = kernel::current() {
@@ -233,8 +227,8 @@ pub(crate) fn record_panic(site: &'static Location<'static>, panic: Panic) -> Pa
     panic
 }
 
-/// Records that a panic is passed to the code that awaits the task, or reported. The
-/// thread's kernel learns of a panic that never gets here: its task's handle was forgotten.
+/// Records that a panic is passed to the code that awaits the task, or reported. A panic that never
+/// gets here belongs to a leaked handle.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
 fn observe_panic(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     if let Some(kernel) = kernel::current() {
@@ -242,7 +236,7 @@ fn observe_panic(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     }
 }
 
-/// Reports a panic that is not taken. The panic hook has already printed its location and message.
+/// Reports a panic that is not taken. The hook has already printed its location and message.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     observe_panic(site, panic);

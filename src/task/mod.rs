@@ -1,5 +1,5 @@
-//! Tasks: the handles that [`spawn`](crate::spawn) returns, how to cancel a task from elsewhere, a
-//! task's access to its own id and name, and how it yields to other tasks.
+//! Tasks: the handles that [`spawn`](crate::spawn) returns, cancellation, the running task's id and
+//! name, and yielding.
 //!
 //! ```
 //! use polder::task::{AbortHandle, Task};
@@ -13,16 +13,14 @@
 //! ```
 
 // The task itself (its state, its waker, its allocation) is `async_task`'s. It wraps the user's
-// future in a `TaskFuture`, which enters the task in its worker's list, catches the future's
-// panics, and counts the end of the task.
+// future in a `TaskFuture`.
 //
-// **Where a future is polled and dropped.** A task of `new_at` has a worker. Only the thread of
-// that worker runs or drops the runnable, and so polls and drops the future, regardless of the
+// **Where a future is polled and dropped.** A pinned task of `new_at` has a worker. Only that
+// worker's thread runs or drops the runnable, and so polls and drops the future, regardless of the
 // thread that wakes or cancels the task. So `spawn_local` can take futures that are not `Send`. (A
 // worker that has closed takes no runnable. But it closes only after the last such future was
-// dropped; a future that was never polled may be dropped by its spawner.) A task of `new` may move
-// between the workers of its runtime between two polls, if there are several, and its future may be
-// dropped on any of them.
+// dropped; a future that was never polled may be dropped by its spawner.) A task of `new` may be
+// polled and dropped on any worker of its runtime.
 
 mod abort;
 mod future;
@@ -56,16 +54,17 @@ pub use crate::blocking::unblock;
 
 /// Lets other tasks run if the running one has done much work since its last poll.
 ///
-/// Within one poll a task may complete 128 operations on sockets, timers, events and tasks before
-/// others run, and within its first poll 32. A transfer of more than 2 KiB counts as one operation
-/// for each 2 KiB: so it is 256 KiB, and 64 in the first poll. So a task cannot starve others, even
-/// if it never has to wait itself. This call counts as one operation, for work that polder does not
-/// see: a channel of another crate, a part of a long computation, the messages in a buffer. (One
-/// read brings thousands of empty WebSocket frames. A loop over them calls this for each.)
+/// Within one poll a task may complete 128 operations on sockets, timers, events and tasks, and 32
+/// within its first poll. A transfer counts as one operation for each 2 KiB: so the limit is 256
+/// KiB, and 64 KiB in the first poll. So a task cannot starve others, even if it never has to wait.
+/// This call counts as one operation, for work that polder does not see: a channel of another
+/// crate, a part of a long computation, each of thousands of empty WebSocket frames in a buffer.
 ///
 /// The bytes of sockets and of an [`Async`](crate::Async) that is read and written as a stream
-/// count; not those of `duplex`, which costs no system call, of files, whose operations wait for a
-/// thread, nor of functions that are passed to an `Async`.
+/// count; not those of `duplex`, of files, nor of functions that are passed to an `Async`.
+///
+/// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
+/// immediately.
 ///
 /// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
 /// immediately.
@@ -103,7 +102,6 @@ pub async fn consume_budget() {
     .await;
 }
 
-/// Makes a task that may run on any worker of `shared`. Does not schedule it.
 #[inline]
 pub(crate) fn new<F>(shared: &Arc<Shared>, future: F, label: Label) -> (Runnable, Task<F::Output>)
 where
@@ -114,8 +112,7 @@ where
     unsafe { new_at(shared, shared.any_worker(), future, label, Kind::Task) }
 }
 
-/// Makes a task that is pinned to the worker at index `worker` of `shared`, where `create` makes
-/// its future. Does not schedule it.
+/// Makes a task that is pinned to the worker at index `worker`; `create` makes its future there.
 pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
     worker: usize,
@@ -137,7 +134,6 @@ where
 }
 
 pin_project! {
-    /// The future that `create` makes at the first poll.
     #[project = CreatedProjection]
     enum Created<C, F> {
         Not { create: Option<C> },
@@ -160,7 +156,7 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
     }
 }
 
-/// Makes a task of `shared`. Does not schedule it.
+/// Makes a task of `shared`, and does not schedule it.
 ///
 /// # Safety
 ///
@@ -179,9 +175,9 @@ where
     F::Output: 'static,
 {
     label.size = label.size.max(size_of::<F>());
-    // With debug assertions, the future is boxed: the code of a task is compiled once for each type
-    // of output, instead of twice for each future (async-task boxes what is large). A program with
-    // many tasks builds in half the time. Miri and ThreadSanitizer look at what is shipped.
+    // With debug assertions, the future is boxed: then a program with many tasks builds in half the
+    // time, since the code of a task is compiled once for each type of output, instead of twice for
+    // each future. Miri and ThreadSanitizer check what is shipped.
     #[cfg(all(debug_assertions, not(any(miri, tsan))))]
     let future: Pin<Box<dyn Future<Output = F::Output>>> = Box::pin(future);
     // SAFETY: what the caller promises of its future holds for the box, which contains nothing
@@ -189,7 +185,7 @@ where
     unsafe { allocate(shared, affinity, future, label, kind) }
 }
 
-/// Makes the task of [`new_at`], with the future as it is stored.
+/// [`new_at`], with the future as it is stored.
 ///
 /// # Safety
 ///
@@ -240,10 +236,10 @@ where
 
 /// Returns the id of the task that runs on this thread.
 ///
-/// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on),
-/// except for a `block_on` within a function given to `unblock`. Such a function has the id of the
-/// `Task` that `unblock` has returned. The destructors of a future that is cancelled run within its
-/// task, and so does that of an output that is not awaited.
+/// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on).
+/// A function given to `unblock`, and a `block_on` within it, has the id of the `Task` that
+/// `unblock` has returned. The destructors of a cancelled future run within its task, as does the
+/// destructor of an output that is not awaited.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());
@@ -264,13 +260,12 @@ pub fn id() -> Option<Id> {
 /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
 /// ```
 pub fn name() -> Option<Name> {
-    // Cloning a name at most increments a count, and runs no foreign code.
+    // Cloning a name runs no foreign code.
     scheduler::with_running(|header| header.name().cloned()).flatten()
 }
 
-/// Records that the future of the running task has been dropped, or will not be polled again: its
-/// abort handles report its end. Called before an outcome is reported by other means than the task,
-/// so that both agree.
+/// Records that the running task's future will not be polled again, for its abort handles. Called
+/// before an outcome is reported by other means than the task, so that both agree.
 pub(crate) fn set_finished() {
     scheduler::with_running(Header::set_finished);
 }
@@ -297,8 +292,8 @@ pub(crate) fn set_finished() {
 ///
 /// # Panics
 ///
-/// Awaiting a task panics if it is polled after completion, or was cancelled: by an
-/// [`AbortHandle`] or the end of its runtime. [`fallible`](Self::fallible) returns `None` instead.
+/// Awaiting a task panics if it is polled after completion, or was cancelled by an [`AbortHandle`]
+/// or the end of its runtime. [`fallible`](Self::fallible) returns `None` instead.
 ///
 /// The waker with which a task is awaited must not panic when it is cloned, woken or dropped:
 /// `async-task` aborts the process then. (Wakers of tasks and of `block_on` do not panic. Sockets,
@@ -313,14 +308,14 @@ pub(crate) fn set_finished() {
 pub struct Task<T> {
     inner: Inner<T>,
     id: Id,
-    /// Whether it was awaited before. Then it had to wait, or was refused because the budget was
-    /// used up, which should not happen repeatedly.
+    /// Whether it was awaited before. Then it had to wait, or the budget was used up, which must
+    /// not refuse it again.
     was_polled: bool,
 }
 
 pub(crate) enum Inner<T> {
     Spawned {
-        /// Yields `None` if the runtime has dropped the task.
+        /// `None` if the runtime has dropped the task.
         task: async_task::FallibleTask<TaskResult<T>, Header>,
         reference: TaskRef,
     },
@@ -337,8 +332,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// Lets the task continue without a handle. It ends when its future is done, or with its
-    /// runtime.
+    /// Lets the task continue without a handle, until its future is done or its runtime ends.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -357,16 +351,15 @@ impl<T> Task<T> {
     /// Cancels the task, and waits until its future has been dropped. Returns the output if the
     /// task was done before.
     ///
-    /// The future is dropped between two polls. If the task runs on another worker, a poll may be
-    /// in progress during this call. If that poll returns the output, this call returns it too. If
-    /// the poll returns `Pending`, the future is dropped with everything that it owns, including
-    /// the result of an operation that has succeeded in that poll: bytes that were read, a
-    /// connection that was accepted, a message received from a channel. If such a result must not
-    /// be lost, ask the task to stop, with an [`Event`](crate::event::Event) or a channel, and
-    /// await it.
+    /// The future is dropped between two polls. If another worker is polling it, and that poll
+    /// returns the output, this call returns it too. If the poll returns `Pending`, the future is
+    /// dropped with everything that it owns, including the result of an operation that has
+    /// succeeded in that poll: bytes that were read, a connection that was accepted, a message
+    /// received from a channel. If such a result must not be lost, ask the task to stop, with an
+    /// [`Event`](crate::event::Event) or a channel, and await it.
     ///
-    /// A function given to [`unblock`] that has begun cannot be stopped: this waits
-    /// for its end, and returns its output.
+    /// A function given to [`unblock`] that has begun cannot be stopped: this waits for its end,
+    /// and returns its output.
     ///
     /// ```
     /// polder::block_on(async {
@@ -412,15 +405,15 @@ impl<T> Task<T> {
     /// ```
     pub fn is_finished(&self) -> bool {
         match &self.inner {
-            // async-task says so before it drops the future of a task that its runtime cancels.
+            // async-task reports a cancelled task as finished before it drops the future.
             Inner::Spawned { task, reference } => task.is_finished() && reference.is_finished(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
         }
     }
 
-    /// Returns a handle that yields `None` if the task was cancelled. Awaiting a `Task` would panic
-    /// then.
+    /// Returns a handle that yields `None` if the task was cancelled, where awaiting a `Task`
+    /// panics.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -433,7 +426,7 @@ impl<T> Task<T> {
         FallibleTask(self)
     }
 
-    /// Returns the id of the task. Within the task, [`task::id`](id) returns the same.
+    /// Returns the id of the task, like [`task::id`](id) within it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -466,7 +459,7 @@ impl<T> Task<T> {
     }
 }
 
-/// A separate function, so that polling a spawned task is small enough to be inlined.
+/// Out of line, so that polling a spawned task is small enough to be inlined.
 #[cfg(feature = "blocking")]
 #[inline(never)]
 fn poll_call<T>(
@@ -476,7 +469,6 @@ fn poll_call<T>(
     call.poll(cx)
 }
 
-/// [`budget::consume`], for a rare path.
 #[cold]
 fn consume(cx: &Context<'_>) -> Poll<()> {
     budget::consume(cx)
@@ -493,7 +485,7 @@ impl<T: Send + 'static> Task<T> {
     /// polder::block_on(async {
     ///     let task = polder::spawn(pending::<u8>());
     ///     let abort = task.abort_handle();
-    ///     // Here it is awaited, and there aborted.
+    ///     // One half awaits the task, and the other aborts it.
     ///     let (output, ()) = future::zip(task.fallible(), async { abort.abort() }).await;
     ///     assert_eq!(output, None);
     ///     assert!(abort.is_finished());
@@ -509,7 +501,6 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
-/// The output is not structurally pinned.
 impl<T> Unpin for Task<T> {}
 
 impl<T> Future for Task<T> {
