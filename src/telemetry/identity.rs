@@ -1,9 +1,9 @@
-//! Identity of a task: its [`Id`], the [`Name`] given by its spawner, and the place where it was
-//! spawned; together a [`Label`].
+//! The identity of a task: its [`Id`], the [`Name`] given by its spawner, and the place of its
+//! spawn; together a [`Label`].
 //!
-//! **Ids** come from a counter, and are never addresses, so that no id repeats. A worker takes a
-//! block of [`BLOCK`] ids from the one counter of the process, and assigns them without an atomic.
-//! Threads that are not workers take one at a time.
+//! **Ids** are counted, since addresses repeat. A worker takes a block of [`BLOCK`] ids from the
+//! one counter of the process, and assigns them without an atomic. Other threads take one at a
+//! time.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -17,17 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernel::{self, Kernel};
 
-/// The number of ids that a worker takes in one step: one locked instruction per block of spawns.
-/// Ids that a worker does not use are lost, out of 2^64. (Small under Miri, where steps are slow,
-/// so that block ends are tested.)
+/// One locked instruction per block of spawns. Unused ids are lost, out of 2^64. Small under Miri,
+/// where steps are slow, so that block ends are tested.
 const BLOCK: u64 = if cfg!(miri) { 8 } else { 1_024 };
 
-/// The next id that is not assigned.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Identifies a task. No two tasks of a process have the same id, even if the first has ended.
 ///
-/// Ids have no other meaning: their order is not that of spawning, and there are gaps.
+/// Ids have no other meaning: they are not in the order of spawning, and there are gaps.
 ///
 /// ```
 /// polder::block_on(async {
@@ -40,7 +38,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub struct Id(NonZeroU64);
 
 impl Id {
-    /// Returns a new id, on a thread that drives no worker.
+    /// For a thread that drives no worker.
     pub(crate) fn of_no_worker() -> Id {
         Id::after(take(1).0)
     }
@@ -55,7 +53,6 @@ impl Id {
         self.0.get()
     }
 
-    /// Returns the id with this number.
     pub(crate) fn from_u64(number: u64) -> Option<Id> {
         NonZeroU64::new(number).map(Id)
     }
@@ -78,7 +75,6 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The ids that a worker may assign to tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     /// The number before the next id, and the number of the last id in the block.
@@ -105,8 +101,8 @@ impl Ids {
     }
 }
 
-/// Takes `count` ids, or one of the thread's kernel. Returns the number before the first, and how
-/// many there are.
+/// Takes `count` ids, or one from the thread's kernel. Returns the number before the first, and
+/// their count.
 fn take(count: u64) -> (u64, u64) {
     match kernel::current().and_then(Kernel::task_id) {
         Some(id) => (id - 1, 1),
@@ -114,10 +110,10 @@ fn take(count: u64) -> (u64, u64) {
     }
 }
 
-/// The name of a task, for people: of [`spawn_named`](crate::spawn_named). Several tasks may have
+/// The name of a task, for people: see [`spawn_named`](crate::spawn_named). Several tasks may have
 /// the same one. Cloning it is cheap.
 ///
-/// It is made of text that is `'static`, or that is counted:
+/// It is made of text that is `'static` or reference-counted:
 ///
 /// ```
 /// use polder::task::Name;
@@ -206,12 +202,11 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Attributes of a task that its spawner sets.
 pub(crate) struct Label {
     pub(crate) site: &'static Location<'static>,
     /// Boxed, since nearly all tasks have none.
     pub(crate) name: Option<Box<Name>>,
-    /// The size of a future that was boxed before it was passed on; zero for others.
+    /// The size of a future that was boxed before; zero for others.
     pub(crate) size: usize,
 }
 
@@ -223,7 +218,6 @@ impl Label {
         }
     }
 
-    /// Sets the size of the future, which was boxed.
     pub(crate) fn boxed(mut self, size: usize) -> Label {
         self.size = size;
         self

@@ -1,14 +1,11 @@
-//! What the core records about itself, and for whom.
+//! The core's records about itself, which `diagnostics` reads. Nothing here decides what runs, and
+//! nothing runs foreign code:
 //!
-//! The reactor and the scheduler write here as they work; `diagnostics` reads. Nothing here decides
-//! what runs, and nothing runs foreign code:
-//!
-//! * [`counters`]: what a worker has done so far, written by its own thread only;
+//! * [`counters`]: a worker's activity, written by its own thread only;
 //! * [`identity`]: a task's id, its name, and the place of its spawn;
-//! * [`reason`]: what a task waits for, as a word in its metadata;
+//! * [`wait_reason`]: what a task waits for, as a word in its metadata;
 //! * [`open`]: the number of open sockets of the process;
-//! * [`trace`]: single events, if the runtime is traced, which are kept in [`trace_log`] and
-//!   [`trace_ring`];
+//! * [`trace`]: single events, if the runtime is traced, kept in [`trace_log`] and [`trace_ring`];
 //! * [`requests`]: questions that only the worker's own thread can answer.
 
 mod counters;

@@ -1,21 +1,18 @@
-//! Questions of other threads for a worker. The worker's own thread answers them, between two
-//! polls.
+//! Questions of other threads for a worker, which answers them between two polls: see
+//! `diagnostics::request`.
 //!
-//! An asker puts a question in the list, and then unparks the worker, which looks there whenever
-//! anything has come from elsewhere. So a question cannot be lost, like a task that is sent: see
-//! `reactor::parking`. A worker in the middle of a task does not answer. The asker waits only for a
-//! while, and then withdraws the question, so that no question outlives its asker. The lock of the
-//! list decides whether the worker has taken the question by then: if so, the worker is answering
-//! it, and the asker waits longer.
+//! An asker puts a question in the list, and then unparks the worker, which looks there whenever it
+//! was unparked: so no question is lost (see `reactor::parking`). A worker in the middle of a task
+//! does not answer. The asker waits only for a while, and then withdraws the question, so that no
+//! question outlives its asker. If the worker has taken the question by then, which the list's lock
+//! decides, the asker waits longer.
 //!
 //! **Workers that ask each other.** The asker may itself be in the middle of a task, as for a debug
-//! page that two clients request at once. So while it waits, it answers the questions for its own
-//! worker: it waits for a [`Notify`], which is notified by each answer, and by each question for a
-//! worker that has [announced](Requests::announce) it. A question is added, and a `Notify`
-//! announced, under the lock of the list. So either the question finds that, or the worker finds
-//! the question when it looks for the first time.
-//!
-//! `loom` checks this below. For the questions themselves see `diagnostics::request`.
+//! page that two clients request at once. So it waits for a [`Notify`], which is notified by each
+//! answer, and by each question for a worker that has [announced](Requests::announce) it, and
+//! answers the questions for its own worker. A question is added, and a `Notify` announced, under
+//! the lock of the list. So either the question finds the `Notify`, or the worker finds the
+//! question when it first looks. `loom` checks this below.
 
 use std::ptr;
 use std::sync::Arc;
@@ -23,16 +20,15 @@ use std::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, Notify};
 
-/// The questions that one worker has not looked at yet.
 pub(crate) struct Requests<Q: ?Sized> {
-    /// Whether there is any question; read without the lock, written under it.
+    /// Written under the lock of the list, read without.
     asked: AtomicBool,
     list: Mutex<List<Q>>,
 }
 
 struct List<Q: ?Sized> {
     questions: Vec<Arc<Q>>,
-    /// What notifies the worker's thread while that waits for answers of others.
+    /// Notifies the worker's thread while it waits for answers of others.
     notify: Option<Arc<Notify>>,
 }
 
@@ -59,13 +55,12 @@ impl<Q: ?Sized> Requests<Q> {
         }
     }
 
-    /// Sets what questions notify, or nothing. Called by the worker, which looks for questions
-    /// afterwards.
+    /// Sets what questions notify. Called by the worker, which looks for questions afterwards.
     pub(crate) fn announce(&self, notify: Option<Arc<Notify>>) {
         self.list.lock().notify = notify;
     }
 
-    /// Whether there is a question. Exact for the worker, after it was unparked or notified.
+    /// Exact for the worker, after it was unparked or notified.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
@@ -80,8 +75,7 @@ impl<Q: ?Sized> Requests<Q> {
         questions.iter().for_each(|question| answer(question));
     }
 
-    /// Withdraws a question. Returns false if the worker has taken it, and so answers it or has
-    /// done so.
+    /// Withdraws a question. Returns false if the worker has taken it.
     pub(crate) fn withdraw(&self, question: &Q) -> bool {
         let mut list = self.list.lock();
         let before = list.questions.len();
@@ -119,16 +113,13 @@ mod loom_tests {
     use super::*;
     use crate::reactor::parking::{Parking, Wakeup};
 
-    /// A question, represented by its answer.
     type Answer = Mutex<Option<usize>>;
 
-    /// A question of another worker.
     struct Asked {
         answer: Mutex<Option<usize>>,
         notify: Arc<Notify>,
     }
 
-    /// A worker that sleeps unless it is asked. Left out: its other work.
     struct Model {
         parking: Parking,
         requests: Requests<Answer>,
@@ -224,8 +215,7 @@ mod loom_tests {
         });
     }
 
-    /// Neither returns to its loop before it has its answer. Loom fails the model if one of them
-    /// waits forever.
+    /// Neither returns to its loop before it has its answer.
     #[test]
     fn workers_that_ask_each_other_answer_each_other() {
         check(|| {

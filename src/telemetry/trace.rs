@@ -1,4 +1,4 @@
-//! Trace events of a worker. They are kept in a [`TraceLog`](super::TraceLog).
+//! The trace events of a worker, kept in a [`TraceLog`](super::TraceLog).
 
 use std::panic::Location;
 use std::time::Duration;
@@ -6,24 +6,21 @@ use std::time::Duration;
 /// A task, or [`MAIN_FUTURE`](super::MAIN_FUTURE), and where it was spawned.
 pub(crate) type Traced = (u64, &'static Location<'static>);
 
-/// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     Spawned(Traced),
     PollBegins(Traced),
     PollEnds(u64),
     Woken(u64),
-    /// The task's future was dropped.
     Ended(u64),
-    /// The worker is about to sleep in the kernel (`Sleeps`), and returns from it (`Awakes`).
+    /// The worker is about to sleep in the kernel (`Sleeps`), or has returned (`Awakes`).
     Sleeps,
     Awakes,
     /// The kernel has reported a source; its descriptor number.
     Ready(u64),
     /// A timer has fired, this long after its deadline.
     TimerFired(Duration),
-    /// A function given to `unblock` starts on a thread of the pool (`CallBegins`), and has
-    /// returned (`CallEnds`).
+    /// A function given to `unblock` starts (`CallBegins`), or has returned (`CallEnds`).
     CallBegins(Traced),
     CallEnds(u64),
 }

@@ -1,13 +1,13 @@
 //! The latest events of one worker, kept for a later reader: see `diagnostics::trace`.
 //!
-//! A [`Ring`] is written by one thread at a time, without a lock and without waiting, and may be
-//! read by any thread. When it is full, the oldest event is overwritten.
+//! A [`Ring`] is written by one thread at a time, without a lock, and may be read by any thread.
+//! When it is full, the oldest event is overwritten.
 //!
 //! **How it is read.** Each event is three words, written and read one by one. The writer
 //! increments `begun`, writes the words, and increments `done`. A reader copies the events that are
-//! done, and then reads `begun`: it leaves out the events that may have been overwritten meanwhile.
-//! The fences make that right: a reader that sees a word of a later event also sees that this event
-//! was begun. So no returned event is torn, and the location in a torn event is never dereferenced.
+//! done, then reads `begun`, and omits the events that may have been overwritten meanwhile. The
+//! fences ensure that a reader that sees a word of a later event also sees that this event was
+//! begun. So no returned event is torn, and the location in a torn event is never dereferenced.
 
 use std::panic::Location;
 use std::ptr;
@@ -17,15 +17,13 @@ use super::trace::Mark;
 use crate::clock::now;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// An action of a worker.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Event {
-    /// The time since the trace began.
     pub(crate) at: Duration,
     pub(crate) what: Mark,
 }
 
-/// The number of lower bits of an event's first word that hold its kind.
+/// The number of low bits of an event's first word that hold its kind.
 const KIND_BITS: u32 = 8;
 
 /// The limit of a worker's events: 1.5 GiB of memory.
@@ -34,12 +32,10 @@ pub(crate) const MAX_EVENTS: usize = 1 << 26;
 pub(crate) struct Ring {
     start: Instant,
     slots: Box<[Slot]>,
-    /// The number of events that were begun, and of those that are done.
     begun: AtomicU64,
     done: AtomicU64,
 }
 
-/// One event.
 #[derive(Default)]
 struct Slot {
     /// The time in nanoseconds, in 56 bits, which last for 833 days; and the kind.
@@ -49,7 +45,7 @@ struct Slot {
 }
 
 impl Ring {
-    /// Makes room for at least this many events, rounded up to a power of two.
+    /// `events` is rounded up to a power of two.
     pub(super) fn new(start: Instant, events: usize) -> Ring {
         let events = events.min(MAX_EVENTS).next_power_of_two();
         Ring {
@@ -61,11 +57,11 @@ impl Ring {
     }
 
     fn slot(&self, number: u64) -> &Slot {
-        // (The length is a power of two.)
+        // The length is a power of two.
         &self.slots[number as usize & (self.slots.len() - 1)]
     }
 
-    /// Returns the latest events, the oldest first, and the number of events before them.
+    /// Returns the latest events, the oldest first, and the number of earlier ones.
     pub(crate) fn events(&self) -> (Vec<Event>, u64) {
         let len = self.slots.len() as u64;
         let done = self.done.load(Ordering::Acquire);
@@ -87,13 +83,13 @@ impl Ring {
         (events.collect(), first_whole)
     }
 
-    /// Records an event that happens now. Called only by the thread that writes.
+    /// Called only by the writing thread.
     #[inline(never)]
     pub(crate) fn push(&self, what: Mark) {
         self.push_at(now(), what);
     }
 
-    /// Records an event that happened at `at`. Called only by the thread that writes.
+    /// Called only by the writing thread.
     #[inline(never)]
     pub(crate) fn push_at(&self, at: Instant, what: Mark) {
         let at = at.saturating_duration_since(self.start).as_nanos() as u64;

@@ -1,19 +1,18 @@
 //! The wait reason of a task, recorded by the leaf future that it polled last.
 //!
-//! Sockets and timers are known from the wakers that they keep. Leaves that keep their wakers
-//! elsewhere record themselves when they return `Pending`, with [`record_wait`]: in a word of the
-//! task's metadata, which is reset when a poll begins and when the task is woken. If a poll has
-//! several leaves, the last one counts. A dump reads the word: see `diagnostics::dump`.
+//! Sockets and timers are found by the wakers that they keep. Other leaves record themselves when
+//! they return `Pending`, with [`record_wait`]: in a word of the task's metadata, which is reset
+//! when a poll begins and when the task is woken. If a poll has several leaves, the last one
+//! counts.
 
-/// The kind of what it waits for, and its identity: its address, or a number.
+/// The kind of what the task waits for, and its identity: an address, or a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum WaitReason {
     Event(usize),
     Latch(usize),
-    /// A task with this id.
     Task(u64),
     TaskSet(usize),
-    /// Work on a thread of the pool.
+    /// Work on a thread of the blocking pool.
     Blocking,
     Lookup,
     /// A set of signal numbers, each below 60.
@@ -28,13 +27,11 @@ impl WaitReason {
     pub(crate) const UNKNOWN: u64 = 1 << WaitReason::KIND;
     pub(crate) const WOKEN_WHILE_RUNNING: u64 = 15 << WaitReason::KIND;
 
-    /// The number of the task, if the word is of a task.
     pub(crate) fn task_of(word: u64) -> Option<u64> {
         let is_task = word >> WaitReason::KIND == WaitReason::Task(0).encode() >> WaitReason::KIND;
         is_task.then_some(word & ((1 << WaitReason::KIND) - 1))
     }
 
-    /// Encodes the reason as a word, which a dump reads.
     pub(crate) fn encode(self) -> u64 {
         let (kind, which) = match self {
             WaitReason::Event(address) => (2, address as u64),
