@@ -1,16 +1,15 @@
 //! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](super::pool).
 //!
-//! Each operation is one [`Call`] of the pool, which locks the value for its time. There is at most
-//! one, so the lock is never waited for: while no call is in progress the task has the value to
-//! itself ([`Unblock::get_mut`]). (Foreign code runs under that lock, so a panic poisons it, which
-//! means nothing.)
+//! Each operation is one [`Call`] of the pool, which locks the value meanwhile. There is at most
+//! one, so the lock is never waited for: otherwise the task has the value to itself
+//! ([`Unblock::get_mut`]). Foreign code runs under that lock, so its poisoning is ignored.
 //!
-//! **If an operation is dropped** (its future is), its call goes on, and stays here until the next
+//! **If an operation's future is dropped**, its call continues, and stays here until the next
 //! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read, an end of the file
-//! and an item are kept until they are asked for. The result of a write is kept until another
-//! operation begins or a flush ends: if the next operation writes the same bytes, it gets that
-//! result. So a write that is dropped and repeated is made once. Errors are kept until an operation
-//! can return them, or a seek makes that of a read obsolete.
+//! and an item are kept for the next read. The result of a write is kept until another operation
+//! begins or a flush ends: if the next operation writes the same bytes, it gets that result, so a
+//! write that is dropped and repeated is made once. Errors are kept until an operation can return
+//! them, or a seek makes a read's error obsolete.
 
 use std::any::Any;
 use std::fmt;
@@ -33,23 +32,22 @@ use crate::scheduler::not_simulated;
 use crate::sync::contain;
 use crate::sys;
 
-/// The maximum number of bytes in one call, unless [`Unblock::with_capacity`] sets another one.
-/// tokio uses the same limit for files. (Larger calls are not cheaper per byte.)
+/// The default maximum number of bytes in one call. tokio uses the same limit for files; larger
+/// calls are not cheaper per byte.
 const MAX_BYTES: usize = 2 << 20;
 
 /// The maximum number of bytes that are kept between operations. A program may have thousands of
-/// files open, each after one large read; and a large operation takes far longer than the
-/// allocation of its memory.
+/// files open, each after one large read, whose allocation costs far less than the read.
 const MAX_KEPT: usize = 64 << 10;
 
-/// The pauses between attempts of an operation that would block, where nothing reports when it no
-/// longer does. They double from the first to the second: a value that is ready soon is not
-/// delayed, and one that waits for hours costs fifty calls a second.
+/// The pauses between attempts of an operation that would block, if nothing reports readiness. They
+/// double from the first to the second: a value that is soon ready is not delayed, and one that
+/// waits for hours costs fifty calls a second.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long `poll` waits for a descriptor at a time. So a thread that waits for a value which is no
-/// longer wanted is free after that.
+/// How long `poll` waits for a descriptor at a time: then a thread stops waiting for a dropped
+/// value.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 const CLOSED: &str = "this Unblock has been closed";
@@ -79,25 +77,25 @@ const CLOSED: &str = "this Unblock has been closed";
 ///
 /// # What to know
 ///
-/// * **A pending read of standard input keeps a thread** until a line or the end comes, even if the
-///   `Unblock` is dropped: it cannot be cancelled. Make only one `Unblock` of it, and keep it. The
-///   thread does not keep the process from exiting.
+/// * **A pending read of standard input keeps a thread** until a line or the end is read, even if
+///   the `Unblock` is dropped: it cannot be cancelled. Make only one `Unblock` of it, and keep it.
+///   The thread does not keep the process from exiting.
 /// * Each read, write and item is a call on a thread, which costs some ten microseconds. For small
-///   pieces there are [`BufReader`](crate::io::BufReader) and [`BufWriter`](crate::io::BufWriter);
-///   for an iterator with many items, one [`unblock`](crate::unblock) that takes them in batches.
-/// * **One operation at a time.** Each waits for the end of the one before, so the halves of
+///   pieces use [`BufReader`](crate::io::BufReader) and [`BufWriter`](crate::io::BufWriter); for an
+///   iterator with many items, one [`unblock`](crate::unblock) that takes them in batches.
+/// * **One operation at a time.** Each waits for the end of the previous one, so the halves of
 ///   [`split`](crate::io::split) are for one task. If a value has two directions (a pipe), wrap a
 ///   clone of it for each.
 /// * A write that has completed was passed to the value, which may have another buffer: only
 ///   `flush` empties that.
 /// * **A value that would block is waited for**, since futures-io forbids
 ///   [`WouldBlock`](io::ErrorKind::WouldBlock) as a result: standard output that another program
-///   has made non-blocking, for instance. On Unix that is by poll(2) for the standard library's
-///   files, standard streams, pipes of children and sockets; otherwise by attempts with pauses of
-///   up to 20 ms. The wait takes a thread, until a second after the `Unblock` is dropped. So a
-///   socket's read timeout is not reported (use [`time::timeout`](crate::time::timeout)). What the
-///   function of [`with_mut`](Unblock::with_mut) returns, and an iterator's items, are passed on
-///   as they are.
+///   has made non-blocking, for instance. On Unix this uses poll(2) for the standard library's
+///   files, standard streams, pipes of children and sockets; otherwise attempts with pauses of up
+///   to 20 ms. The wait takes a thread, until a second after the `Unblock` is dropped. So a
+///   socket's read timeout is not reported (use [`time::timeout`](crate::time::timeout)). The
+///   result of [`with_mut`](Unblock::with_mut)'s function, and an iterator's items, are passed on
+///   unchanged.
 /// * In a simulated world (`polder::sim`) its operations return
 ///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
 ///
@@ -113,32 +111,31 @@ const CLOSED: &str = "this Unblock has been closed";
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future of a read loses no bytes, and that of an item loses no item.
-/// (The next read returns what the dropped one has found, even if that was the end.) If the future
-/// of a write is dropped, its bytes may be written nevertheless, while the program goes on. If the
-/// next operation is a write of the same bytes, it is taken for the dropped one, so they are
-/// written once; any other operation waits for the end of that one, and returns its error. If the
-/// `Unblock` is dropped, too, before a thread has begun the write, it is not made: flush first. A
-/// seek, and the function of [`with_mut`](Unblock::with_mut), runs to its end once a thread has
-/// begun it, and is cancelled if the `Unblock` is dropped before. A seek accounts for bytes of a
-/// dropped read; a write to a value with one position for both (a file) does not.
+/// Cancel safe: dropping the future of a read loses no bytes, and dropping the future of an item
+/// loses no item: the next one returns them, or the end. If the future of a write is dropped, its
+/// bytes may be written nevertheless. If the next operation is a write of the same bytes, it is
+/// taken for the dropped one, so they are written once; any other operation waits for the end of
+/// the dropped one, and returns its error. If the `Unblock` is dropped, too, before a thread has
+/// begun the write, it is not made: flush first. A seek, and the function of
+/// [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it, and is cancelled if
+/// the `Unblock` is dropped before. A seek accounts for bytes of a dropped read; a write to a value
+/// with one position for both (a file) does not.
 #[doc(alias("AllowStdIo", "stderr", "stdin", "stdout"))]
 pub struct Unblock<T> {
     /// `None` if it was closed.
     value: Option<Arc<Mutex<T>>>,
-    /// The operation in progress.
     call: Option<(Kind, Call<Returned>)>,
     capacity: usize,
-    /// Bytes that were read and not taken: those at `range` of the buffer, which is used again.
+    /// Bytes that were read and not taken: those at `range` of the buffer, which is reused.
     buffer: Vec<u8>,
     range: Range<usize>,
     /// The end or the error that a dropped read has found.
     read_end: Option<Moved>,
-    /// An `Option<T::Item>` that was not taken. (An item need not be `Sync`.)
+    /// An `Option<T::Item>` that was not taken. An item need not be `Sync`.
     item: Mutex<Option<Output>>,
-    /// The bytes of a write that has ended, and how many of them it has written.
+    /// Of a completed write: the bytes, and the number written.
     written: Option<(Vec<u8>, usize)>,
-    /// The error of a write or a flush that has ended.
+    /// Of a completed write or flush.
     failure: Option<io::Error>,
     /// Whether something may have been written since the last flush.
     must_flush: bool,
@@ -146,7 +143,6 @@ pub struct Unblock<T> {
     has_no_position: bool,
 }
 
-/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Read,
@@ -157,27 +153,20 @@ enum Kind {
     Function,
 }
 
-/// The output of the function of [`Unblock::with_mut`], or an iterator's item. Its type is known
-/// only to those who ask for it.
+/// The output of [`Unblock::with_mut`]'s function, or an iterator's item.
 type Output = Box<dyn Any + Send>;
 
-/// The result of an operation: a number of bytes, or a position.
 type Moved = io::Result<u64>;
 
-/// What the operation itself returns.
 type Done = (Moved, Option<Output>);
 
-/// The result of a thread's work: the bytes that were read or written, the result, and the output;
-/// or a panic of the value.
+/// The bytes that were read or written, the result, and the output; or a panic of the value.
 type Returned = (Vec<u8>, thread::Result<Done>);
 
-/// An operation has ended.
 struct Ended {
     kind: Kind,
     result: Moved,
-    /// The bytes that were written.
     buffer: Vec<u8>,
-    /// The output of a function.
     output: Option<Output>,
 }
 
@@ -185,15 +174,13 @@ fn unpoisoned<R>(locked: LockResult<R>) -> R {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fails in a simulated world, since the work of another thread would finish at a time that no seed
-/// determines.
+/// The time at which another thread finishes depends on no seed.
 fn check() -> io::Result<()> {
     not_simulated("a file of the system, or io::Unblock")
 }
 
-/// Calls `operation` again as long as it is interrupted, or would block: futures-io forbids both
-/// errors. A call that would block is repeated while `is_wanted`. It has moved no bytes, by the
-/// contracts of [`Read`] and [`Write`].
+/// Repeats `operation` while it is interrupted or, if it `is_wanted`, would block: futures-io
+/// forbids both errors. Such a call has moved no bytes, by the contracts of [`Read`] and [`Write`].
 fn repeat<T: 'static>(
     value: &mut T,
     kind: Kind,
@@ -207,8 +194,8 @@ fn repeat<T: 'static>(
             Err(io::ErrorKind::Interrupted) => {}
             Err(io::ErrorKind::WouldBlock) if is_wanted() => {
                 let waited = sys::wait_for_value(value, kind != Kind::Read, MAX_WAIT);
-                // Without a pause it would spin where the descriptor is not known, or where `poll`
-                // and the operation disagree.
+                // Otherwise it would spin if the descriptor is not known, or if `poll` and the
+                // operation disagree.
                 if waited.unwrap_or(true) {
                     thread::sleep(pause);
                     pause = (2 * pause).clamp(MIN_PAUSE, MAX_PAUSE);
@@ -219,7 +206,6 @@ fn repeat<T: 'static>(
     }
 }
 
-/// Whether the slices, as one, begin with `start`.
 fn begin_with(slices: &[IoSlice<'_>], mut start: &[u8]) -> bool {
     for slice in slices {
         let (part, rest) = start.split_at(start.len().min(slice.len()));
@@ -243,8 +229,8 @@ impl<T> Unblock<T> {
         Unblock::with_capacity(MAX_BYTES, value)
     }
 
-    /// Wraps a value of which at most `capacity` bytes are read or written in one call. The default
-    /// is 2 MiB. A capacity of 0 counts as 1. At most 64 KiB of memory are kept between operations.
+    /// Wraps a value; one call reads or writes at most `capacity` bytes. The default is 2 MiB. A
+    /// capacity of 0 counts as 1. At most 64 KiB of memory are kept between operations.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -267,7 +253,7 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Returns the value, once no thread has it.
+    /// Returns the value, once no thread uses it.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -280,8 +266,8 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// The error of a dropped write is reported by the next operation. Bytes of a
-    /// dropped read stay with the `Unblock`, for its next read.
+    /// The next operation reports the error of a dropped write. Bytes of a dropped read stay with
+    /// the `Unblock`, for its next read.
     ///
     /// # Panics
     ///
@@ -299,7 +285,7 @@ impl<T> Unblock<T> {
         unpoisoned(value.get_mut())
     }
 
-    /// Calls `operation` with the value, on the blocking pool. Apart from that, like
+    /// Calls `operation` with the value, on the blocking pool. Otherwise like
     /// [`get_mut`](Self::get_mut).
     ///
     /// ```
@@ -345,8 +331,8 @@ impl<T> Unblock<T> {
         *output.expect("the function has returned")
     }
 
-    /// Returns the value itself, once no thread has it. What a dropped read has brought is lost,
-    /// and so is the error of a dropped write: flush before.
+    /// Returns the value itself, once no thread uses it. The bytes of a dropped read, and the error
+    /// of a dropped write, are lost: flush before.
     ///
     /// ```
     /// use polder::io::{AsyncWriteExt, Unblock};
@@ -380,7 +366,7 @@ impl<T> Unblock<T> {
         is_ahead && !self.has_no_position
     }
 
-    /// Whether nothing is in progress, and nothing is kept that an operation would return first.
+    /// Whether nothing is in progress, nor kept for the next operation to return.
     #[cfg(feature = "fs")]
     pub(crate) fn is_at_rest(&self) -> bool {
         let has_read = !self.range.is_empty() || self.read_end.is_some();
@@ -388,7 +374,6 @@ impl<T> Unblock<T> {
         self.call.is_none() && !has_read && !has_written
     }
 
-    /// Waits for the end of the operation in progress.
     fn poll_end(&mut self, cx: &Context<'_>) -> Poll<io::Result<Ended>> {
         check()?;
         let (kind, call) = self.call.as_ref().expect("an operation is in progress");
@@ -398,7 +383,7 @@ impl<T> Unblock<T> {
             restore();
             return Poll::Pending;
         };
-        // If it fails the call stays, so that everything that comes fails alike.
+        // If it fails the call stays, so that all later operations fail too.
         let (mut buffer, outcome) = ended?;
         self.call = None;
         let (result, mut output) = outcome.unwrap_or_else(|panic| resume_unwind(panic));
@@ -427,7 +412,7 @@ impl<T> Unblock<T> {
         }))
     }
 
-    /// Waits until no operation is in progress. Keeps what a write has written, and an error.
+    /// Waits until no operation is in progress. Keeps the result of a write, and an error.
     fn poll_idle(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if self.call.is_none() {
             return Poll::Ready(Ok(()));
@@ -448,7 +433,7 @@ impl<T> Unblock<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until no operation is in progress, before the next one. Fails as the one before has.
+    /// [`poll_idle`](Self::poll_idle), which returns the error of the last operation.
     fn poll_enter(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_idle(cx))?;
         Poll::Ready(self.report())
@@ -474,8 +459,7 @@ impl<T> Unblock<T> {
         Poll::Ready(self.report())
     }
 
-    /// Waits until no operation is in progress. Fails as the last one has, or if bytes are left
-    /// that a dropped read has brought.
+    /// [`poll_enter`](Self::poll_enter), which also fails if a dropped read has left bytes.
     pub(crate) fn poll_settled(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_enter(cx))?;
         if self.range.is_empty() {
@@ -492,7 +476,7 @@ impl<T> Unblock<T> {
     /// Returns the result of the last operation, if that was a write of these bytes.
     fn take_written(&mut self, slices: &[IoSlice<'_>]) -> Option<usize> {
         let (buffer, length) = self.written.take()?;
-        // If nothing was written, that is the answer to those who have tried the same.
+        // Zero is the answer to a repetition of the whole write only.
         let is_same = match length {
             0 => begin_with(slices, &buffer),
             _ => begin_with(slices, &buffer[..length]),
@@ -504,14 +488,12 @@ impl<T> Unblock<T> {
         is_same.then_some(length)
     }
 
-    /// Gives memory back that a large operation has needed.
     fn trim(&mut self) {
         if self.range.is_empty() && self.buffer.capacity() > MAX_KEPT {
             self.buffer = Vec::new();
         }
     }
 
-    /// Returns memory for an operation.
     fn take_buffer(&mut self) -> Vec<u8> {
         if self.range.is_empty() {
             std::mem::take(&mut self.buffer)
@@ -522,7 +504,7 @@ impl<T> Unblock<T> {
 }
 
 impl<T: Send + 'static> Unblock<T> {
-    /// Begins an operation: the only one. If that fails, nothing has changed.
+    /// On an error nothing has changed.
     fn begin<F>(&mut self, kind: Kind, mut buffer: Vec<u8>, mut operation: F) -> io::Result<()>
     where
         F: FnMut(&mut T, &mut Vec<u8>) -> Done + Send + 'static,
@@ -550,7 +532,7 @@ impl<T: Send + 'static> Unblock<T> {
     }
 }
 
-/// Does not show the value while a thread has it.
+/// Does not wait for a thread that uses the value.
 impl<T: fmt::Debug> fmt::Debug for Unblock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.value, &self.call) {
@@ -701,8 +683,8 @@ impl<T: Write + Send + 'static> AsyncWrite for Unblock<T> {
     }
 }
 
-/// Seeks relative to the value's position. A value whose position stays has none, although that
-/// succeeds: Linux's `noop_llseek`, of an eventfd, `/dev/random` and others.
+/// Seeks relative to the value's position. A value whose position does not change has none,
+/// although seeking succeeds: Linux's `noop_llseek`, of an eventfd, `/dev/random` and others.
 fn seek_by(value: &mut impl Seek, by: i64) -> io::Result<u64> {
     let before = value.stream_position()?;
     let after = value.seek(SeekFrom::Current(by))?;

@@ -1,6 +1,6 @@
-//! Blocking calls: the [pool](pool) of threads that make them, [`unblock`], which gives it a
-//! function, and [`Unblock`], which gives it the operations of a value that can only block. Files
-//! (`fs`) and name lookups use the pool too.
+//! Blocking calls: the [pool](pool) of threads that make them, [`unblock`], which runs a function
+//! on it, and [`Unblock`], an asynchronous adapter for blocking I/O types. Files (`fs`) and name
+//! lookups use the pool too.
 //!
 //! The public paths are `polder::unblock` and `polder::io::Unblock`.
 

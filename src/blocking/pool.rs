@@ -1,50 +1,45 @@
-//! The thread pool for blocking work: calls given to `unblock`, operations of `Unblock`, files,
-//! name lookups.
+//! The thread pool for blocking work: calls of `unblock`, operations of `Unblock`, files, name
+//! lookups.
 //!
-//! One lock protects the queues, the counts of threads and the list of those that sleep. A thread
-//! without a job is **awake** if it will look at the queues before it sleeps: it was just started
-//! or woken, or has just finished a function. Under the lock one invariant holds: **if a job may
-//! start, a thread is awake**, unless no thread can be started.
+//! One lock protects the queues, the counts of threads and the list of sleeping threads. A thread
+//! without a job is **awake** if it will look at the queues before it sleeps. Under the lock one
+//! invariant holds: **if a job may start, a thread is awake**, unless no thread can be started.
 //!
 //! * [`Pool::submit`] keeps it: if no thread is awake, it wakes one, or starts one if none sleeps.
-//! * A thread that takes a job, and leaves another one that may start, does the same first. So
-//!   threads wake each other in a chain, up to the limit.
-//! * A thread lists itself among those that sleep in the step in which it sees that no job may
-//!   start. The thread that takes it off the list counts it as awake in the same step, and then
-//!   unparks it.
+//! * A thread that takes a job, and leaves another one that may start, does the same first.
+//! * A thread adds itself to the sleeping threads in the step in which it sees that no job may
+//!   start. The thread that removes it counts it as awake in the same step, and then unparks it.
 //!
-//! **Why no job is left.** An awake thread gets to the lock without running foreign code. There it
-//! takes a job, or finds that none may start. So a job never waits behind one that blocks, while
-//! the limit of its class allows another thread. An unpark that comes before its thread parks is
-//! kept. A thread that wakes up and is still listed was not needed: after [`KEEP_ALIVE`] it takes
-//! itself off the list, and exits.
+//! **Why no job is left.** An awake thread acquires the lock without running foreign code. There it
+//! takes a job, or finds that none may start. So a job never waits behind a blocked one, while the
+//! limit of its class allows another thread. An unpark that precedes the park is kept. A thread
+//! that is still listed after [`KEEP_ALIVE`] was not needed: it removes itself, and exits.
 //!
-//! **One thread is awake for any number of jobs.** So many short calls at once cost few wake-ups:
-//! until the next thread is running, those that are take one job after the other. (With 64 tasks
+//! **One thread is awake for any number of jobs**, so that many short calls cost few wake-ups:
+//! until the next thread is running, the awake ones take one job after the other. (With 64 tasks
 //! that call in a loop: 0.1 calls of futex(2) for each, instead of 2.6 when each submitted job woke
 //! a thread.) The thread that fell asleep last is woken first: its memory is in the caches, and the
 //! others exit.
 //!
-//! **A thread is awake again before it wakes the task that awaits its call**, so one call after the
-//! other needs one thread, and no second one is woken in vain. That is for wakers of polder's own,
-//! which only queue a task. Any other waker is foreign code, which may block: its thread counts as
-//! busy until that has returned ([`Awaiter`]).
+//! **A thread is awake again before it wakes the task that awaits its call**, so that sequential
+//! calls need one thread and no spurious wake-ups. This holds for polder's own wakers, which only
+//! queue a task. Any other waker may block: its thread counts as busy until that has returned
+//! ([`Awaiter`]).
 //!
 //! The queues are plain lists under that lock, since jobs and counts change together. Queueing a
-//! job and taking it costs 94 instructions, 6 of them locked. With `concurrent-queue` instead of
-//! the lists it costs 292 and 11.
+//! job and taking it costs 94 instructions, 6 of them locked; with `concurrent-queue`, 292 and 11.
 //!
-//! Each job has a [`Class`] with a separate limit: five hundred blocked calls do not delay a name
-//! lookup, and lookups that wait for a dead name server do not delay a call.
+//! Each job has a [`Class`] with a separate limit, so that five hundred blocked calls do not delay
+//! a name lookup, nor lookups that wait for a dead name server a call.
 //!
 //! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the threads that
-//! exist. Each of these tries again to start another when it takes a job. If no thread is certain
-//! to become free, [`Pool::submit`] returns the error, and nothing is queued that would never run.
+//! exist, each of which tries again when it takes a job. If no thread is certain to become free,
+//! [`Pool::submit`] returns the error, and nothing is queued that would never run.
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
-//! **A child of `fork`** has none of the threads, and so gets a separate pool. Jobs of the parent's
-//! pool stay the parent's: in the child a [`Call`] of such a job completes without an output.
+//! **A child of `fork`** has none of the threads, and so gets a separate pool. In the child a
+//! [`Call`] of the parent's pool completes without an output.
 
 use std::collections::VecDeque;
 use std::io;
@@ -63,13 +58,12 @@ use crate::sys::{PerProcess, Process, start_thread, unsupported};
 use crate::telemetry::WaitReason;
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
-/// microseconds (measured: 16). A program that makes calls less often than this does not notice;
-/// one that makes more keeps its threads.
+/// microseconds (measured: 16), which a program that calls less often than this does not notice.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// The maximum number of concurrent calls. They mostly wait (for a disk, a terminal, a child
-/// process), so the limit is higher than the number of cores. It is the default of the crate
-/// `blocking`, and can be changed with the same environment variable, within the same bounds.
+/// process), so the limit is higher than the number of cores. The default, the environment variable
+/// and its bounds are the same as in the crate `blocking`.
 const MAX_CALLS: usize = 500;
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 const BOUNDS: RangeInclusive<usize> = 1..=10_000;
@@ -79,52 +73,44 @@ const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 /// all others.
 const MAX_LOOKUPS: usize = 64;
 
-/// The kind of a job, which has its own limit. Jobs of the first class are taken first.
+/// Jobs of the first class are taken first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// A name lookup. It ends within a bounded time.
+    /// It ends within a bounded time.
     Lookup,
     /// A function of the user, which may block forever.
     Call,
 }
 
-/// The current load of the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
-    /// The number of waiting jobs and of running jobs, if the limit of their class is reached.
+    /// The numbers of waiting and of running jobs, if the limit of their class is reached.
     pub(crate) full: Option<(usize, usize)>,
-    /// Whether there is no job.
     pub(crate) is_idle: bool,
-    /// The number of jobs that were ever done.
     pub(crate) done: usize,
 }
 
 pub(crate) struct Pool {
     state: Mutex<State>,
-    /// Starts a thread that calls [`Pool::work`]. (Tests replace it with a function that fails.)
+    /// Starts a thread that calls [`Pool::work`]. Tests replace it with a function that fails.
     start: fn(&'static Pool) -> io::Result<()>,
 }
 
 struct State {
-    /// One for each [`Class`].
     queues: [Queue; 2],
-    /// The number of threads that have no job, and look for one before they sleep.
+    /// Threads that have no job, and look for one before they sleep.
     awake: usize,
-    /// The threads that sleep, and that nobody has woken, in the order in which they fell asleep.
+    /// Threads that were not woken yet, in the order in which they fell asleep.
     asleep: Vec<(ThreadId, Thread)>,
-    /// The number of jobs that were ever done.
     done: usize,
 }
 
 struct Queue {
     jobs: VecDeque<Arc<dyn Job>>,
-    /// The number of threads that run a job of this class.
     running: usize,
-    /// The maximum of `running`.
     limit: usize,
 }
 
-/// The pool of the process.
 pub(crate) static POOL: PerProcess<Pool> = PerProcess::new(|| Pool::new(start, max_calls()));
 
 fn max_calls() -> usize {
@@ -133,7 +119,7 @@ fn max_calls() -> usize {
     limit.unwrap_or(MAX_CALLS)
 }
 
-/// Parses and clamps the limit. `None` if the text is not a number.
+/// `None` if the text is not a number.
 fn limit(text: &str) -> Option<usize> {
     let limit: usize = text.parse().ok()?;
     Some(limit.clamp(*BOUNDS.start(), *BOUNDS.end()))
@@ -153,7 +139,6 @@ impl Queue {
         }
     }
 
-    /// The number of jobs in the queue that may start now.
     fn startable(&self) -> usize {
         self.jobs.len().min(self.limit.saturating_sub(self.running))
     }
@@ -164,7 +149,6 @@ impl State {
         self.queues.iter().map(Queue::startable).sum()
     }
 
-    /// Takes a job for a thread that is awake.
     fn take(&mut self) -> Option<(usize, Arc<dyn Job>)> {
         let class = self.queues.iter().position(|queue| queue.startable() > 0)?;
         let job = self.queues[class].jobs.pop_front()?;
@@ -173,7 +157,6 @@ impl State {
         Some((class, job))
     }
 
-    /// Records that the job is done and its thread awake.
     fn done(&mut self, class: usize) {
         self.queues[class].running -= 1;
         self.awake += 1;
@@ -181,8 +164,7 @@ impl State {
     }
 
     /// Whether an existing thread is certain to become free for a job of this class. A thread that
-    /// runs a lookup is. A thread that runs a call may never become free, so only calls wait for
-    /// it.
+    /// runs a call may never become free, so only calls wait for it.
     fn is_served(&self, class: Class) -> bool {
         let [lookups, calls] = &self.queues;
         self.awake > 0 || lookups.running > 0 || class == Class::Call && calls.running > 0
@@ -202,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// Returns the current load, for a dump.
+    /// For a dump.
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let full = (state.queues.iter())
@@ -256,8 +238,8 @@ impl Pool {
         Ok(call)
     }
 
-    /// Keeps the invariant: if a job may start and no thread is awake, takes one off the list of
-    /// those that sleep, which the caller has to [`wake`], or starts one.
+    /// Keeps the invariant: starts a thread if needed, or takes a sleeping one off the list, which
+    /// the caller has to [`wake`].
     fn find_thread(&'static self, state: &mut State) -> io::Result<Option<Thread>> {
         if state.awake > 0 || state.startable() == 0 {
             return Ok(None);
@@ -272,9 +254,8 @@ impl Pool {
         Ok(found)
     }
 
-    /// The loop of a thread, which is awake at the start.
     fn work(&'static self) {
-        // Of the last job, if it is still to be woken.
+        // The last job's, if it is still to be woken.
         let mut awaiter = Awaiter::default();
         let mut state = self.state.lock();
         loop {
@@ -304,7 +285,7 @@ impl Pool {
         }
     }
 
-    /// Sleeps until the thread is woken. Returns `None` if it is to exit.
+    /// Returns `None` if the thread is to exit.
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
         let thread = thread::current();
         let id = thread.id();
@@ -313,7 +294,7 @@ impl Pool {
         let (end, mut left) = (Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
         loop {
             drop(state);
-            // It returns immediately if the thread was unparked meanwhile, and may do so without.
+            // Returns immediately if the thread was unparked meanwhile, and may return spuriously.
             thread::park_timeout(left);
             state = self.state.lock();
             let place = (state.asleep.iter()).position(|(listed, _)| *listed == id);
@@ -329,28 +310,26 @@ impl Pool {
     }
 }
 
-/// Wakes a thread that was taken off the list of those that sleep: outside the lock, which it takes
-/// first.
+/// Wakes a thread that was taken off the list: outside the lock, which it takes first.
 fn wake(found: Option<Thread>) {
     if let Some(thread) = found {
         thread.unpark();
     }
 }
 
-/// A call of a function by a thread of the pool. **Dropping it cancels the call** if that has not
-/// begun: then the function is dropped immediately, on the dropping thread.
+/// A call of a function on the pool. **Dropping it cancels the call** if that has not begun: then
+/// the dropping thread drops the function.
 pub(crate) struct Call<T> {
     shared: Arc<SharedCall<T>>,
     is_detached: bool,
 }
 
-/// A call, as its [`Call`] and the pool share it.
 pub(crate) struct SharedCall<T> {
     stage: Handoff<Stage<T>>,
-    /// Whether the waker that was registered last only queues its task: see [`Awaiter`]. Written
-    /// and read under the lock of the stage.
+    /// Whether the last registered waker only queues its task: see [`Awaiter`]. Accessed under the
+    /// stage's lock.
     only_queues: AtomicBool,
-    /// Whether its [`Call`] is gone. Used under the lock of the stage.
+    /// Whether its [`Call`] was dropped. Accessed under the stage's lock.
     is_unwanted: AtomicBool,
     /// The process that made it. In a child of `fork` another thread of the parent may have held
     /// the lock.
@@ -358,9 +337,7 @@ pub(crate) struct SharedCall<T> {
 }
 
 enum Stage<T> {
-    /// No thread has taken it.
     Submitted(Box<dyn FnOnce() -> T + Send>),
-    /// The function is being called, or dropped.
     Running,
     /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
     /// Without a [`Call`] the output is dropped, though others may keep this: see `AbortHandle`.
@@ -368,7 +345,7 @@ enum Stage<T> {
 }
 
 impl<T> Stage<T> {
-    /// Takes the function, if no thread has taken it, and leaves `next` in its place.
+    /// Takes the function, if no thread has, and leaves `next` in its place.
     fn take_function(&mut self, next: Stage<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
         match std::mem::replace(self, next) {
             Stage::Submitted(function) => Some(function),
@@ -393,7 +370,6 @@ impl<T> Call<T> {
         }
     }
 
-    /// Returns a call, and the job that runs it.
     pub(crate) fn submitted<F>(function: F) -> (Call<T>, Arc<dyn Job>)
     where
         F: FnOnce() -> T + Send + 'static,
@@ -404,9 +380,9 @@ impl<T> Call<T> {
         (call, job)
     }
 
-    /// Polls for the output. It is `None` if the function panicked, was cancelled, or its output
-    /// was taken; and in a child of the process that made the call, since a parent's thread might
-    /// hold the lock.
+    /// Polls for the output. `None` if the function panicked or was cancelled, or its output was
+    /// taken; and in a child of the process that made the call, since a parent's thread might hold
+    /// the lock.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         if !self.shared.process.is_current() {
             return Poll::Ready(None);
@@ -434,7 +410,6 @@ impl<T> Call<T> {
         polled.map(|output| output.ok_or_else(|| unsupported(lost)))
     }
 
-    /// Returns a call that is done, with this output.
     pub(crate) fn done(output: T) -> Call<T> {
         Call::new(Stage::Done(Some(output)))
     }
@@ -447,13 +422,11 @@ impl<T> Call<T> {
         &self.shared
     }
 
-    /// Cancels the call if it has not begun; otherwise waits for its output.
     pub(crate) async fn cancel(self) -> Option<T> {
         self.shared.abort();
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Lets the call run without a waiter.
     pub(crate) fn detach(mut self) {
         self.is_detached = true;
     }
@@ -464,8 +437,8 @@ impl<T> SharedCall<T> {
         !self.process.is_current() || self.stage.update(|stage| matches!(stage, Stage::Done(_)))
     }
 
-    /// Cancels the call if it has not begun. The awaiting task is woken after the function has been
-    /// dropped, with everything that it owns.
+    /// Cancels the call if it has not begun. The awaiting task is woken after the function was
+    /// dropped.
     pub(crate) fn abort(&self) {
         if !self.process.is_current() {
             return;
@@ -524,14 +497,13 @@ impl<T: Send> Job for SharedCall<T> {
     }
 }
 
-/// As a kernel runs it that has taken the call.
+/// Run by a kernel that has taken the call.
 impl<T: Send> BlockingCall for SharedCall<T> {
     fn run(&self) {
         Job::run(self).wake();
     }
 }
 
-/// Drops a user's value, and contains a panic of its destructor.
 fn discard<T>(value: T) {
     contain(|| drop(value));
 }
@@ -555,7 +527,7 @@ mod tests {
         }
     }
 
-    /// A separate pool for the test, with these limits, which is leaked.
+    /// A leaked pool.
     fn pool(lookups: usize, calls: usize) -> &'static Pool {
         started_by(start, lookups, calls)
     }
@@ -576,7 +548,7 @@ mod tests {
         assert_eq!(limits, [Some(100), Some(1), Some(10_000), None, None]);
     }
 
-    /// The activity of a pool. `idle` threads have no job.
+    /// `idle` threads have no job.
     #[derive(Debug, PartialEq)]
     struct Counts {
         waiting: [usize; 2],
@@ -601,7 +573,6 @@ mod tests {
             }
         }
 
-        /// Waits until every job that may start has started.
         fn wait_until_started(&self) {
             eventually("every job that may start does", || {
                 self.state.lock().startable() == 0
@@ -618,7 +589,6 @@ mod tests {
         }
     }
 
-    /// Holds calls back until it is opened.
     #[derive(Clone, Default)]
     struct Gate(Arc<(std::sync::Mutex<bool>, std::sync::Condvar)>);
 
@@ -652,8 +622,7 @@ mod tests {
         }
     }
 
-    /// A task with one call after the other finds the thread of the call before it: that is awake
-    /// again before the task is.
+    /// The thread of the previous call is awake again before the task is.
     #[test]
     fn calls_one_after_the_other_need_one_thread() {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -671,7 +640,7 @@ mod tests {
         };
         crate::block_on(calls());
         crate::block_on(crate::spawn(async move { calls().await }));
-        // A thread may end meanwhile, if the machine is busy for half a second.
+        // A thread may exit meanwhile, if the machine is busy for half a second.
         let started = STARTED.load(Ordering::SeqCst);
         assert!(started < 10, "{started} threads for one call at a time");
     }
@@ -679,7 +648,6 @@ mod tests {
     #[test]
     fn calls_at_once_start_a_thread_only_when_one_has_begun() {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
-        // A thread that is slow to start.
         let start: fn(&'static Pool) -> io::Result<()> = |_| {
             STARTED.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -692,7 +660,7 @@ mod tests {
         eventually("the one that has begun starts another", || {
             STARTED.load(Ordering::SeqCst) == 2
         });
-        // It takes all calls before the other is there, and starts no third.
+        // It takes all calls before the other has started, and starts no third.
         gate.open();
         all(calls);
         assert_eq!(STARTED.load(Ordering::SeqCst), 2);
@@ -825,7 +793,6 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// What the functions of calls keep, and whether one has begun.
     #[derive(Default)]
     struct Probe {
         kept: Arc<()>,
@@ -901,7 +868,7 @@ mod tests {
             let alive = Arc::new(());
             let output = alive.clone();
             let call = pool.call(Class::Call, move || output).unwrap();
-            // Like the thread that has made the call, for a while.
+            // As the calling thread may, for a while.
             let held_by_the_thread = call.shared.clone();
             eventually("the call is made", || call.is_done());
             end(call);
@@ -935,7 +902,6 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// Whether threads can be started.
     static THREADS: AtomicBool = AtomicBool::new(true);
 
     /// Held by a test that makes thread creation fail.
@@ -973,10 +939,10 @@ mod tests {
         let mut calls = gate.calls(pool, Class::Call, 1);
         pool.wait_until_started();
         THREADS.store(false, Ordering::SeqCst);
-        // The thread that exists takes these.
+        // The existing thread takes these.
         calls.extend(gate.calls(pool, Class::Call, 9));
         assert_eq!(pool.counts().threads(), 1);
-        // But a call may never end, so no lookup waits for it.
+        // A call may never end, so no lookup waits for it.
         assert!(pool.call(Class::Lookup, || ()).is_err());
         gate.open();
         all(calls);
@@ -999,7 +965,6 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// The counts agree with the running jobs, regardless of the order of jobs.
     #[test]
     fn many_threads_submit_cancel_and_await_at_once() {
         let pool = pool(3, 4);

@@ -11,9 +11,9 @@ use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
-/// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (set
-/// the environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, to change that). Threads that
-/// were idle for half a second exit. Calls wait while all threads are busy. The threads are named
+/// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (the
+/// environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, changes that). Threads that were
+/// idle for half a second exit. Calls wait while all threads are busy. The threads are named
 /// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) and `polder::fs` share this limit; name
 /// lookups have one of their own.
 ///
