@@ -1,12 +1,11 @@
-//! The clock of the runtime. Everything above the pollers reads the time here, so that the clock
-//! can be replaced; the poller is passed [`now`].
+//! The clock of the runtime, which a kernel can replace. Everything above the pollers reads it; the
+//! poller is passed [`now`].
 
 use std::time::{Duration, Instant};
 
 use crate::kernel::{self, Kernel};
 use crate::sys::Race;
 
-/// Returns the current time, by the thread's kernel.
 #[inline]
 pub(crate) fn now() -> Instant {
     kernel::current().map_or_else(Instant::now, Kernel::now)
@@ -25,24 +24,22 @@ pub(crate) fn tick(time: Instant) -> u32 {
     tick_after(since_start(time))
 }
 
-/// Returns the tick at this distance from the first one.
 #[inline]
 fn tick_after(since: Duration) -> u32 {
     let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
-/// Returns when the tick ends.
 pub(crate) fn end_of_tick(tick: u32) -> Instant {
     *START.get_or_init(now) + begin_of_tick(u64::from(tick) + 1)
 }
 
-/// Returns the time from the beginning of the first tick to that of this one.
+/// Returns the time from the beginning of the first tick to the beginning of this one.
 fn begin_of_tick(tick: u64) -> Duration {
     Duration::from_nanos(tick * (1_000_000_000 / TICKS))
 }
 
-/// Returns how long before `time` the tick began.
+/// Returns the time from the beginning of the tick to `time`.
 pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
     since_start(time).saturating_sub(begin_of_tick(u64::from(tick)))
 }

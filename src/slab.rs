@@ -1,35 +1,33 @@
-//! Lists whose memory comes back: what many connections or tasks have needed is free for others
-//! when they have gone.
+//! Lists that free memory: what many connections or tasks have needed is released afterwards.
 //!
-//! A [`Slab`] keeps values at places that do not move, so it is as long as its last value needs.
-//! Free places at the end go immediately, and a new value takes the lowest free place, so that no
-//! value stays far behind the others for longer than it lives. The free places are in a heap. A
-//! place that has gone may still be there, and is skipped. So adding a value takes the logarithm of
-//! the number of free places, and removing one takes constant time on average: each place that goes
-//! was added once.
+//! A [`Slab`] keeps values at places that do not move. Free places at the end are removed
+//! immediately, and a new value takes the lowest free place. The free places are in a heap, which
+//! may also have removed ones; these are skipped. So adding a value takes the logarithm of the
+//! number of free places, and removing one takes constant time on average: each removed place was
+//! added once.
 //!
-//! The memory follows by [`shrink`]: when less than a quarter is used, half of it or more goes.
-//! So a list has memory for at most four times as many values as it holds (or [`KEPT`]), and
-//! between two changes of its memory as many values come or go as were moved.
+//! [`shrink`] releases memory: when less than a quarter is used, at least half of it. So a list has
+//! memory for at most four times as many values as it holds (or [`KEPT`]), and between two changes
+//! of its memory as many values are added or removed as were moved.
 //!
 //! **A place has a number**, `N`, which it keeps while it is free: for the generations of the
-//! reactor's tokens. A place that has gone, and is there again, begins with the largest number of
-//! those that have gone.
+//! reactor's tokens. A removed place that is added again begins with the largest number of the
+//! removed places.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// The number of values for which a list keeps memory, however few there are: so a program with few
-/// tasks and connections does not allocate again and again.
+/// The number of values for which a list keeps memory, so that a small program does not allocate
+/// again and again.
 pub(crate) const KEPT: usize = 64;
 
-/// Returns the capacity that a list of this length is to be given, if it has much more.
+/// Returns the new capacity for a list of this length, if it has much more.
 #[inline]
 pub(crate) fn less_room(length: usize, capacity: usize) -> Option<usize> {
     (capacity > KEPT && length < capacity / 4).then(|| KEPT.max(2 * length))
 }
 
-/// Gives memory of a list back, if it has much more than it needs.
+/// Frees memory of a list that has much more than it needs.
 #[inline]
 pub(crate) fn shrink<T>(list: &mut Vec<T>) {
     if let Some(capacity) = less_room(list.len(), list.capacity()) {
@@ -45,20 +43,19 @@ pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
     }
 }
 
-/// Values at places that do not move.
 #[derive(Debug)]
 pub(crate) struct Slab<T, N = ()> {
     places: Vec<Place<T, N>>,
-    /// The free place, if it was the only one when it was left. So one value after the other is
-    /// added and removed without the heap.
+    /// The free place, if it was the only one: so alternate additions and removals do not use the
+    /// heap.
     only_free: Option<u32>,
-    /// All other free places that may be used again, and some that are none: see the head.
+    /// All other reusable places, and some removed ones: see the head.
     free: BinaryHeap<Reverse<u32>>,
     len: usize,
-    /// The largest number of the places that have gone, all of which were below `gone`.
+    /// The largest number of the removed places, all of which were below `gone`.
     number: N,
     gone: usize,
-    /// Whether a place is not used again. Then none goes, since its successor would be.
+    /// Whether a place is retired. Then none is removed, since it would be added again.
     has_retired: bool,
 }
 
@@ -88,7 +85,7 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         self.len
     }
 
-    /// Returns the number of places, free ones included.
+    /// Includes free ones.
     pub(crate) fn places(&self) -> usize {
         self.places.len()
     }
@@ -98,7 +95,6 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         self.get_numbered(index).map(|(_, value)| value)
     }
 
-    /// Returns a value, and the number of its place.
     #[inline]
     pub(crate) fn get_numbered(&self, index: usize) -> Option<(N, &T)> {
         match self.places.get(index)? {
@@ -115,7 +111,6 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         }
     }
 
-    /// Returns the values, with their places and numbers, from this place on.
     pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, N, &T)> {
         let places = self.places.iter().enumerate().skip(first);
         places.filter_map(|(index, place)| match place {
@@ -148,7 +143,6 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         self.insert_numbered(value).0
     }
 
-    /// Adds a value. Returns its place, and the number of that.
     #[inline]
     pub(crate) fn insert_numbered(&mut self, value: T) -> (usize, N) {
         self.len += 1;
@@ -178,13 +172,12 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         Some(index as usize)
     }
 
-    /// Removes a value, if there is one at this place.
     #[inline]
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
         self.remove_keeping(index, Some(N::default()))
     }
 
-    /// Removes a value. Its place gets `number`; if there is none, it is not used again.
+    /// Removes a value. Its place gets `number`, or is retired without one.
     pub(crate) fn remove_keeping(&mut self, index: usize, number: Option<N>) -> Option<T> {
         let place = self.places.get_mut(index)?;
         if let Place::Free(_) = place {
@@ -208,7 +201,6 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         }
     }
 
-    /// Removes the free places at the end of a long table.
     fn shorten(&mut self) {
         self.gone = self.gone.max(self.places.len());
         while let Some(&Place::Free(number)) = self.places.last() {
@@ -257,7 +249,6 @@ mod tests {
     // Miri takes a thousand times as long.
     const MANY: usize = if cfg!(miri) { 200 } else { 10_000 };
 
-    /// Returns a pseudo-random number (xorshift).
     fn next(state: &mut u64) -> usize {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -272,7 +263,7 @@ mod tests {
         let mut model: BTreeMap<usize, (u32, usize)> = BTreeMap::new();
         let mut seen = std::collections::HashSet::new();
         for step in 0..4 * MANY {
-            // More come than go, and then the other way round.
+            // Alternately grows and shrinks.
             let grows = step / (MANY / 2) % 2 == 0;
             if next(&mut state) % 4 < if grows { 3 } else { 1 } {
                 let (index, number) = slab.insert_numbered(step);
@@ -313,8 +304,8 @@ mod tests {
         }
     }
 
-    /// A place that goes after each use comes to its last number. Places that never went begin with
-    /// the first one.
+    /// A place that is removed after each use reaches its last number. Places that never were begin
+    /// with the first one.
     #[test]
     fn a_place_that_was_never_there_begins_with_the_first_number() {
         let mut slab = Slab::<usize, u8>::default();
@@ -329,7 +320,7 @@ mod tests {
         assert_eq!(last, [(KEPT, 255), (KEPT + 1, 0)]);
     }
 
-    /// Values at high places end one by one, while others come and go.
+    /// Values at high places are removed one by one, while others are added and removed.
     #[test]
     fn those_who_stay_do_not_hold_the_memory_for_longer_than_they_stay() {
         let mut state = 1;
@@ -339,7 +330,6 @@ mod tests {
             slab.remove(all.swap_remove(next(&mut state) % all.len()));
         }
         let mut stay = std::collections::VecDeque::from(all);
-        // Each is followed by another one.
         for _ in 0..2 * stay.len() {
             slab.remove(stay.pop_front().unwrap());
             stay.push_back(slab.insert(0));

@@ -1,7 +1,7 @@
-//! Locks, and cloning, waking and dropping of foreign wakers; and the trait of jobs.
+//! Locks, panic-safe handling of foreign wakers, and the trait of jobs.
 //!
-//! The modules that loom models take their atomics and locks from here, so that loom's replace
-//! those of the standard library (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
+//! The modules that loom models take their atomics and locks from here, so that loom's replace the
+//! standard library's (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
 use std::any::Any;
 use std::fmt;
@@ -25,10 +25,8 @@ use std::sync as imp;
 
 pub(crate) use imp::Condvar;
 
-/// A mutex without poisoning.
-///
-/// No foreign code (a foreign waker, a destructor) runs under our locks, so the protected data is
-/// consistent whenever foreign code panics, and other threads may continue.
+/// A mutex without poisoning: no foreign code (a foreign waker, a destructor) runs under our locks,
+/// so the protected data is consistent when foreign code panics.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
 
@@ -53,7 +51,6 @@ impl<T> Mutex<T> {
         Mutex(imp::Mutex::new(value))
     }
 
-    /// Takes the lock, unless it is held.
     #[cfg(all(unix, not(loom)))]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         try_lock(&self.0)
@@ -81,13 +78,13 @@ pub(crate) fn try_lock<T>(mutex: &imp::Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Waits for `condvar`, which may return at any time.
+/// May return spuriously.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Ends the wait of a thread: keeps one notification until a wait takes it. (A condition variable,
-/// since parking the thread could take a wake-up that its own executor waits for.)
+/// Ends a thread's wait: keeps one notification until a wait takes it. A condition variable, since
+/// parking the thread could take a wake-up that its own executor waits for.
 #[derive(Default)]
 pub(crate) struct Notify {
     is_notified: Mutex<bool>,
@@ -100,9 +97,9 @@ impl Notify {
         self.changed.notify_one();
     }
 
-    /// Waits until it is notified, at most for `timeout`; it may return at any time. Returns
-    /// whether it has been notified since the last wait. (The standard library waits until a time
-    /// of the process's clock. If that is not the kernel's, the timeout may be of any length.)
+    /// Waits until it is notified, for at most `timeout`; may return spuriously. Returns whether it
+    /// has been notified since the last wait. The timeout is by the process's clock, and so
+    /// arbitrary if the thread's kernel has another one.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
         let mut is_notified = self.is_notified.lock();
         if !*is_notified {
@@ -124,12 +121,11 @@ impl Notify {
     }
 }
 
-/// Work for a thread of the pool of `blocking`.
 pub(crate) trait Job: Send + Sync {
     fn run(&self) -> Awaiter;
 }
 
-/// The waker of whoever awaits what a [`Job`] has done, if anybody does.
+/// The waker of the task, if any, that awaits a [`Job`].
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Awaiter {
@@ -155,7 +151,6 @@ impl Awaiter {
 pub(crate) struct Spare(Option<Waker>);
 
 /// The waker must be stored, but was not cloned: release the lock, call [`Spare::fill`], and retry.
-/// The second attempt has the clone.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct NeedsClone;
 
@@ -171,8 +166,8 @@ impl Spare {
         self.0 = Some(waker.clone());
     }
 
-    /// Calls `attempt` again, with a clone of `waker`, if it needs one. Cloning and dropping are
-    /// done outside the locks that `attempt` takes.
+    /// Repeats `attempt`, with a clone of `waker`, if it needs one. Cloning and dropping are done
+    /// outside the locks that `attempt` takes.
     #[inline]
     pub(crate) fn retry<R>(
         waker: &Waker,
@@ -187,7 +182,6 @@ impl Spare {
         }
     }
 
-    /// Takes the clone, to store it in an empty slot.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<Waker, NeedsClone> {
         self.0.take().ok_or(NeedsClone)
@@ -204,7 +198,6 @@ impl Spare {
         Ok(())
     }
 
-    /// Stores the clone in `slot`, or renews the waker that is already there.
     #[inline]
     pub(crate) fn store(
         &mut self,
@@ -220,7 +213,6 @@ impl Spare {
         }
     }
 
-    /// Keeps `old`, to be dropped after the lock is released.
     #[inline]
     pub(crate) fn put(&mut self, old: Waker) {
         self.0 = Some(old);
@@ -236,7 +228,6 @@ impl Drop for Spare {
     }
 }
 
-/// Guard: calls the function when it is dropped.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -246,8 +237,8 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// State that a task and others pass to each other, and the waker of the task. The waker is cloned,
-/// woken and dropped outside the lock.
+/// State that a task and others share, and the task's waker, which is cloned, woken and dropped
+/// outside the lock.
 #[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct Handoff<S>(Mutex<(S, Option<Waker>)>);
@@ -274,19 +265,17 @@ impl<S> Handoff<S> {
         })
     }
 
-    /// Changes the state, without waking the task.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
         change(&mut self.0.lock().0)
     }
 
-    /// Changes the state, and wakes the task.
     pub(crate) fn update_and_wake<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
         let (result, waker) = self.update_and_take(change);
         wake_all(waker);
         result
     }
 
-    /// Changes the state, and returns the waker of the task, for the caller to wake.
+    /// Returns the waker of the task, for the caller to wake.
     pub(crate) fn update_and_take<R>(
         &self,
         change: impl FnOnce(&mut S) -> R,
@@ -295,26 +284,24 @@ impl<S> Handoff<S> {
         (change(state), waker.take())
     }
 
-    /// Drops the waker: the task no longer waits.
     pub(crate) fn clear_waker(&self) {
         let waker = self.0.lock().1.take();
         drop_all(waker);
     }
 }
 
-/// Wakes all wakers, also if one of them panics.
+/// Wakes all wakers, even if one panics.
 #[inline]
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for_all(wakers, Waker::wake);
 }
 
-/// Drops all wakers, also if one of them panics.
 pub(crate) fn drop_all(wakers: impl IntoIterator<Item = Waker>) {
     for_all(wakers, drop);
 }
 
-/// Calls `f` with each waker. A waker is foreign code and may panic, also when it is dropped. Such
-/// a panic must neither cost the others their wake, nor end the thread that serves them.
+/// A waker is foreign code and may panic, also when it is dropped. This must neither cost the
+/// others their wake, nor end the calling thread.
 #[inline]
 fn for_all(wakers: impl IntoIterator<Item = Waker>, f: fn(Waker)) {
     let mut wakers = wakers.into_iter();
@@ -332,8 +319,8 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
-/// Reports a contained panic to the thread's kernel. (The hook has printed it, unless the program
-/// has resumed a panic by itself.)
+/// Reports a contained panic to the thread's kernel. The hook has printed it, unless the program
+/// has resumed a panic by itself.
 #[cold]
 pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
     if let Some(kernel) = crate::kernel::current() {
