@@ -191,7 +191,7 @@ impl Epoll {
         })?;
         let is_over = is_over(&outcome);
         if outcome.is_full && (is_over || !list.is_empty()) {
-            // The buffer was full.
+            // The buffer was full: see `Notifier::reset`.
             self.notifier.reset();
         }
         if is_over || outcome.notified || !list.is_empty() {

@@ -376,7 +376,7 @@ impl Uring {
             if !table.ring().submission().is_empty() {
                 let _ = table.enter_now();
             }
-            // `events` was full.
+            // `events` was full: see `Notifier::reset`.
             collected.notified |= self.notifier.reset();
         }
         Ok(())

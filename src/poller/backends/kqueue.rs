@@ -449,7 +449,7 @@ impl Selector for Kqueue {
             }
         }
         if count > 0 && (over || !events.is_empty()) {
-            // The buffer was full.
+            // The buffer was full: see `Notifier::reset`.
             self.notifier.reset();
         }
         if over || notified || !events.is_empty() {
