@@ -44,6 +44,8 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
         split("Task FallibleTask unblock", root2, " ")
         for (i in root2) module_of[root2[i]] = "task"
         module_of["Timer"] = "time"
+        module_of["__testing"] = "testing"
+        module_of["__sim_test"] = "sim"
         module_of["Async"] = "io"
         module_of["Backend"] = "poller"
         module_of["stream"] = "-"
