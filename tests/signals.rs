@@ -116,8 +116,8 @@ fn listeners_in_two_runtimes_on_two_threads_both_get_one_signal() {
     });
 }
 
-/// Returns when the thread has called the wakers for all earlier signals. It may have been late, and
-/// calls those of listeners that were made meanwhile, too.
+/// Returns when the thread has called the wakers for all earlier signals. It may have been late,
+/// and calls those of listeners that were made meanwhile, too.
 #[cfg(unix)]
 fn thread_is_done() {
     // The thread has counted the earlier ones when it calls the waker for the first of these, and

@@ -42,7 +42,8 @@ pub struct Report {
     pub(super) strikes: BTreeMap<&'static str, usize>,
     pub(super) recorded: Recorded,
     pub(super) has_diverged: bool,
-    /// Whether the next world may run on this one's thread: see [`Sim::share_thread`](super::Sim::share_thread).
+    /// Whether the next world may run on this one's thread: see
+    /// [`Sim::share_thread`](super::Sim::share_thread).
     pub(super) shares_thread: bool,
     /// The event at which the run differs from the one before, if it does.
     pub(super) difference: Option<Difference>,
