@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::watchdog::{Headline, OnStall, Stall, watch};
-use super::{Dump, Trace, trace};
+use super::{Dump, Trace, record, trace};
 use crate::kernel;
 use crate::scheduler::Shared;
 use crate::sync::Mutex;
@@ -125,11 +125,15 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// Returns the number of events per worker, if the builder sets nothing.
-pub(super) fn tracing() -> Option<usize> {
-    let observer = observer().filter(|observer| observer.trace.is_some())?;
-    let has_file = observer.built.load(Ordering::Relaxed) < TRACED_RUNTIMES;
-    has_file.then_some(TRACED_EVENTS)
+/// Traces a new runtime as the environment asks, unless its builder has asked for a trace.
+pub(super) fn recorded(mut shared: Shared) -> Shared {
+    let has_file = observer().is_some_and(|observer| {
+        observer.trace.is_some() && observer.built.load(Ordering::Relaxed) < TRACED_RUNTIMES
+    });
+    if has_file && shared.trace.is_none() {
+        record(&mut shared, TRACED_EVENTS);
+    }
+    shared
 }
 
 pub(super) fn note_runtime(shared: &Arc<Shared>) {

@@ -66,21 +66,10 @@ use std::time::Duration;
 use crate::scheduler::Shared;
 use crate::telemetry::TraceLog;
 
-/// `trace` is the number of events that are kept of each worker. Called before any worker starts.
-pub(crate) fn observe(
-    mut shared: Shared,
-    watch: Option<Watch>,
-    trace: Option<usize>,
-) -> io::Result<Arc<Shared>> {
+/// Called before any worker starts.
+pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Shared>> {
     #[cfg(feature = "environment")]
-    let trace = trace.or_else(environment::tracing);
-    if let Some(capacity) = trace {
-        let log = TraceLog::new(capacity);
-        for remote in shared.remotes() {
-            remote.counters.set_trace(log.ring());
-        }
-        shared.trace = Some(Arc::new(log));
-    }
+    let shared = environment::recorded(shared);
     let shared = Arc::new(shared);
     match watch {
         Some(watch) => (watch.watch)(&shared, watch.threshold, watch.on_stall)?,
@@ -92,6 +81,16 @@ pub(crate) fn observe(
     #[cfg(feature = "environment")]
     environment::note_runtime(&shared);
     Ok(shared)
+}
+
+/// Makes each worker keep its latest events, as many as `capacity`. Called before any of them
+/// starts, and only where a program asks for it, which alone links it.
+pub(crate) fn record(shared: &mut Shared, capacity: usize) {
+    let log = TraceLog::new(capacity);
+    for remote in shared.remotes() {
+        remote.counters.set_trace(log.ring());
+    }
+    shared.trace = Some(Arc::new(log));
 }
 
 /// Called when a runtime is about to be closed, and will do no more work.

@@ -16,14 +16,13 @@
 //! **A child of `fork`** has its own list. A lookup that was in progress in the parent is an error
 //! there: the pool's threads are the parent's, and one may have held the lock of its list.
 //!
-//! A resolver may look up names itself ([`ASKING`]). Such lookups do not go to that resolver again,
+//! A resolver may look up names itself ([`asking`]). Such lookups do not go to that resolver again,
 //! or it would wait for its own answer. They may go to the resolver of another runtime, which it
 //! may drive.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
@@ -33,9 +32,9 @@ use socket2::{Domain, Type};
 use crate::blocking::{Class, POOL};
 use crate::event::Latch;
 use crate::kernel;
-use crate::runtime::{Handle, Resolver};
+use crate::runtime::{Handle, Resolver, asking};
 use crate::scheduler::record_wait;
-use crate::sync::{Mutex, OnDrop};
+use crate::sync::{Awaiter, Job, Mutex};
 use crate::sys::{self, PerProcess, Process, unsupported};
 use crate::telemetry::WaitReason;
 
@@ -169,11 +168,19 @@ impl Lookups {
         drop(list);
         // The end is always reported, even if the call or the task is dropped here.
         let tell = Tell(question);
-        let work = match own {
-            None => Box::new(POOL.get().call(Class::Lookup, move || tell.ask())?),
+        let work: Box<dyn Send + Sync> = match own {
+            None => {
+                let call = Arc::new(Call(Mutex::new(Some(tell))));
+                POOL.get().submit(Class::Lookup, call.clone())?;
+                Box::new(Wanted {
+                    call,
+                    lookups: self,
+                })
+            }
             Some((handle, resolver)) => {
-                let ask = Box::pin(tell.ask_own(resolver.clone()));
-                (resolver.spawn)(&handle.shared, ask)
+                let host = tell.0.name.1.clone();
+                let told = Box::new(move |addresses| tell.addresses(addresses));
+                (resolver.ask)(&handle.shared, resolver.clone(), host, told)
             }
         };
         let _ = lookup.work.set(work);
@@ -211,21 +218,10 @@ impl Tell {
         let _ = self.0.answer.set((self.0.lookups.ask)(host));
     }
 
-    /// Runs in a task of the runtime that has the resolver.
-    async fn ask_own(self, resolver: Arc<Resolver>) {
+    /// Called in a task of the runtime that has the resolver.
+    fn addresses(self, addresses: io::Result<Vec<IpAddr>>) {
         let (_, host) = &self.0.name;
-        let (id, asked) = (resolver.id, host.clone());
-        // The call that makes the future may look up names too.
-        let mut lookup = Box::pin(async move { (resolver.look_up)(asked).await });
-        // This covers nothing else: the waiters are woken outside of it, since they may be foreign
-        // code that looks up names.
-        let asking = poll_fn(move |cx| {
-            let before = ASKING.replace(id);
-            // Also after a panic.
-            let _restore = OnDrop(|| ASKING.set(before));
-            lookup.as_mut().poll(cx)
-        });
-        let answer = match asking.await {
+        let answer = match addresses {
             Ok(addresses) => Ok(addresses.into_iter().map(|ip| (ip, 0).into()).collect()),
             Err(error) => Err(failed(host, &error)),
         };
@@ -240,10 +236,32 @@ impl Drop for Tell {
     }
 }
 
-thread_local! {
-    /// The resolver that this thread is polling: the innermost, if its future drives another
-    /// runtime.
-    static ASKING: Cell<usize> = const { Cell::new(SYSTEM) };
+/// The call of the system's resolver, until a thread begins with it. A [`Job`] of its own, since a
+/// lookup has its answer elsewhere: `Pool::call` would link what keeps and passes on an output.
+struct Call(Mutex<Option<Tell>>);
+
+impl Job for Call {
+    fn run(&self) -> Awaiter {
+        let tell = self.0.lock().take();
+        tell.into_iter().for_each(Tell::ask);
+        Awaiter::default()
+    }
+}
+
+/// Withdraws a call when it is dropped, unless it has begun.
+struct Wanted {
+    call: Arc<Call>,
+    lookups: &'static Lookups,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        // Otherwise a thread of the parent may have held the lock.
+        if self.lookups.process.is_current() {
+            let withdrawn = self.call.0.lock().take();
+            drop(withdrawn);
+        }
+    }
 }
 
 /// Returns the resolver of the runtime that this thread drives, unless that resolver is running
@@ -251,7 +269,7 @@ thread_local! {
 fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
     let resolver = handle.resolver()?;
-    (resolver.id != ASKING.get()).then_some((handle, resolver))
+    (resolver.id != asking()).then_some((handle, resolver))
 }
 
 fn failed(host: &str, error: &io::Error) -> (io::ErrorKind, String) {

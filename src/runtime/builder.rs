@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::resolver::Resolver;
-use super::{Handle, Runtime};
+use super::Runtime;
+use super::resolver::{self, Resolver};
 use crate::clock::now;
-use crate::diagnostics::{Stall, Watch, observe};
+use crate::diagnostics::{Stall, Watch, observe, record};
 use crate::poller::{Backend, Poller};
 use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker, not_simulated};
 use crate::sync::contain;
@@ -476,7 +476,7 @@ impl Builder {
         self.resolver = Some(Resolver {
             id: 0,
             look_up: Arc::new(move |host| Box::pin((*resolver)(host))),
-            spawn: |shared, lookup| Box::new(Handle::of(shared).spawn_named("name lookup", lookup)),
+            ask: resolver::ask,
         });
         self
     }
@@ -555,9 +555,12 @@ impl Builder {
         })?;
         let resolver = self.resolver.as_ref().map(Resolver::for_runtime);
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
-        let shared = Shared::new(shards, main);
+        let mut shared = Shared::with_pool(shards, main);
         *shared.resolver.lock() = resolver;
-        let shared = observe(shared, self.watch, self.trace)?;
+        if let Some(events) = self.trace {
+            record(&mut shared, events);
+        }
+        let shared = observe(shared, self.watch)?;
         // An error from here on drops the runtime, which joins the threads that were started.
         let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);
         let origin = now();

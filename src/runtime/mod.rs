@@ -55,7 +55,7 @@ use spawn::{boxed_if_large, spawn_local_on, spawn_on};
 
 pub use builder::Builder;
 pub use handle::Handle;
-pub(crate) use resolver::Resolver;
+pub(crate) use resolver::{Resolver, asking};
 pub use scope::{Scope, ScopedTask};
 pub use spawn::{spawn, spawn_local, spawn_local_named, spawn_named};
 pub use task_set::TaskSet;
@@ -92,8 +92,14 @@ pub struct Runtime {
     /// Called when this thread, the only worker, has dropped its tasks.
     on_stop: Option<builder::ThreadHook>,
     /// Pool workers without threads: a foreign loop drives them on this one.
-    embedded: Vec<Rc<Worker>>,
+    embedded: Embedded,
 }
+
+#[cfg(feature = "kernel")]
+type Embedded = Vec<Rc<Worker>>;
+/// None, without a kernel whose runtimes have them: so nothing that drives them is linked.
+#[cfg(not(feature = "kernel"))]
+type Embedded = [Rc<Worker>; 0];
 
 impl Runtime {
     /// Makes a runtime with the defaults of [`Builder`].
@@ -152,7 +158,7 @@ impl Runtime {
             worker,
             threads: Vec::new(),
             on_stop: None,
-            embedded: Vec::new(),
+            embedded: Embedded::default(),
         }
     }
 
@@ -586,5 +592,5 @@ const ANOTHER_RUNTIME: &str = "a runtime beside the one of a host's process";
 fn single_worker() -> io::Result<Arc<Shared>> {
     not_simulated(ANOTHER_RUNTIME)?;
     let main = Poller::first_of(Backend::list_from_env()?)?;
-    observe(Shared::new(Vec::new(), main), None, None)
+    observe(Shared::new(main), None)
 }

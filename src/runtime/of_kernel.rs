@@ -34,7 +34,7 @@ impl RuntimeOfKernel {
             shards.push((of_pool, own.into_iter().map(Some).collect::<Vec<_>>()));
         }
         let pool_workers = shards.iter().map(|(_, own)| own.len()).sum();
-        let mut shared = Shared::new(shards, main);
+        let mut shared = Shared::with_pool(shards, main);
         shared.is_on_one_thread = true;
         let shared = Arc::new(shared);
         let busy_poll = BusyPollConfig::default();

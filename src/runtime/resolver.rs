@@ -1,14 +1,17 @@
 //! A runtime's own name resolver: made by the builder, called by `net`.
 
+use std::cell::Cell;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::Handle;
 use crate::scheduler::Shared;
+use crate::sync::OnDrop;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Clone)]
@@ -17,16 +20,17 @@ pub(crate) struct Resolver {
     pub(crate) id: usize,
     /// Runs foreign code.
     pub(crate) look_up: Arc<LookUp>,
-    pub(crate) spawn: Spawn,
+    /// This is [`ask`]. Passed with the resolver, so that programs without one do not link it.
+    pub(crate) ask: Ask,
 }
 
 type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe;
 
-/// Dropping the result cancels the task. Passed with the resolver, so that programs without one do
-/// not link such a task.
-type Spawn = fn(&Arc<Shared>, BoxedTask) -> Box<dyn Send + Sync>;
+/// Dropping the result cancels the task.
+type Ask = fn(&Arc<Shared>, Arc<Resolver>, String, Told) -> Box<dyn Send + Sync>;
 
-pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Called with the addresses.
+type Told = Box<dyn FnOnce(io::Result<Vec<IpAddr>>) + Send>;
 
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
@@ -38,6 +42,41 @@ impl Resolver {
             ..self.clone()
         }
     }
+}
+
+thread_local! {
+    /// The resolver that this thread is polling: the innermost, if its future drives another
+    /// runtime. Zero: none.
+    static ASKING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The id of the resolver that this thread is polling; zero if it polls none.
+pub(crate) fn asking() -> usize {
+    ASKING.get()
+}
+
+/// Asks the resolver for the addresses of a host, in a task of its runtime. Dropping the result
+/// cancels the task.
+#[cfg(feature = "net")]
+pub(super) fn ask(
+    shared: &Arc<Shared>,
+    resolver: Arc<Resolver>,
+    host: String,
+    told: Told,
+) -> Box<dyn Send + Sync> {
+    let id = resolver.id;
+    // The call that makes the future may look up names too.
+    let mut lookup = Box::pin(async move { (resolver.look_up)(host).await });
+    // This covers nothing else: the waiters are woken outside of it, since they may be foreign code
+    // that looks up names.
+    let asking = poll_fn(move |cx| {
+        let before = ASKING.replace(id);
+        // Also after a panic.
+        let _restore = OnDrop(|| ASKING.set(before));
+        lookup.as_mut().poll(cx)
+    });
+    let task = async move { told(asking.await) };
+    Box::new(Handle::of(shared).spawn_named("name lookup", task))
 }
 
 impl fmt::Debug for Resolver {

@@ -118,8 +118,8 @@ impl Worker {
         }
         loop {
             self.resume(); // Already awake: only collects what has come.
-            if local.is_pool_worker() {
-                self.poll_pool();
+            if let Some(work) = self.pool_work {
+                (work.poll)(self);
             } else if self.reactor.has_sources() {
                 self.wait_once(&Until::Now, None);
             }

@@ -308,7 +308,9 @@ impl Local {
 
     #[inline]
     pub(super) fn chooser(&self) -> Option<&dyn Chooser> {
-        self.chooser.get().map(|chooser| &**chooser)
+        // Without the feature nothing sets one.
+        let chooser = self.chooser.get().filter(|_| cfg!(feature = "kernel"));
+        chooser.map(|chooser| &**chooser)
     }
 
     #[cfg(feature = "kernel")]

@@ -350,7 +350,10 @@ mod tests {
 
     fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
         let poller = || Poller::new(Backend::default()).unwrap();
-        let shared = Arc::new(Shared::new(vec![(poller(), vec![None, None])], poller()));
+        let shared = Arc::new(Shared::with_pool(
+            vec![(poller(), vec![None, None])],
+            poller(),
+        ));
         let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
             let (runnable, task) =

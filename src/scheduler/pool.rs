@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::monitor::{INTERVAL, common_moment};
+use super::owned::StealableTasks;
 use super::poller_lock::{PollerGuard, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
@@ -45,6 +46,31 @@ struct Seen {
     /// a worker that has slept since may count as stuck, and lose its LIFO task to an idle one.
     is_stuck: bool,
 }
+
+/// The functions of a pool worker in the places where a worker that is alone has nothing to do, and
+/// those of the main worker for a pool that closes. Only [`Shared::with_pool`] refers to the table,
+/// so a program that builds no pool does not link them.
+pub(super) struct PoolWork {
+    pub(super) run_ready: fn(&Worker, usize) -> bool,
+    pub(super) find_work: fn(&Worker) -> bool,
+    pub(super) sleep: fn(&Worker, Option<Duration>),
+    pub(super) poll: fn(&Worker),
+    pub(super) search: fn(&Worker),
+    pub(super) serve: fn(&Worker),
+    pub(super) drop_stealable_tasks: fn(&Worker),
+    pub(super) wake_all: fn(&StealableTasks),
+}
+
+pub(super) static POOL_WORK: PoolWork = PoolWork {
+    run_ready: |worker, tasks| worker.run_each(tasks, Worker::next_of_pool),
+    find_work: Worker::find_work,
+    sleep: Worker::sleep_in_pool,
+    poll: Worker::poll_pool,
+    search: Worker::search,
+    serve: Worker::serve_pool,
+    drop_stealable_tasks: Worker::drop_stealable_tasks,
+    wake_all: StealableTasks::wake_all,
+};
 
 /// Accessed only by the worker's thread.
 pub(super) struct PoolWorker {
@@ -282,11 +308,11 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn end_pool_turn(&self) {
+    pub(super) fn end_pool_turn(&self, work: &PoolWork) {
         let local = &*self.local;
         local.yield_mark.set(None);
         if self.searching.take() {
-            self.search();
+            (work.search)(self);
         }
         let queue = &local.stealable().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
@@ -383,7 +409,7 @@ mod tests {
     fn a_lock_released_for_a_shard_wakes_its_worker() {
         let poller = || Poller::new(Backend::default()).expect("it opens");
         let shards = vec![(poller(), vec![None]), (poller(), vec![None])];
-        let shared = Arc::new(Shared::new(shards, poller()));
+        let shared = Arc::new(Shared::with_pool(shards, poller()));
         let worker = Worker::new(shared.clone(), 1, BusyPollConfig::default());
         let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();

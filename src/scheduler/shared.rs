@@ -50,6 +50,7 @@ use super::closing::ClosingFlag;
 use super::idle::{Idle, IdleWorkers};
 use super::mutex_queue::MutexQueue;
 use super::owned::StealableTasks;
+use super::pool::{POOL_WORK, PoolWork};
 use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
 use super::{Affinity, Header, Local, Runnable, current, late};
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(super) idle: Idle,
     /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.
     pub(super) shards: Box<[Shard]>,
+    /// The functions of pool workers, if there may be any.
+    pub(super) pool_work: Option<&'static PoolWork>,
     /// The number of workers of each shard but the last. Not on the cache lines that shards write.
     pub(super) workers_of_shard: usize,
     /// Of threads that are not workers of this runtime.
@@ -227,9 +230,14 @@ impl Remote {
 }
 
 impl Shared {
+    /// Takes the only worker's poller.
+    pub(crate) fn new(main: Poller) -> Shared {
+        Shared::with(Vec::new(), Vec::new(), main)
+    }
+
     /// Takes each shard's poller, with its workers' own pollers on a kernel that has one for each
     /// worker, and the main worker's poller.
-    pub(crate) fn new(shards_of: Vec<(Poller, Vec<Option<Poller>>)>, main: Poller) -> Shared {
+    pub(crate) fn with_pool(shards_of: Vec<(Poller, Vec<Option<Poller>>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         let mut shards: Vec<Shard> = Vec::new();
         for (poller, workers) in shards_of {
@@ -242,6 +250,13 @@ impl Shared {
             }
             shards.push(Shard::new(first..remotes.len()));
         }
+        Shared {
+            pool_work: Some(&POOL_WORK),
+            ..Shared::with(remotes, shards, main)
+        }
+    }
+
+    fn with(mut remotes: Vec<Arc<Remote>>, shards: Vec<Shard>, main: Poller) -> Shared {
         let main = Reactor::new(main);
         let parker = main.parker().clone();
         remotes.push(Arc::new(Remote::new(main, parker, false)));
@@ -512,8 +527,10 @@ impl Shared {
 
     /// Wakes every stealable task that was polled, for [`take_any`](Self::take_any).
     pub(crate) fn wake_stealable_tasks(&self) {
-        self.stealables()
-            .for_each(|stealable| stealable.owned.wake_all());
+        if let Some(work) = self.pool_work {
+            self.stealables()
+                .for_each(|stealable| (work.wake_all)(&stealable.owned));
+        }
     }
 
     /// Whether another thread has pushed something that [`take_any`](Self::take_any) would take.
@@ -565,7 +582,7 @@ mod tests {
 
     fn shared() -> Shared {
         let poller = || Poller::new(Backend::default()).expect("it opens");
-        Shared::new(vec![(poller(), vec![None, None])], poller())
+        Shared::with_pool(vec![(poller(), vec![None, None])], poller())
     }
 
     #[test]

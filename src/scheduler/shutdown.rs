@@ -63,7 +63,7 @@ impl Worker {
         drop_all_tasks(self, now);
     }
 
-    fn drop_stealable_tasks(&self) {
+    pub(super) fn drop_stealable_tasks(&self) {
         while let Some(runnable) = self.shared().take_any() {
             drop(runnable);
         }
@@ -71,7 +71,7 @@ impl Worker {
 
     /// Polls for the pool while a worker is in the middle of a task, which may wait, in another
     /// executor, for a timer or a source of its shard.
-    fn serve_pool(&self) {
+    pub(super) fn serve_pool(&self) {
         if !self.have_exited() {
             for shard in self.shared().shards.iter() {
                 self.poll_for(shard);
@@ -91,11 +91,11 @@ impl Worker {
             }
             // Makes the polled tasks ready. None is added meanwhile, since no task runs. Pinned
             // ones still count.
-            for task in local.owned.take().into_values() {
+            for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let Some(stealable) = &local.stealable {
-                stealable.owned.wake_all();
+            if let (Some(work), Some(stealable)) = (self.pool_work, &local.stealable) {
+                (work.wake_all)(&stealable.owned);
             }
             if local.has_work() || late::has_queued() {
                 continue;
@@ -123,9 +123,10 @@ impl ClosingWorkers for Worker {
     }
 
     fn drop_ready_tasks(&self) {
-        self.drop_stealable_tasks();
+        let work = self.shared().pool_work;
+        work.inspect(|work| (work.drop_stealable_tasks)(self));
         self.drop_tasks();
-        self.serve_pool();
+        work.inspect(|work| (work.serve)(self));
     }
 
     fn has_ready_tasks(&self) -> bool {

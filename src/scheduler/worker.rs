@@ -37,7 +37,7 @@ use super::local::Local;
 use super::main_future::{MainFuture, MainWaker};
 use super::nested::{Nested, Patience};
 use super::poller_lock::PollerGuard;
-use super::pool::PoolWorker;
+use super::pool::{PoolWork, PoolWorker};
 use super::shared::{Drive, Remote, Shared};
 use crate::clock::{now, tick};
 use crate::poller::Until;
@@ -78,6 +78,8 @@ pub(crate) struct Worker {
     /// Whether it was woken to search and has not taken a task yet: see [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
     pub(super) pool: PoolWorker,
+    /// Its functions as a pool worker.
+    pub(super) pool_work: Option<&'static PoolWork>,
     pub(super) nested: RefCell<Option<Nested>>,
     pub(super) is_broken: Cell<bool>,
     /// The number of nested drives: a task or a waker may drive its own runtime.
@@ -98,6 +100,7 @@ impl Worker {
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
             ),
             foreign_calls: Cell::new(0),
+            pool_work: shared.pool_work.filter(|_| local.is_pool_worker()),
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll,
@@ -330,8 +333,10 @@ impl Worker {
             self.fire();
         }
         local.release_yielded();
-        if !is_plain && local.is_pool_worker() {
-            self.end_pool_turn();
+        if !is_plain {
+            if let Some(work) = self.pool_work {
+                self.end_pool_turn(work);
+            }
         }
     }
 
@@ -367,7 +372,7 @@ impl Worker {
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
         local.poll_ended.set(None);
-        let finds_work = is_idle && local.is_pool_worker() && self.find_work();
+        let finds_work = is_idle && self.pool_work.is_some_and(|work| (work.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let patience = if may_sleep && timeout.is_none() {
             self.patience()
@@ -377,10 +382,10 @@ impl Worker {
         let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
         let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            match (local.is_pool_worker(), may_sleep) {
-                (false, _) => self.sleep_or_poll(may_sleep, timeout),
-                (true, true) => self.sleep_in_pool(timeout),
-                (true, false) => self.poll_pool(),
+            match (self.pool_work, may_sleep) {
+                (None, _) => self.sleep_or_poll(may_sleep, timeout),
+                (Some(work), true) => (work.sleep)(self, timeout),
+                (Some(work), false) => (work.poll)(self),
             }
         }
         if let Some(idle) = idle {
@@ -540,15 +545,25 @@ impl Worker {
     /// [`chooser`](Local::chooser).
     #[inline(never)]
     fn run_of_several(&self, tasks: usize) -> bool {
+        match self.pool_work {
+            Some(work) => (work.run_ready)(self, tasks),
+            None => {
+                let is_chosen = self.local.chooser().is_some();
+                is_chosen && self.run_each(tasks, |worker| worker.local.pop())
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn run_each(
+        &self,
+        tasks: usize,
+        next: impl Fn(&Worker) -> Option<Runnable>,
+    ) -> bool {
         let local = &*self.local;
         let mut ran = 0;
         while ran < tasks {
-            let next = if local.is_pool_worker() {
-                self.next_of_pool()
-            } else {
-                local.pop()
-            };
-            let Some(runnable) = next else { break };
+            let Some(runnable) = next(self) else { break };
             if let Some(chooser) = local.chooser() {
                 chooser.polls(runnable.metadata());
             }
