@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::future::Future;
-use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::background;
 use super::resolver::Resolver;
-use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_forgotten, spawn_on};
+use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_on};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
-use crate::scheduler::{self, Affinity, Shared};
+use crate::scheduler::{self, Shared};
 use crate::task::{self, Name, Task};
 use crate::telemetry::Label;
 
@@ -182,10 +181,6 @@ impl Handle {
             "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
         );
         let label = Label::from(site);
-        if self.shared.forgets() {
-            mem::forget(create);
-            return spawn_forgotten(&self.shared, Affinity::pinned(worker), label);
-        }
         let (runnable, task) = if const { size_of::<F>() >= LARGE_FUTURE } {
             let create = move || Box::pin(create());
             task::new_on(&self.shared, worker, create, label.boxed(size_of::<F>()))

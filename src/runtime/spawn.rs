@@ -1,8 +1,7 @@
 //! The free functions that spawn, and code that they share with [`Runtime`](super::Runtime) and
 //! [`Handle`](super::Handle).
 
-use std::future::{Future, pending};
-use std::mem;
+use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -194,27 +193,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let label = label.into();
-    // Only while a runtime closes: see `scheduler::late`.
-    if shared.forgets() {
-        mem::forget(future);
-        return spawn_forgotten(shared, shared.any_worker(), label);
-    }
-    let (runnable, task) = task::new(shared, future, label);
-    shared.schedule_new(runnable);
-    task
-}
-
-/// Spawns a cancelled task in place of a future that was leaked: see [`Shared::forgets`].
-#[cold]
-#[inline(never)]
-pub(super) fn spawn_forgotten<T: 'static>(
-    shared: &Arc<Shared>,
-    affinity: Affinity,
-    label: Label,
-) -> Task<T> {
-    // SAFETY: the future is `Send`, whether or not the output is, which it never produces.
-    let (runnable, task) = unsafe { task::new_at(shared, affinity, pending(), label, Kind::Task) };
+    let (runnable, task) = task::new(shared, future, label.into());
     shared.schedule_new(runnable);
     task
 }
@@ -235,10 +214,6 @@ where
 {
     let (shared, label) = (&local.shared, label.into());
     let affinity = Affinity::pinned(local.index);
-    if shared.forgets() {
-        mem::forget(future);
-        return spawn_forgotten(shared, affinity, label);
-    }
     // SAFETY: the caller is on that worker's thread.
     let (runnable, task) = unsafe { task::new_at(shared, affinity, future, label, Kind::Local) };
     shared.schedule_new(runnable);

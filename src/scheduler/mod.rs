@@ -72,7 +72,7 @@ pub(crate) use current::{
 };
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, record_wait};
-pub(crate) use owned::{OwnedKey, bind, task_ended};
+pub(crate) use owned::{OwnedKey, bind, task_ended, task_forgotten};
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
 pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]

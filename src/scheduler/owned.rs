@@ -132,3 +132,9 @@ pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
         header.shared.task_ended(index.flatten());
     }
 }
+
+/// Ends a task whose future was forgotten, before its spawner drops the runnable.
+pub(crate) fn task_forgotten(header: &Header) {
+    header.end_count();
+    task_ended(header, None);
+}

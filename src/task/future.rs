@@ -54,7 +54,7 @@ pin_project! {
             #[pin]
             future: F,
         },
-        // Only within `drop`.
+        // Within `drop`, and if it was forgotten.
         Dropped,
     }
 }
@@ -68,6 +68,18 @@ impl<'a, F> TaskFuture<'a, F> {
             future,
         };
         TaskFuture { span, stage }
+    }
+
+    /// Returns the future of a task whose own future was forgotten, because its runtime closes: see
+    /// [`Shared::forgets`](crate::scheduler::Shared::forgets). It is never polled.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn forgotten(header: &'a Header, span: TaskSpan) -> TaskFuture<'a, F> {
+        scheduler::task_forgotten(header);
+        TaskFuture {
+            span,
+            stage: Stage::Dropped,
+        }
     }
 }
 
@@ -83,7 +95,7 @@ impl<F: Future> Future for TaskFuture<'_, F> {
             future,
         } = this.stage.project()
         else {
-            unreachable!("only `drop` takes it");
+            unreachable!("it is polled with its future");
         };
         if header.is_aborted() {
             // The task drops this, and with it the future, before its result can be taken.

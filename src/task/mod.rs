@@ -27,6 +27,7 @@ mod future;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -211,7 +212,10 @@ where
         site: header.site,
         size,
     });
-    let task_future = |header| TaskFuture::new(header, future, span);
+    let (builder, schedule) = (
+        Builder::new().metadata(header),
+        WithInfo(scheduler::schedule),
+    );
     // SAFETY: async-task requires four things of an unchecked spawn.
     // - If the future is not `Send`, the runnable is used and dropped on the spawning thread only:
     //   `scheduler::schedule` passes the runnable of a pinned task only to its worker, and the
@@ -222,9 +226,12 @@ where
     //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
-        Builder::new()
-            .metadata(header)
-            .spawn_unchecked(task_future, WithInfo(scheduler::schedule))
+        if shared.forgets() {
+            mem::forget(future);
+            builder.spawn_unchecked(|header| TaskFuture::<F>::forgotten(header, span), schedule)
+        } else {
+            builder.spawn_unchecked(|header| TaskFuture::new(header, future, span), schedule)
+        }
     };
     let id = task.metadata().id;
     let inner = Inner::Spawned {
