@@ -159,8 +159,10 @@ impl Backend {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown or missing name. If none is
     /// available: the reason for each, and a list of the available backends.
     pub fn parse_list(names: &str) -> io::Result<Vec<Backend>> {
-        let list: io::Result<Vec<_>> = names.split(',').map(Backend::named).collect();
-        let list = list?;
+        let mut list = Vec::new();
+        for name in names.split(',') {
+            list.push(Backend::named(name)?);
+        }
         if list.iter().any(|backend| backend.is_available()) {
             Ok(list)
         } else {
@@ -326,9 +328,10 @@ impl FromStr for Backend {
 }
 
 pub(super) fn list() -> String {
-    let names: Vec<_> = Backend::available()
-        .iter()
-        .map(|backend| backend.name())
-        .collect();
-    format!("available: {}", names.join(", "))
+    let mut words = String::from("available");
+    for (place, backend) in Backend::available().iter().enumerate() {
+        words += if place == 0 { ": " } else { ", " };
+        words += backend.name();
+    }
+    words
 }

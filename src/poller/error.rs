@@ -34,7 +34,6 @@ pub(in crate::poller) fn of_the_parent() -> io::Error {
     )
 }
 
-#[derive(Debug)]
 struct Failed {
     backend: Option<Backend>,
     call: &'static str,
@@ -53,6 +52,13 @@ impl fmt::Display for Failed {
             Some(meaning) => write!(f, ": {meaning}"),
             None => Ok(()),
         }
+    }
+}
+
+/// The same: `unwrap` shows it.
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -135,7 +141,6 @@ impl Backend {
     }
 }
 
-#[derive(Debug)]
 struct NoneOf(Vec<(Backend, io::Error)>);
 
 impl fmt::Display for NoneOf {
@@ -153,6 +158,12 @@ impl fmt::Display for NoneOf {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for NoneOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -117,7 +117,7 @@ fn is_c_librarys_clock() -> bool {
     use std::ffi::CStr;
 
     /// Returns the base address and the file name of the function's object.
-    fn object_of(function: *const libc::c_void) -> Option<(usize, String)> {
+    fn object_of(function: *const libc::c_void) -> Option<(usize, &'static [u8])> {
         // SAFETY: null pointers are a valid `Dl_info`, which the call fills in.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
         // SAFETY: the address is only looked up.
@@ -125,8 +125,8 @@ fn is_c_librarys_clock() -> bool {
             return None;
         }
         // SAFETY: dladdr(3): a pathname, which stays as long as the object, which is not unloaded.
-        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+        let name = path.rsplit(|&byte| byte == b'/').next()?;
         Some((info.dli_fbase as usize, name))
     }
 
@@ -137,7 +137,10 @@ fn is_c_librarys_clock() -> bool {
     let clocks = object_of(libc::clock_gettime as *const libc::c_void);
     clocks.is_some_and(|(base, name)| {
         let is_known = ["libc.", "libc-", "ld-musl", "linux-vdso"];
-        is_known.iter().any(|known| name.starts_with(known)) || our_base == base
+        is_known
+            .iter()
+            .any(|known| name.starts_with(known.as_bytes()))
+            || our_base == base
     })
 }
 
