@@ -130,13 +130,6 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         })
     }
 
-    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
-        self.places.into_iter().filter_map(|place| match place {
-            Place::Used(_, value) => Some(value),
-            Place::Free(_) => None,
-        })
-    }
-
     /// Adds a value. Returns its place, which stays below 2^32.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> usize {

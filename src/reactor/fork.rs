@@ -17,6 +17,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard as StdMutexGuard};
 use std::task::Waker;
@@ -54,7 +55,8 @@ struct Guards {
 }
 
 thread_local! {
-    static HELD: Cell<Option<Held>> = const { Cell::new(None) };
+    /// `ManuallyDrop`: no thread ends while it forks, and there is no destructor to register.
+    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
 }
 
 impl Held {
@@ -91,26 +93,27 @@ pub(super) fn take_locks_at_fork() {
 }
 
 extern "C" fn take() {
-    // Fails at the end of a thread.
-    let _ = HELD.try_with(|held| {
-        // There are some if the handlers are registered twice.
-        let mut all = held.take().or_else(Held::try_new);
-        let start = Instant::now();
-        while all.is_none() && start.elapsed() < LONGEST {
-            FAILED.fetch_add(1, Ordering::Relaxed);
-            thread::sleep(PAUSE);
-            all = Held::try_new();
-        }
-        held.set(all);
-    });
+    // There are some if the handlers are registered twice.
+    let mut all = taken().or_else(Held::try_new);
+    let start = Instant::now();
+    while all.is_none() && start.elapsed() < LONGEST {
+        FAILED.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(PAUSE);
+        all = Held::try_new();
+    }
+    HELD.set(all.map(ManuallyDrop::new));
+}
+
+fn taken() -> Option<Held> {
+    HELD.take().map(ManuallyDrop::into_inner)
 }
 
 extern "C" fn release() {
-    drop(HELD.try_with(Cell::take));
+    drop(taken());
 }
 
 extern "C" fn release_in_child() {
-    if let Ok(Some(held)) = HELD.try_with(Cell::take) {
+    if let Some(held) = taken() {
         drop((held.guards, held.registry));
         // Dropping one may block on another crate's lock.
         std::mem::forget(held.reactors);

@@ -227,13 +227,15 @@ impl Reactor {
     /// For the driver only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
-        wakers.extend(self.queued_wakers.lock().drain(..));
+        let mut queued = self.queued_wakers.lock();
+        wakers.extend(iter::from_fn(|| queued.pop_front()));
+        drop(queued);
         self.locked_timers.lock().fire_all(wakers);
         let mut table = self.sources.lock();
-        let sources: Vec<_> = std::mem::take(&mut *table).into_sources().collect();
+        let left = std::mem::take(&mut *table);
         self.source_count.store(0, Ordering::Relaxed);
         // Under the table's lock, like the delivery of events: see `fork`.
-        for source in &sources {
+        for (_, source) in left.sources(0..left.places()) {
             source.orphan(self, wakers);
         }
         drop(table);
@@ -346,8 +348,8 @@ impl Reactor {
     fn dequeue_waker(&self) -> Option<Waker> {
         let mut queue = self.queued_wakers.lock();
         let waker = queue.pop_front();
-        if queue.is_empty() {
-            queue.shrink_to(BATCH);
+        if queue.is_empty() && queue.capacity() > BATCH {
+            *queue = VecDeque::new();
         }
         self.queued_waker_count
             .store(queue.len(), Ordering::Relaxed);

@@ -25,10 +25,6 @@ fn token(generation: u32, index: usize) -> Token {
 }
 
 impl SourceTable {
-    pub(super) fn into_sources(self) -> impl Iterator<Item = Arc<Source>> {
-        self.sources.into_values()
-    }
-
     /// Includes free ones.
     pub(super) fn places(&self) -> usize {
         self.sources.places()

@@ -308,6 +308,6 @@ impl Drop for Entered {
 }
 
 fn replace(current: Option<Current>) -> Option<Current> {
-    let before = CURRENT.with(|slot| slot.replace(ManuallyDrop::new(current)));
-    ManuallyDrop::into_inner(before)
+    let before = CURRENT.try_with(|slot| slot.replace(ManuallyDrop::new(current)));
+    ManuallyDrop::into_inner(before.expect("it has no destructor"))
 }

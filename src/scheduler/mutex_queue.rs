@@ -33,6 +33,7 @@
 //! a fence: see `idle`. `loom` checks this below.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use crate::kernel;
 use crate::slab::{KEPT, shrink_queue};
@@ -122,8 +123,7 @@ impl<T> MutexQueue<T> {
     /// Passes up to `count` items, in order, to `f`, under the lock.
     pub(super) fn take(&self, count: usize, f: impl FnMut(T)) {
         let mut list = self.list.lock();
-        let count = count.min(list.len());
-        list.drain(..count).for_each(f);
+        (iter::from_fn(|| list.pop_front()).take(count)).for_each(f);
         self.end_taking(&mut list);
     }
 
