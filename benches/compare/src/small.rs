@@ -25,17 +25,21 @@ pub fn group() -> Group {
                 without those that only run while it is built. tokio has the features `io-util`, \
                 `net`, `rt` and `time`, polder `net` alone; smol has none.\n\n\
                 About 380 KiB of each are the standard library's, mostly what it takes to print a \
-                backtrace; these a server with a thread for each connection has too. Of the rest of \
-                polder's, on Linux, about 19 KiB are the backends poll and select, which are there \
-                because the backend is chosen when the program runs, 5 what several workers need, and 1 or 2 \
-                busy polling, whether or not any of these is used. What was worth 10 or more each: \
-                no channel of the standard library's, names resolved by threads of our own instead of the `blocking` \
-                crate's, waiting that is compiled once for all futures, nothing of several workers in a runtime \
-                that has one. (A program that binds and connects to a `SocketAddr` only, and not to \
-                text, carries no resolver.) Tried and left: locks that are called instead of \
-                inlined (2 KiB less), one loop of `block_on` for all futures (1 KiB less, and 5 ns \
-                more for each yield), and what gave less than 1 KiB each: fewer iterators, an inbox \
-                that is emptied by a plain loop.",
+                backtrace; these a server with a thread for each connection has too. Of the rest \
+                of polder's, on Linux, about 20 KiB are the backends poll and select, which are \
+                there because the backend is chosen when the program runs, and 1 or 2 busy \
+                polling, whether or not any of these is used; 40 are the resolver and its threads, \
+                10 what a fork needs, and a third of all the tables for unwinding and the code \
+                that they lead to. 75 are due to how the compiler divides the crate: with one code \
+                generation unit a program of 790 KiB has 715. What was worth 10 or more each: no \
+                channel of the standard library's, names resolved by threads of our own instead of \
+                the `blocking` crate's, waiting that is compiled once for all futures, the \
+                scheduler of a pool behind pointers, which only a program that builds one links. \
+                (A program that binds and connects to a `SocketAddr` only, and not to text, \
+                carries no resolver.) Tried and left: locks that are called instead of inlined (2 \
+                KiB less), one loop of `block_on` for all futures (1 KiB less, and 5 ns more for \
+                each yield), and what gave less than 1 KiB each: fewer iterators, an inbox that is \
+                emptied by a plain loop.",
         workloads: |short| {
             let workload = Workload {
                 name: "echo".into(),
