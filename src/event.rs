@@ -175,7 +175,7 @@ impl Event {
         Event::default()
     }
 
-    /// Sets the event: releases the longest-waiting waiter, or the next one.
+    /// Sets the event: releases the longest-waiting waiter, or the next one if there is none.
     ///
     /// ```
     /// let event = polder::event::Event::new();

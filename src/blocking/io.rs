@@ -1,8 +1,8 @@
 //! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](super::pool).
 //!
 //! Each operation is one [`Call`] of the pool, which locks the value meanwhile. There is at most
-//! one, so the lock is never waited for: otherwise the task has the value to itself
-//! ([`Unblock::get_mut`]). Foreign code runs under that lock, so its poisoning is ignored.
+//! one, so the lock is never waited for: while no call is in progress the task has the value to
+//! itself ([`Unblock::get_mut`]). Foreign code runs under that lock, so its poisoning is ignored.
 //!
 //! **If an operation's future is dropped**, its call continues, and stays here until the next
 //! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read, an end of the file
@@ -174,7 +174,7 @@ fn unpoisoned<R>(locked: LockResult<R>) -> R {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time at which another thread finishes depends on no seed.
+/// Fails in a simulated world: the time at which another thread finishes depends on no seed.
 fn check() -> io::Result<()> {
     not_simulated("a file of the system, or io::Unblock")
 }

@@ -13,8 +13,8 @@
 //!
 //! **A child of `fork`** without `exec` has no such thread: it neither answers on its parent's
 //! socket nor removes it. Its first runtime makes its own socket; so the path should contain the
-//! process ID. While it outlives a killed parent, that socket still has a listener, the descriptor
-//! of which it inherits.
+//! process ID. While it outlives a killed parent, the parent's socket still has a listener: the
+//! child inherits its descriptor.
 
 use std::fs::{self, File};
 use std::io;

@@ -341,7 +341,8 @@ impl Poller {
     }
 
     /// Waits until a source is ready, `timeout` has elapsed (`None`: never), or the poller is
-    /// notified. Replaces `events` with the events of ready sources, and returns their number.
+    /// notified. Replaces `events` with the events of ready sources, and returns their number,
+    /// which may be zero for each of these reasons.
     ///
     /// ```
     /// use polder::Backend;

@@ -62,8 +62,8 @@ pub(crate) trait Selector: Send + Sync {
         false
     }
 
-    /// Called when the runtime stops being driven: releases resources so that deregistering from
-    /// another thread does not block until the next wait.
+    /// Called when the runtime stops being driven, until the next wait: makes sure that a
+    /// descriptor which another thread deregisters meanwhile is closed without that wait.
     fn on_idle(&self) {}
 }
 

@@ -436,7 +436,7 @@ impl Driver {
         drop_all(self.wakers_to_drop.take());
     }
 
-    /// A pool's reactor has none.
+    /// Applies the operations that were requested elsewhere. (A pool's reactor has none.)
     #[inline]
     fn apply_timer_ops(&self) {
         if self.reactor.has_timer_ops() {

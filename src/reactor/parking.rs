@@ -57,8 +57,10 @@
 //! * A thread that drives no worker (the signal thread, or one that sets a latch) takes out and
 //!   calls one waker at a time, after tasks' own wakers, which only queue. The other waiters stay
 //!   listed, and each of them that is polled sees that its wait is over. (If a foreign waker blocks
-//!   that thread, foreign wakers behind it wait until then.) The thread that ends a runtime does
-//!   the same for its reactor.
+//!   that thread, foreign wakers behind it wait until then.)
+//!
+//! Closing is the exception. When a runtime has ended, no thread drives its reactor. The thread
+//! that ends it takes out all wakers that wait there, and calls them one after the other.
 //!
 //! Anything that a waker queues for its own worker is found at the end of the turn.
 

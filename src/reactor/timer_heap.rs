@@ -138,7 +138,7 @@ impl TimerHeap {
         index.expect("fewer than 2^32 - 2 timers")
     }
 
-    /// Sets the limit below which the entries are shortened to a quarter of them.
+    /// Sets `few`, below which the entries are shortened, to a quarter of their number.
     #[cold]
     fn expect_many(&mut self) {
         self.many = usize::MAX;

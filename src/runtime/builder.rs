@@ -321,9 +321,9 @@ impl Builder {
     }
 
     /// Sets a function that is called on the thread of each worker, with the worker's index, after
-    /// the worker has dropped its tasks. Dropping the [`Runtime`] waits for it; with one worker, it
-    /// calls it, with 0. Not called if the process exits while the runtime lives, nor in a child of
-    /// `fork`.
+    /// the worker has dropped its tasks. Dropping the [`Runtime`] waits for it; with one worker,
+    /// dropping the runtime calls it, with 0. It is not called if the process exits while the
+    /// runtime lives, nor for the parent's runtime in a child of `fork`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -413,7 +413,7 @@ impl Builder {
     ///
     /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
     /// the end. The number is rounded up to a power of two; the maximum is 2^26 (1.5 GiB for each
-    /// worker). The names of as many tasks are kept.
+    /// worker). The names of as many tasks are kept: of those that were spawned last.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace(65_536).build()?;
@@ -433,19 +433,20 @@ impl Builder {
     ///
     /// It is called with the name as it was written, and returns its addresses in the order in
     /// which to try them. Its future runs as a task of the runtime. Identical concurrent look-ups
-    /// share one call; when the last waiter is dropped, the task is cancelled. Results are not
-    /// cached.
+    /// share one call; when the last waiter is dropped, the task is cancelled. Results are
+    /// cached by the resolver alone, if it does.
     ///
-    /// Within the resolver's future the system looks up names, so it can delegate; not so in tasks
-    /// that the future spawns, where a look-up of the same name waits for itself. Look-ups on a
-    /// thread that drives no runtime also use the system's resolver.
+    /// Within the resolver's future the system looks up names, so a resolver can delegate some of
+    /// them to it; not so in tasks that the future spawns, where a look-up of the same name waits
+    /// for itself. Look-ups on a thread that drives no runtime also use the system's resolver.
     ///
     /// A look-up makes progress while the runtime in which it began is driven; with two or more
     /// [workers](Self::workers), always. If the runtime is dropped first, the look-up fails with an
     /// error of the kind [`Other`](io::ErrorKind::Other).
     ///
-    /// The runtime drops the resolver after its last task, so a resolver may own a
-    /// [`Handle`](super::Handle) of its runtime. From then on the system looks up names.
+    /// The runtime drops the resolver after its last task, on the thread that drops the runtime, so
+    /// a resolver may own a [`Handle`](super::Handle) of its runtime. From then on the system looks
+    /// up names.
     ///
     /// ```
     /// use polder::Runtime;

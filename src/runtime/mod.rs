@@ -202,7 +202,7 @@ impl Runtime {
     }
 
     /// Runs one iteration of the loop: waits at most `timeout` (`None`: without limit) for work,
-    /// and runs some ready tasks. Returns whether there were any.
+    /// and does some of it. Returns whether there was anything to do.
     ///
     /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), activity
     /// of the pool workers does not end the wait.
@@ -271,7 +271,7 @@ impl Runtime {
         boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
     }
 
-    /// Spawns a pinned task on this thread. Its future need not be `Send`.
+    /// Spawns a task that stays on this thread. Its future need not be `Send`.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -429,8 +429,8 @@ impl Runtime {
     /// foreign loop waits until it is readable, and turns with a zero timeout.
     ///
     /// The first call makes the runtime embedded: from then on each drive arms the earliest
-    /// deadline in the kernel, and a wake between two turns makes the descriptor readable. Each
-    /// costs an occasional system call.
+    /// deadline in the kernel, and a wake between two turns, even on this thread, makes the
+    /// descriptor readable. Each costs an occasional system call.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {

@@ -68,10 +68,10 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If the future of `f` panics, after the tasks were cancelled. If a task that was not awaited
-    /// has panicked, after all have ended. If the kernel can no longer be waited on; within a task
-    /// of this runtime, and in a child of `fork` if the runtime has several workers, the process is
-    /// aborted then, since tasks that borrow could not be waited for.
+    /// If the future of `f` panics: then the tasks are cancelled first. If a task that was not
+    /// awaited has panicked: then after all have ended. If the kernel can no longer be waited on;
+    /// within a task of this runtime, and in a child of `fork` if the runtime has several workers,
+    /// the process is aborted then, since tasks that borrow could not be waited for.
     #[track_caller]
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where
@@ -203,10 +203,11 @@ impl<'scope> Scope<'scope, '_> {
         // all entries are free.
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
             unsafe { std::mem::transmute(future) };
-        self.add(future, result, |body| spawn_on(&self.shared, body, site))
+        self.add(future, result, |future| spawn_on(&self.shared, future, site))
     }
 
-    /// Spawns a pinned task on this thread, as [`Runtime::spawn_local`] does.
+    /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does: its future need
+    /// not be `Send`.
     ///
     /// ```
     /// use std::cell::Cell;

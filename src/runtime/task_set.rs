@@ -122,7 +122,7 @@ impl Members {
         abort
     }
 
-    /// Entries stay.
+    /// Cancels all tasks, and those that are added from now on. Entries stay.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
         drop(self.take_all());
@@ -251,8 +251,8 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Spawns a pinned task in this set, as [`polder::spawn_local`](crate::spawn_local) does.
-    /// Returns a handle that cancels it alone.
+    /// Spawns a task in this set that stays on this thread, as
+    /// [`polder::spawn_local`](crate::spawn_local) does. Returns a handle that cancels it alone.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -542,7 +542,7 @@ impl<T> TaskSet<T> {
         self.members.len()
     }
 
-    /// Returns whether no task runs or was not joined yet.
+    /// Returns whether there are no tasks: none that run, and none that were not joined yet.
     ///
     /// ```
     /// polder::block_on(async {
@@ -559,7 +559,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Cancels every task without waiting: [`join_next`](Self::join_next) returns the outputs of
-    /// other tasks, and `None` when the cancelled futures are dropped.
+    /// tasks that were done before, and `None` when the futures of the rest are dropped.
     ///
     /// ```
     /// polder::block_on(async {
@@ -574,7 +574,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Cancels every task, waits until their futures are dropped, and returns the number of
-    /// cancelled tasks. Outputs of other tasks can still be joined.
+    /// cancelled tasks. Outputs of tasks that were done before can still be joined.
     ///
     /// ```
     /// polder::block_on(async {

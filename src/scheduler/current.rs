@@ -245,8 +245,8 @@ pub(crate) fn is_task_waker(waker: &Waker) -> bool {
     Running::get().waker_kind(waker) == WakerKind::Task
 }
 
-/// Whether calling and dropping `waker` runs no foreign code: it belongs to the running task, or to
-/// the future of `block_on` that this thread polls.
+/// Whether calling and dropping `waker`, on any thread, runs no foreign code: it belongs to the
+/// running task, or to the future of `block_on` that this thread polls.
 pub(crate) fn only_queues(waker: &Waker) -> bool {
     is_task_waker(waker)
         || with_local(|local| {

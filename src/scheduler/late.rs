@@ -14,13 +14,14 @@
 //! **The runtime does not wait** for late tasks that other threads have spawned: it would have to
 //! wait for as long as others spawn. Such a task is in no queue of the runtime, and its future was
 //! never polled. Everything that its destructor may use outlives the runtime: the task's metadata
-//! has a reference to `Shared`; and sockets, timers and tasks on that thread belong to another
-//! runtime. Tasks that its own workers spawn are dropped on their threads, before these end.
+//! has a reference to `Shared`; and no worker of the runtime is current on that thread, so sockets,
+//! timers and tasks there are those of whichever runtime it drives. Tasks that its own workers
+//! spawn are dropped on their threads, before these end.
 //!
 //! **Why it ends.** If each destructor spawns a task with the same destructor, for example to
 //! restart a failed task, this would never end. So after [`LIMIT`] tasks of a runtime further
 //! futures are leaked ([`Shared::forgets`]). (What such a future would have reported when dropped
-//! is lost: a `TaskSet` keeps its entry.)
+//! is lost: a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
 //!
 //! [`Shared::forgets`]: super::Shared::forgets
 

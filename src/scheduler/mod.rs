@@ -406,10 +406,10 @@ mod tests {
         let local = &worker.local;
         // Two rounds, since the two queues alternate.
         for _ in 0..2 {
-            let (stays, next) = (spawn(), spawn());
-            let next_id = id(&next);
-            local.push(stays);
-            local.push_lifo(local.stealable(), next);
+            let (queued, lifo) = (spawn(), spawn());
+            let next_id = id(&lifo);
+            local.push(queued);
+            local.push_lifo(local.stealable(), lifo);
             let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],

@@ -43,7 +43,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 /// is due while all others compute is found within five quarters of this, and a task behind a long
 /// poll within nine, since that poll may have begun just after an inspection. So this, and the
 /// monitor's time to wake up, stay below a millisecond. (If the monitor itself begins to work, the
-/// next one restarts with its own inspections, and a LIFO task may wait for one more interval.)
+/// next one goes by its own inspections, and a task in the LIFO slot may wait for one more
+/// interval.)
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps. If each sleep of a
 /// monitor started a new interval, workers that are woken repeatedly, or that alternate as the
@@ -132,8 +133,8 @@ impl Monitor {
         }
     }
 
-    /// Makes the parked worker at `index` the monitor if there is none and others are awake, or it
-    /// expects so. Returns whether it succeeded.
+    /// Makes the worker at `index`, which has parked and is not the monitor, the monitor if there
+    /// is none and others are awake, or it expects so. Returns whether it succeeded.
     pub(super) fn try_acquire(
         &self,
         index: usize,
@@ -428,7 +429,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn a_watch_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
+    fn a_monitor_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
         check(|| {
             let world = Model::new(&[3]);
             world.sleep(0);
@@ -488,7 +489,7 @@ mod loom_tests {
     /// The third shard's worker falls asleep and leaves it to another shard's monitor, which begins
     /// to work.
     #[test]
-    fn a_full_shard_keeps_a_watch_where_one_leaves_it_to_another() {
+    fn a_full_shard_keeps_a_monitor_where_one_leaves_it_to_another() {
         check(|| {
             let world = Model::new(&[1, 1, 1]);
             world.sleep(1);

@@ -2,8 +2,9 @@
 //!
 //! **Aborting** sets a flag in the task's metadata, and then wakes the task. The task's future
 //! reads the flag at the start of each poll; if it is set, it drops the user's future and ends. No
-//! abort is lost: a wake makes everything before it visible to the next poll, as `async-task`
-//! guarantees. If a poll in progress returns the output, the task is done with that output.
+//! abort is lost: if the task is queued or running, a wake makes everything before it visible to
+//! the next poll, as `async-task` guarantees; otherwise the wake queues the task. If a poll in
+//! progress returns the output, the task is done with that output.
 //!
 //! Dropping a `Task` uses `async-task`'s own cancellation instead, which closes the task
 //! immediately: the output of a poll in progress is dropped.

@@ -129,7 +129,7 @@ impl Future for CtrlC {
 ///
 /// **Once a signal was listened to, its default action (usually ending the process) is disabled**,
 /// even without a listener: otherwise a late signal would do what the program meant to prevent.
-/// `signal_hook::low_level::emulate_default_handler` performs it.
+/// `signal_hook::low_level::emulate_default_handler` performs the default action.
 ///
 /// On Unix, polder's own thread does not block a signal that is listened to, even if all other
 /// threads do. So do not also wait for it by sigwait(3) or a signalfd. A signal to a single thread

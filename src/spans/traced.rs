@@ -18,7 +18,7 @@ use tracing::{Level, Span, error, field, level_filters::LevelFilter, trace, trac
 use super::{Kind, NewTask};
 use crate::sync::contain;
 
-/// The span of a task, in the task's body: only the thread that polls or drops the future reaches
+/// The span of a task, in its `TaskFuture`: only the thread that polls or drops the future reaches
 /// it.
 pub(crate) struct TaskSpan(
     /// `None` if tracing was disabled when the task was spawned. Boxed: one word in that case.

@@ -68,7 +68,8 @@ impl AbortHandle {
         }
     }
 
-    /// Returns whether the task is done, or was cancelled and its future dropped.
+    /// Returns whether the task has ended: it is done, or was cancelled, and its future has been
+    /// dropped.
     ///
     /// ```
     /// polder::block_on(async {

@@ -141,7 +141,7 @@ pub(crate) fn poll_and_drop<F: Future>(
 
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// The task of an outcome, which may outlive the task's memory: async-task drops a detached task's
+/// The task of a result, which may outlive the task's memory: async-task drops a detached task's
 /// output later, and a handle may be dropped anywhere. Keeping the name would cost each spawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin {

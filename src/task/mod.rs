@@ -161,8 +161,8 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
 ///
 /// # Safety
 ///
-/// If `future` is not `Send`, the task must stay on a worker. In addition, that worker must belong
-/// to this thread, or the future must be `Send` until it is polled, and its output too.
+/// If `future` is not `Send`, the task must be pinned to a worker. In addition, that worker must
+/// belong to this thread, or the future must be `Send` until it is polled, and its output too.
 #[inline]
 pub(crate) unsafe fn new_at<F>(
     shared: &Arc<Shared>,
@@ -272,7 +272,7 @@ pub fn name() -> Option<Name> {
 }
 
 /// Records that the running task's future will not be polled again, for its abort handles. Called
-/// before an outcome is reported by other means than the task, so that both agree.
+/// before a result is reported by other means than the task, so that both agree.
 pub(crate) fn set_finished() {
     scheduler::with_running(Header::set_finished);
 }
@@ -389,7 +389,7 @@ impl<T> Task<T> {
     /// drops any output.
     #[doc(alias = "abort")]
     pub async fn cancel(self) -> Option<T> {
-        let outcome = match self.inner {
+        let result = match self.inner {
             Inner::Spawned { task, reference } => {
                 reference.abort();
                 task.await
@@ -397,7 +397,7 @@ impl<T> Task<T> {
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.cancel().await,
         };
-        outcome.and_then(TaskResult::take)
+        result.and_then(TaskResult::take)
     }
 
     /// Returns whether the task is done, or was cancelled and its future dropped.

@@ -202,7 +202,7 @@ fn task(world: &Arc<World>, mut rng: Rng, depth: usize, result: u64) -> Boxed {
                     polder::spawn(task(&shared, rng.fork(), depth - 1, 1)).detach();
                 }
                 13 if depth > 0 => {
-                    // A task that stays on this worker.
+                    // A task that is pinned to this worker.
                     let rc = std::rc::Rc::new(7_u64);
                     let local = async move {
                         yield_now().await;

@@ -43,10 +43,11 @@
 //! * **`IORING_OP_POLL_REMOVE` fails** with `EALREADY` if an event is on the way, and the poll
 //!   stays (`io_poll_disarm` in io_uring/poll.c). `IORING_OP_ASYNC_CANCEL` ends it.
 //! * **A thread's polls end with it**: hence a separate ring for each thread that waits.
-//! * **CQE flags are unreliable.** A completion reports the wake-up's key, not the file's state:
-//!   one ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the
-//!   kernel asks the file, and no file with urgent data reports `POLLRDBAND`: see
-//!   [`ready`](ring::ready). Hang-up and error are true, since their wake-ups have no key.
+//! * **Hints are unreliable.** A completion reports the wake-up's key, not the file's state: one
+//!   ordinary byte on TCP is "readable, urgent, out-of-band". If two wake-ups coalesced, the kernel
+//!   asks the file. `POLLRDBAND` tells the two cases apart, since no file with urgent data reports
+//!   it when asked: see [`ready`](ring::ready). Hang-up and error are true, since their wake-ups
+//!   have no key.
 //! * **A hang-up of the reading side is always reported** (`IO_POLL_UNMASK` in io_uring/poll.c),
 //!   and completes a one-shot poll for writability repeatedly: such a source gets a multishot poll,
 //!   which reports it once ([`Polled::is_multishot`](table::Polled::is_multishot)).
@@ -57,7 +58,8 @@
 //!   refused repeatedly pauses, and fails after about a second
 //!   ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
 //! * **`fork`.** The queues are shared memory: the parent would run a child's submissions. So the
-//!   child lacks that memory (`MADV_DONTFORK`), and its `Poller` does not use the ring.
+//!   child lacks that memory (`MADV_DONTFORK`), and its `Poller` neither forwards calls to this
+//!   file nor drops the ring.
 //! * **A zero timeout sleeps** for microseconds: a check without sleeping passes no timeout.
 //! * **Polling the ring's descriptor does not work**: deferred work wakes only the owner, in its
 //!   own call (`io_req_local_work_add` in io_uring/io_uring.c). But the kernel signals a registered
@@ -223,7 +225,7 @@ impl Uring {
         }
     }
 
-    fn change_line(&self, number: RawFd, change: Change) -> io::Result<()> {
+    fn change_entry(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
         table.fds.check(number, change)?;
         // While the owner waits it cannot be here.
@@ -401,7 +403,7 @@ impl Selector for Uring {
     }
 
     fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
-        self.change_line(descriptor.as_raw_fd(), change)
+        self.change_entry(descriptor.as_raw_fd(), change)
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {

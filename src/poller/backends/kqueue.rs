@@ -209,7 +209,7 @@ impl Kqueue {
         }
     }
 
-    /// Sets the filters of an entry's interest, both or none.
+    /// Sets the filters of an entry's interest, both or none. If that fails, the entry has none.
     fn set_filters(&self, table: &mut Table, descriptor: BorrowedDescriptor<'_>) -> io::Result<()> {
         let number = descriptor.as_raw_fd();
         let FdEntry { request, data, .. } = &mut table.fds.all[number as usize];

@@ -122,7 +122,7 @@ impl<W: WakeSource> TablePoller<W> {
 
     /// Wakes a waiting thread, so that it copies the change. Returns whether the waiter may poll
     /// the descriptor as it was before.
-    fn change_line(
+    fn change_entry(
         &self,
         number: RawFd,
         change: Change,
@@ -274,7 +274,7 @@ impl Selector for TablePoller {
     }
 
     fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
-        let (table, is_polled) = self.change_line(descriptor.as_raw_fd(), change)?;
+        let (table, is_polled) = self.change_entry(descriptor.as_raw_fd(), change)?;
         if matches!(change, Change::Deregister) && table.waiting && is_polled {
             self.wait_for_waiter(table);
         }
@@ -382,7 +382,7 @@ mod loom_tests {
         }
 
         fn change(&self, number: RawFd, change: Change) {
-            drop(self.poller.change_line(number, change).unwrap());
+            drop(self.poller.change_entry(number, change).unwrap());
         }
 
         fn wait(&self) -> Vec<u64> {

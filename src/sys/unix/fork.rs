@@ -52,7 +52,8 @@ fn count_forks() {
     }
 }
 
-/// Makes each `fork` call `before`, then `after` in this process and `in_child` in the child.
+/// Makes each `fork` call `before`, then `after` in this process and `in_child` in the child. If it
+/// is called twice with the same functions, they are called twice.
 /// Returns `false` if memory is short.
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) fn at_fork(

@@ -494,7 +494,7 @@ fn a_ring_that_is_busy_is_entered_again() {
 
 /// The queue is full of submissions that the kernel has refused, so there is no room for the rest.
 #[test]
-fn orders_that_find_no_room_in_the_queue_are_handed_over_later() {
+fn submissions_that_find_no_room_in_the_queue_are_handed_over_later() {
     for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
         let Some(poller) = poller_of(8, 16) else {
             return;
@@ -635,7 +635,7 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
 }
 
 #[test]
-fn an_order_is_handed_over_although_more_is_ready_than_there_is_room_for() {
+fn a_submission_is_handed_over_although_more_is_ready_than_there_is_room_for() {
     let Some(poller) = poller() else { return };
     let pairs = crowd(&poller, 50, Mode::Edge);
     let (ours, mut theirs) = UnixStream::pair().unwrap();

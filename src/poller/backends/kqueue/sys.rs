@@ -55,7 +55,8 @@ pub(super) fn full_pipe_tells_no_end() -> bool {
 pub(super) struct Queue(OwnedFd);
 
 impl Queue {
-    /// A forked child inherits no kqueue, so no `exec` between the two calls can leak it.
+    /// A forked child inherits no kqueue, so only an `exec` in this very process could keep it:
+    /// nothing leaks between the two calls.
     pub(super) fn new() -> io::Result<Queue> {
         let queue = kqueue().map_err(|error| failed("kqueue", error))?;
         rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
