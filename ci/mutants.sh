@@ -42,7 +42,7 @@ rooms() {
     out 'tests/kqueue/*' 'the model is for tests'
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
-    room sim 'src/sim/* src/world/* src/net/socket/world.rs src/poller/backends/of_kernel.rs src/kernel/* src/runtime/of_kernel.rs src/checks.rs' \
+    room sim 'src/sim/* src/world/* src/net/socket/of_kernel.rs src/poller/backends/of_kernel.rs src/kernel/* src/runtime/of_kernel.rs src/checks.rs' \
         sim "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
@@ -70,7 +70,7 @@ rooms() {
 }
 
 # Functions that matter in worlds only, by their names.
-in_worlds='(in_world|in_a_world|poll_apart|Socket::world|\bsimulated?|not_simulated|turn_of_one_task|run_by_choice|exit_embedded'
+in_worlds='(in_world|in_a_world|poll_apart|\bsimulated?|not_simulated|turn_of_one_task|run_by_choice|exit_embedded'
 in_worlds+='|poll_of_kernel|taken)( |$)|Local::let_choose|ByChoice|put_back'
 
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of

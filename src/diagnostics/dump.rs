@@ -17,7 +17,6 @@ use crate::clock::now;
 use crate::poller::Backend;
 use crate::reactor::{self, Direction, SourceWait};
 use crate::scheduler::Shared;
-use crate::sys::AsRawDescriptor;
 use crate::task::{Id, Name};
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
@@ -490,7 +489,7 @@ fn socket(
         }
     }
     let (kind, local, peer) = describe(source);
-    let descriptor = source.descriptor().as_raw_descriptor() as i64;
+    let descriptor = source.number() as i64;
     if ready_unread {
         clues.unread(source, wait, task, descriptor, peer.clone());
     }

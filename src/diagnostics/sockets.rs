@@ -1,5 +1,9 @@
-//! The kernel's description of a descriptor that a task waits for.
+//! The kernel's description of a descriptor, or of its own socket, that a task waits for.
 
+use crate::kernel::{
+    self,
+    sockets::{Address, Name},
+};
 use crate::reactor::{Source, SourceKind};
 use crate::sys;
 
@@ -8,13 +12,14 @@ type Description = (&'static str, Option<String>, Option<String>);
 
 /// Describes a source. Its descriptor may be one that this crate did not make.
 pub(super) fn describe(source: &Source) -> Description {
-    #[cfg(feature = "sim")]
-    if let Some(socket) = source.simulated() {
-        let [local, peer] = [socket.local_addr(), socket.peer_addr()]
-            .map(|address| text(&address.ok()?.to_system().ok()?));
-        return (socket.kind(), local, peer);
-    }
-    let (kind, local, peer) = describe_descriptor(source.descriptor());
+    let (kind, local, peer) = match source.held() {
+        Ok(descriptor) => describe_descriptor(descriptor),
+        Err(socket) => {
+            let addresses = [socket.local_addr(), socket.peer_addr()];
+            let [local, peer] = addresses.map(|address| text_of(address.ok()?));
+            return (socket.kind(), local, peer);
+        }
+    };
     let kind = match source.kind() {
         SourceKind::Lent | SourceKind::Other => kind,
         SourceKind::TcpStream => "TCP",
@@ -24,20 +29,17 @@ pub(super) fn describe(source: &Source) -> Description {
 }
 
 pub(super) fn is_readable(source: &Source) -> bool {
-    #[cfg(feature = "sim")]
-    if let Some(socket) = source.simulated() {
-        return socket.is_ready(crate::world::READABLE);
-    }
-    sys::is_ready(&source.descriptor(), false).unwrap_or(false)
+    let is_readable = match source.held() {
+        Ok(descriptor) => sys::is_ready(&descriptor, false),
+        Err(socket) => (socket.ready()).map(|ready| ready & kernel::READABLE != 0),
+    };
+    is_readable.unwrap_or(false)
 }
 
 /// Returns the number of bytes that can be read; `None` if it is unknown, or zero.
 pub(super) fn readable_bytes(source: &Source) -> Option<u64> {
-    #[cfg(feature = "sim")]
-    if source.simulated().is_some() {
-        return None;
-    }
-    sys::readable_bytes(&source.descriptor()).filter(|bytes| *bytes > 0)
+    let descriptor = source.held().ok()?;
+    sys::readable_bytes(&descriptor).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(feature = "net")]
@@ -63,6 +65,14 @@ fn describe_descriptor(descriptor: sys::BorrowedDescriptor<'_>) -> Description {
 #[cfg(not(feature = "net"))]
 fn describe_descriptor(_: sys::BorrowedDescriptor<'_>) -> Description {
     ("descriptor", None, None)
+}
+
+/// [`text`] of an address in the kernels' form.
+fn text_of(address: Address) -> Option<String> {
+    match address {
+        Address::Unix(Name::Unnamed) => None,
+        named => Some(named.to_string()),
+    }
 }
 
 #[cfg(feature = "net")]

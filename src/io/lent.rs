@@ -155,7 +155,8 @@ pub(super) fn poll_level(
     loop {
         let seen = source.snapshot(direction);
         ready!(budget::consume(cx));
-        match sys::is_ready(&source.descriptor(), direction == Direction::Write) {
+        let descriptor = source.descriptor()?;
+        match sys::is_ready(&descriptor, direction == Direction::Write) {
             Ok(true) => return Poll::Ready(Ok(())),
             Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

@@ -5,6 +5,9 @@ use std::marker::PhantomData;
 
 use super::Kernel;
 
+/// What a kernel has made.
+pub type Boxed<T> = Box<T>;
+
 thread_local! {
     /// Without a destructor: so it can be read at any time.
     static CURRENT: Cell<Option<&'static dyn Kernel>> = const { Cell::new(None) };

@@ -6,13 +6,18 @@
 //! without a kernel, so an implementor writes the parts that it replaces. The methods are called
 //! outside of locks and borrows of the runtime, except where they say otherwise.
 //!
-//! Without the feature `kernel` nothing is installed: `current` is a constant, and the calls that
-//! follow from it are not compiled. Unstable: any version of polder may change it.
+//! What a kernel has made, a socket or a poller, is [`Boxed`], and a variant of an enum beside the
+//! system's.
+//!
+//! Without the feature `kernel` nothing is installed: `current` is a constant, and `Boxed` has no
+//! value, so that neither the variant nor the calls are compiled. Unstable: any version of polder
+//! may change it.
 
 #[cfg(all(feature = "fs", not(loom)))]
 pub mod files;
-#[cfg(all(feature = "kernel", not(loom)))]
+#[cfg_attr(not(all(feature = "kernel", not(loom))), path = "missing.rs")]
 mod installed;
+pub mod sockets;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -25,8 +30,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-#[cfg(all(feature = "kernel", not(loom)))]
-pub use self::installed::{Installed, current, install};
+pub use self::installed::*;
+use self::sockets::Sockets;
 
 /// The limit of times in a row that the task that has been ready longest is passed over.
 pub const MAX_PASSED_OVER: u32 = 64;
@@ -117,6 +122,11 @@ pub trait Kernel {
         false
     }
 
+    /// Returns what makes sockets. `None`: the system.
+    fn sockets(&self) -> Option<&dyn Sockets> {
+        None
+    }
+
     /// Returns the files that `fs` uses. `None`: the system's.
     #[cfg(all(feature = "fs", not(loom)))]
     fn files(&self) -> Option<&'static dyn files::Files> {
@@ -202,11 +212,4 @@ pub trait Poller: Send + Sync {
 
     /// Sets when the worker is to be woken for its earliest timer.
     fn arm(&self, deadline: Option<Instant>);
-}
-
-/// Returns `None`: without the feature `kernel` all calls are the system's.
-#[cfg(not(all(feature = "kernel", not(loom))))]
-#[inline(always)]
-pub(crate) const fn current() -> Option<&'static dyn Kernel> {
-    None
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::backends::epoll::Epoll;
 use super::backends::io_uring::Uring;
-#[cfg(all(feature = "kernel", not(loom)))]
 use super::backends::of_kernel::OfKernel;
 use super::error::unsupported;
 use super::{Capabilities, Events, Interest, Mode, Token};
@@ -73,7 +72,6 @@ pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
     IoUring(Box<Uring>),
-    #[cfg(all(feature = "kernel", not(loom)))]
     OfKernel(OfKernel),
     Other(Box<dyn Selector>),
 }
@@ -87,7 +85,6 @@ impl Deref for AnySelector {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(epoll) => epoll,
             AnySelector::IoUring(ring) => ring.selector(),
-            #[cfg(all(feature = "kernel", not(loom)))]
             AnySelector::OfKernel(of_kernel) => of_kernel,
             AnySelector::Other(selector) => &**selector,
         }

@@ -37,7 +37,6 @@ use crate::clock::now;
 use crate::poller::{Events, Mode, Poller, Token, Until};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, wake_all};
-use crate::sys::AsRawDescriptor;
 use crate::telemetry::Mark;
 use driver::{TimerOp, TimerOps};
 use table::SourceTable;
@@ -193,10 +192,7 @@ impl Reactor {
                 continue;
             };
             if let Some(trace) = counters.trace() {
-                let descriptor = source.descriptor().as_raw_descriptor();
-                #[allow(clippy::unnecessary_cast)] // On Windows it is one already.
-                let descriptor = descriptor as u64;
-                trace.push(Mark::Ready(descriptor));
+                trace.push(Mark::Ready(source.number()));
             }
             source.deliver(driver, event.token(), event.ready(), wakers);
         }

@@ -140,7 +140,7 @@ impl Parker {
     }
 
     /// Reports to the kernel that this thread has woken one of the worker's tasks.
-    #[cfg(feature = "kernel")]
+    #[inline]
     pub(crate) fn note_wake_from_elsewhere(&self) {
         (self.of_kernel.as_ref().unwrap_or(&self.poller)).note_wake_from_elsewhere();
     }

@@ -1,9 +1,9 @@
-//! One descriptor, and the waiters for it.
+//! One descriptor, or one socket of another kernel, and the waiters for it.
 //!
-//! A [`Source`] owns its descriptor and its [`Readiness`]; the reactor that it is registered with
-//! knows it by token. Users hold it through [`Io`] handles, which are counted. When the last handle
-//! is dropped, the source is deregistered and then closed. (`Async<T>` lends a descriptor that
-//! belongs to its user: this descriptor is deregistered by then, and stays open.)
+//! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
+//! registered with knows it by token. Users hold it through [`Io`] handles, which are counted. When
+//! the last handle is dropped, the source is deregistered and then closed. (`Async<T>` lends a
+//! descriptor that belongs to its user: this descriptor is deregistered by then, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
@@ -57,13 +57,12 @@ use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
 use super::waiters::{WaiterId, WakerKind};
 use super::{Driver, Reactor, Token};
+use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
-use crate::sys::{self, AsDescriptor, BorrowedDescriptor, OwnedDescriptor};
+use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use crate::telemetry::{Open, SocketType};
-#[cfg(all(feature = "sim", not(loom)))]
-use crate::world::{SimSocket, SimSocketId};
 
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +98,7 @@ pub(crate) enum Trust {
 
 pub(crate) struct Source {
     readiness: Readiness,
-    descriptor: Held,
+    held: Held,
     kind: SourceKind,
     trust: Trust,
     /// Number of [`Io`] handles.
@@ -114,18 +113,17 @@ pub(crate) struct Source {
     shut_down: [AtomicBool; 2],
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
     trusts_short_reads: AtomicBool,
-    /// The simulated socket of this source, if any; the descriptor is a placeholder then.
-    #[cfg(all(feature = "sim", not(loom)))]
-    simulated: Option<SimSocket>,
     /// Counts it among the open sockets.
     open: Option<Open>,
 }
 
-/// A descriptor: either closed with its source, or lent by its owner. Both variants store it at the
-/// same offset, so that borrowing it takes no branch.
+/// A descriptor, closed with its source or lent by its owner; or a socket of another kernel, which
+/// has none. Both descriptors are at the same offset, so that borrowing one takes no branch.
 enum Held {
     Owned(OwnedDescriptor),
     Lent(BorrowedDescriptor<'static>),
+    #[cfg_attr(any(not(feature = "net"), loom), allow(dead_code))]
+    OfKernel(Boxed<dyn sockets::Socket>),
 }
 
 /// A waiter for a source, or one that was woken and has not come back.
@@ -191,7 +189,7 @@ impl Source {
             Trust::EventsOfTcp => {
                 direction == Direction::Read
                     && seen.has_sticky_flags()
-                    && sys::is_readable_after_all(&self.descriptor())
+                    && (self.held()).is_ok_and(|held| sys::is_readable_after_all(&held))
             }
             Trust::Kernel => {
                 let query = |has_event| self.is_ready_now(direction, has_event);
@@ -280,25 +278,47 @@ impl Source {
     #[inline(never)]
     pub(crate) fn check_end(&self, direction: Direction) -> io::Result<()> {
         match self.trust {
-            Trust::Kernel if direction == Direction::Read => sys::check_end(&self.descriptor()),
+            Trust::Kernel if direction == Direction::Read => sys::check_end(&self.descriptor()?),
             _ => Ok(()),
         }
     }
 
     /// Asks the kernel whether the descriptor is ready, and not only because of an old error.
     fn is_ready_now(&self, direction: Direction, has_event: bool) -> io::Result<bool> {
-        let is_ready = sys::is_ready(&self.descriptor(), direction == Direction::Write)?;
+        let descriptor = self.descriptor()?;
+        let is_ready = sys::is_ready(&descriptor, direction == Direction::Write)?;
         if has_event || !is_ready {
             return Ok(is_ready);
         }
-        Ok(!sys::is_only_an_error(&self.descriptor())?[direction as usize])
+        Ok(!sys::is_only_an_error(&descriptor)?[direction as usize])
     }
 
+    /// Returns the descriptor, or the other kernel's socket.
     #[inline]
-    pub(crate) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-        match &self.descriptor {
-            Held::Owned(descriptor) => descriptor.as_descriptor(),
-            Held::Lent(descriptor) => descriptor.as_descriptor(),
+    pub(crate) fn held(&self) -> Result<BorrowedDescriptor<'_>, &Boxed<dyn sockets::Socket>> {
+        match &self.held {
+            Held::Owned(descriptor) => Ok(descriptor.as_descriptor()),
+            Held::Lent(descriptor) => Ok(descriptor.as_descriptor()),
+            Held::OfKernel(socket) => Err(socket),
+        }
+    }
+
+    /// Returns the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// If another kernel has the socket.
+    #[inline]
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        self.held().map_err(|_| no_descriptor())
+    }
+
+    /// Returns the number of the descriptor, or the other kernel's of the socket.
+    pub(crate) fn number(&self) -> u64 {
+        match self.held() {
+            #[allow(clippy::unnecessary_cast)] // On Windows it is one already.
+            Ok(descriptor) => descriptor.as_raw_descriptor() as u64,
+            Err(socket) => socket.id(),
         }
     }
 
@@ -312,15 +332,8 @@ impl Source {
         registrations.next().is_some_and(has) && registrations.all(has)
     }
 
-    /// Returns the simulated socket of this source, if any.
-    #[cfg(all(feature = "sim", not(loom)))]
-    #[inline]
-    pub(crate) fn simulated(&self) -> Option<SimSocketId> {
-        self.simulated.as_ref().map(SimSocket::id)
-    }
-
-    /// Reports that a stream's read in the state `seen` returned less than it asked for; or, in a
-    /// simulated world, left nothing. If that shows that the stream is drained, clears readability,
+    /// Reports that a stream's read in the state `seen` returned less than it asked for; or left
+    /// nothing, as another kernel reports. If that shows that the stream is drained, clears readability,
     /// which saves the attempt that would find out.
     ///
     /// It shows that for streams, as long as neither an end nor urgent data was reported: with
@@ -513,11 +526,10 @@ impl Source {
 
     #[inline]
     fn change(&self, poller: &Poller, change: Change) -> io::Result<()> {
-        #[cfg(all(feature = "sim", not(loom)))]
-        if let Some(socket) = self.simulated() {
-            return poller.change_socket(socket.into(), change);
+        match self.held() {
+            Ok(descriptor) => poller.change_unchecked(descriptor, change),
+            Err(socket) => poller.change_socket(socket.id(), change),
         }
-        poller.change_unchecked(self.descriptor(), change)
     }
 
     /// Ends registrations that were taken out of the state. Called under the state's lock, like
@@ -525,7 +537,7 @@ impl Source {
     fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             // Fails only if foreign code has closed our descriptor: then it is not in the poller
-            // either. (For a simulated socket: only if its world has ended.)
+            // either. (For a socket of another kernel: only if that has ended.)
             let _ = self.change(registration.reactor.poller(), Change::Deregister);
         }
         registrations
@@ -707,7 +719,9 @@ impl Source {
         reported: Interest,
     ) -> Interest {
         // If poll(2) cannot be asked, the events are believed.
-        let only_errors = sys::is_only_an_error(&self.descriptor()).unwrap_or_default();
+        let descriptor = self.descriptor();
+        let only_errors = descriptor.and_then(|descriptor| sys::is_only_an_error(&descriptor));
+        let only_errors = only_errors.unwrap_or_default();
         let spurious = reported & interest_in(|direction| only_errors[direction as usize]);
         if spurious.is_empty() {
             registration.suspect_events = 0;
@@ -847,6 +861,11 @@ impl Source {
     }
 }
 
+#[cold]
+fn no_descriptor() -> io::Error {
+    sys::unsupported("the socket is another kernel's, and has no descriptor")
+}
+
 /// Calls the wakers that were taken out of the state of a source, outside its lock. If there are
 /// several, those that wait for their turn are in the queue of the source's reactor.
 fn call(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
@@ -913,18 +932,10 @@ impl Io {
         Io::with(Held::Owned(descriptor), kind, trust)
     }
 
-    /// Takes over a socket of a simulated world.
-    ///
-    /// # Errors
-    ///
-    /// If the descriptor that is lent in its place cannot be opened.
-    #[cfg(all(feature = "sim", not(loom)))]
-    pub(crate) fn simulated(socket: SimSocket, kind: SourceKind) -> io::Result<Io> {
-        let placeholder = crate::world::placeholder()?;
-        let mut io = Io::with(Held::Lent(placeholder), kind, Trust::Events);
-        let source = Arc::get_mut(&mut io.source).expect("nobody else has it yet");
-        source.simulated = Some(socket);
-        Ok(io)
+    /// Takes over a socket of another kernel.
+    #[cfg(all(feature = "net", not(loom)))]
+    pub(crate) fn of_kernel(socket: Boxed<dyn sockets::Socket>, kind: SourceKind) -> Io {
+        Io::with(Held::OfKernel(socket), kind, Trust::Events)
     }
 
     /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
@@ -940,11 +951,11 @@ impl Io {
         Io::with(Held::Lent(descriptor), SourceKind::Lent, Trust::Kernel)
     }
 
-    fn with(descriptor: Held, kind: SourceKind, trust: Trust) -> Io {
+    fn with(held: Held, kind: SourceKind, trust: Trust) -> Io {
         Io {
             source: Arc::new(Source {
                 readiness: Readiness::new(),
-                descriptor,
+                held,
                 kind,
                 trust,
                 handles: AtomicUsize::new(1),
@@ -953,8 +964,6 @@ impl Io {
                 blocked_attempts: AtomicU8::new(0),
                 shut_down: Default::default(),
                 trusts_short_reads: AtomicBool::new(false),
-                #[cfg(all(feature = "sim", not(loom)))]
-                simulated: None,
                 open: None,
             }),
             id: WaiterId::handle(0),
@@ -998,20 +1007,20 @@ impl Io {
     }
 
     /// Returns the descriptor itself, deregistered; or a duplicate of it if other handles share it.
+    ///
+    /// # Errors
+    ///
+    /// If another kernel has the socket, or no descriptor is free.
     pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         let source = self.source.clone();
         drop(self);
-        #[cfg(all(feature = "sim", not(loom)))]
-        if source.simulated().is_some() {
-            return Err(crate::world::unsupported("the socket's descriptor"));
-        }
         match Arc::try_unwrap(source) {
             Ok(Source {
-                descriptor: Held::Owned(descriptor),
+                held: Held::Owned(descriptor),
                 ..
             }) => Ok(descriptor),
-            Ok(source) => source.descriptor().try_clone_to_owned(),
-            Err(source) => source.descriptor().try_clone_to_owned(),
+            Ok(source) => source.descriptor()?.try_clone_to_owned(),
+            Err(source) => source.descriptor()?.try_clone_to_owned(),
         }
     }
 }

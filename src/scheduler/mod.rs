@@ -330,7 +330,6 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     if !runnable.metadata().is_stealable() {
         let remote = shared.remote(runnable.metadata().index());
         remote.inbox.push(runnable);
-        #[cfg(feature = "kernel")]
         remote.parker.note_wake_from_elsewhere();
         remote.parker.unpark();
         return false;

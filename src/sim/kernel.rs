@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::files::HostDisk;
 use crate::kernel::files::Files;
+use crate::kernel::sockets::Sockets;
 use crate::kernel::{self, BlockingCall, Checks, Installed, Kernel, LookUp, install};
 use crate::time::Timer;
 use crate::world;
@@ -84,6 +85,10 @@ impl Kernel for World {
             call.run();
         }
         true
+    }
+
+    fn sockets(&self) -> Option<&dyn Sockets> {
+        world::is_here().then_some(&world::MakesSockets)
     }
 
     fn files(&self) -> Option<&'static dyn Files> {

@@ -8,6 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use socket2::SockRef;
 
+pub(crate) use crate::kernel::sockets::TcpOption;
+
 use super::{
     HasDescriptor, TCP_LEVEL, TCP_OPTIONS, get_number, is_unknown_option, set_number, unsupported,
 };
@@ -142,24 +144,10 @@ pub(crate) enum AfterAcceptError {
     End,
 }
 
-/// A numeric option of TCP that not every system has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TcpOption {
-    /// Seconds of idleness before keepalive's first probe.
-    KeepIdle,
-    /// Seconds between probes.
-    KeepInterval,
-    /// Unanswered probes that end the connection.
-    KeepCount,
-    /// Milliseconds for which data may stay unacknowledged; zero means the system's default.
-    UserTimeout,
-}
-
 impl TcpOption {
     pub(crate) const COUNT: usize = 4;
 
     /// Returns Linux's maximum: `MAX_TCP_KEEPIDLE` and others in include/net/tcp.h.
-    #[cfg_attr(not(feature = "sim"), allow(dead_code))]
     pub(crate) fn max_of_linux(self) -> u32 {
         match self {
             TcpOption::KeepIdle | TcpOption::KeepInterval => 32_767,

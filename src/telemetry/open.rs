@@ -10,16 +10,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(unix), allow(dead_code, reason = "there are no Unix sockets"))]
-pub(crate) enum SocketType {
-    TcpStream,
-    TcpListener,
-    UdpSocket,
-    UnixStream,
-    UnixListener,
-    UnixDatagram,
-}
+pub(crate) use crate::kernel::sockets::SocketType;
 
 /// Descriptors that were given to an `Async`.
 const ASYNC: usize = SocketType::UnixDatagram as usize + 1;

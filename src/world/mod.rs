@@ -5,7 +5,7 @@
 //! foreign code runs while the kernel is borrowed.
 //!
 //! A thread has at most one kernel at a time, in a thread-local. The modules above make their
-//! requests here, those of sockets through a [`SimSocket`].
+//! requests here, those of sockets through a `SimSocket` (`handle.rs`).
 //!
 //! **Parts.** Each part has a type with its own state, in a separate file, and takes the others
 //! that it needs as parameters, or borrows them, as [`Network`] does. A part knows only those below
@@ -21,8 +21,8 @@
 //! **The way of a packet**, from a write to the read on another host:
 //!
 //! ```text
-//! write: Socket::poll_write ► SimulatedSocket (net/socket/world.rs) ► SimSocketId::with (handle)
-//!        ► Network::write ► tcp: transmit ► send_segment: the link draws latency and loss
+//! write: net's Socket::poll_write ► SimSocket::write (handle.rs) ► Network::write
+//!        ► tcp: transmit ► send_segment: the link draws latency and loss
 //!        ► the event of its arrival is queued
 //! lost:  send_segment ► lose_segment ► arm_all: the sender's timer is queued ► Event::Retransmit
 //!        ► timer_is_due ► retransmit ► as at first
@@ -33,7 +33,7 @@
 //!        ► Source::deliver ► the task runs ► Socket::poll_read ► Network::read
 //! ```
 
-pub(crate) mod address;
+mod address;
 pub(crate) mod answers;
 pub(crate) mod blocking;
 mod bytes;
@@ -99,7 +99,7 @@ use errno::Errno;
 use event_queue::{Event, Events, Place};
 use faults::{Faults, Kept, Kind};
 use forks::{Forks, Pending};
-pub(crate) use handle::{SimSocket, SimSocketId, file_placeholder, placeholder};
+pub(crate) use handle::{MakesSockets, file_placeholder};
 use host_faults::FaultsOfHosts;
 use hosts::Hosts;
 pub(crate) use hosts::TEST;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::errno::Errno;
-use crate::sys::TcpOption;
+use crate::kernel::sockets::TcpOption;
 
 /// The options of a socket: read back as they were set, and refused where Linux refuses them.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -303,7 +303,7 @@ pub(crate) struct PollerOfWorker {
 
 impl PollerOfWorker {
     /// Registers a socket, or replaces its registration.
-    pub(crate) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
+    pub(super) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
         socket.with(|network, id| {
             network.core.processes.here()?;
             let ready = network.ready(id)?;
@@ -315,7 +315,7 @@ impl PollerOfWorker {
         })
     }
 
-    pub(crate) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
+    pub(super) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
         socket.with(|network, id| {
             let base = network.table.base(id)?;
             base.registrations.remove(self.number);

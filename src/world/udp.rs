@@ -11,7 +11,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::address::Address;
+use super::address::{self, Address};
 use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::Event;
@@ -187,7 +187,7 @@ impl Socket {
     }
 
     pub(super) fn set_peer(&mut self, peer: &Address, hosts: &Hosts) -> io::Result<()> {
-        let (peer, local) = self.route(peer.internet()?, hosts)?;
+        let (peer, local) = self.route(address::internet(peer)?, hosts)?;
         (self.peer, self.local) = (Some(peer), local);
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Socket {
         to: Option<&Address>,
         core: &mut Core,
     ) -> io::Result<usize> {
-        let to = to.map(Address::internet).transpose()?;
+        let to = to.map(address::internet).transpose()?;
         let host = self.base.host;
         if !core.count_sent(host, bytes.len()) {
             return Ok(bytes.len()); // It is lost, and the run ends.

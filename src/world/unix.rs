@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 
-use super::address::{Address, Name};
+use super::address::{self, Address, Name};
 use super::bytes::ByteQueue;
 use super::errno::Errno;
 use super::inbox::{Inbox, OVERHEAD, unread};
@@ -125,10 +125,10 @@ impl Socket {
     }
 
     pub(super) fn describe(&self) -> String {
-        let (name, waits) = (self.name.describe(), self.base.waits());
+        let (name, waits) = (self.name.to_string(), self.base.waits());
         match &self.kind {
             Kind::Stream(input) => {
-                let peer = self.peer.as_ref().map(|(_, name)| name.describe());
+                let peer = self.peer.as_ref().map(|(_, name)| name.to_string());
                 let peer = peer.unwrap_or_default();
                 let has_ended = self.is_shut[READ];
                 let ended = if has_ended { ", it has ended" } else { "" };
@@ -497,7 +497,7 @@ impl Network<'_> {
         bytes: &[u8],
         to: Option<&Address>,
     ) -> io::Result<usize> {
-        let name = to.map(Address::unix).transpose()?;
+        let name = to.map(address::unix).transpose()?;
         let unread = self.datagram(id)?.unread;
         let socket = self.table.unix_mut(id)?;
         let (host, from) = (socket.base.host, (id, socket.name.clone()));
@@ -538,7 +538,7 @@ impl Network<'_> {
     }
 
     pub(super) fn set_peer_unix(&mut self, id: u32, peer: &Address) -> io::Result<()> {
-        let name = peer.unix()?;
+        let name = address::unix(peer)?;
         let host = self.table.base(id)?.host;
         let to = self.find_datagram(host, name)?;
         self.may_send(id, to)?;

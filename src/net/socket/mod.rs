@@ -2,23 +2,25 @@
 //!
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
 //! module. The trait [`KernelSocket`] has the calls that it makes. The system's kernel is in
-//! `system.rs`; with the feature `sim` there is a second one, a simulated world's, in `world.rs`.
-//! The options are in `options.rs`. The code above reaches the kernel's socket only through `AsFd`
-//! (`AsSocket`), and the only other code that makes such system calls is `resolver.rs`, and dumps,
-//! for addresses.
+//! `system.rs`; with the feature `kernel` a thread may have another one, whose sockets are in
+//! `of_kernel.rs`. A socket's source holds the system's descriptor or the other kernel's socket, and
+//! [`AnySocket`] is either. The options are in `options.rs`. The code above reaches the kernel's
+//! socket only through `AsFd` (`AsSocket`), and the only other code that makes such system calls is
+//! `resolver.rs`, and dumps, for addresses.
 //!
 //! A call that may wait is an [`Operation`], with the loop of `io/operation.rs`. This module
 //! decides how far a socket's events are trusted ([`Trust`]). A kernel tells whether a read has
 //! drained a socket, and then its readiness is cleared here.
 
+#[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
+pub(super) mod of_kernel;
 mod options;
 pub(super) mod system;
-#[cfg(feature = "sim")]
-pub(super) mod world;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,18 +28,19 @@ use std::time::Duration;
 
 use socket2::{SockAddr, Type};
 
+/// The kernel that makes the sockets of this thread.
+#[cfg(feature = "kernel")]
+pub(super) use self::of_kernel as kernel;
+use self::of_kernel::OtherSocket;
 use self::options::Options;
 pub(super) use self::options::{Flag, Group, Number, Opt};
-/// The kernel that makes the sockets of this thread.
-#[cfg(not(feature = "sim"))]
+#[cfg(not(feature = "kernel"))]
 pub(super) use self::system as kernel;
 use self::system::SystemSocket;
-#[cfg(feature = "sim")]
-pub(super) use self::world as kernel;
 use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
-use crate::scheduler::budget;
+use crate::scheduler::{budget, not_simulated};
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 pub(super) use crate::telemetry::SocketType;
 use crate::time::{Timer, timeout};
@@ -94,6 +97,7 @@ impl SocketType {
         }
     }
 
+    #[inline]
     fn is_internet(self) -> bool {
         matches!(
             self,
@@ -122,8 +126,6 @@ pub(super) enum Receive {
 
 /// A socket of a kernel: the calls on it. One that would block fails with `WouldBlock`.
 pub(super) trait KernelSocket: Options {
-    /// Notes that the descriptor is lent to code outside polder.
-    fn note_lent(&self) {}
     fn local_addr(&self) -> io::Result<SockAddr>;
     fn peer_addr(&self) -> io::Result<SockAddr>;
     /// Sets the peer of a datagram socket.
@@ -173,52 +175,63 @@ fn shutdown_of(directions: Interest) -> Shutdown {
 /// outside the crate.
 #[derive(Clone, Debug)]
 pub struct Socket {
-    system: SystemSocket,
-    /// The simulated socket, if it belongs to a simulated world.
-    #[cfg(feature = "sim")]
-    world: Option<world::SimulatedSocket>,
+    io: Io,
+    socket_type: SocketType,
+    /// Whether a short read of the stream, or of those that a listener accepts, shows that it is
+    /// drained. Decided when the socket is made or adopted.
+    ///
+    /// * TCP: if there is no other layer above it. (kTLS is added before a socket is adopted.)
+    /// * A Unix stream: if we have made the kernel refuse descriptors. This may change later: see
+    ///   [`Source::trusts_short_reads`](crate::reactor::Source::trusts_short_reads).
+    trusts_short_reads: bool,
+}
+
+/// A socket as its kernel has it. Without the feature `kernel` it is the system's, and no branch.
+#[derive(Clone, Copy)]
+pub(super) enum AnySocket<'a> {
+    System(SystemSocket<'a>),
+    OfKernel(&'a OtherSocket),
+}
+
+impl<'a> Deref for AnySocket<'a> {
+    type Target = dyn KernelSocket + 'a;
+
+    #[inline]
+    fn deref(&self) -> &(dyn KernelSocket + 'a) {
+        match self {
+            AnySocket::System(socket) => socket,
+            AnySocket::OfKernel(socket) => *socket,
+        }
+    }
 }
 
 impl Socket {
-    /// Returns the simulated socket, if it belongs to a simulated world.
-    #[cfg(feature = "sim")]
-    #[inline]
-    fn world(&self) -> Option<&dyn KernelSocket> {
-        self.world.as_ref().map(|world| world as &dyn KernelSocket)
-    }
-
-    /// Returns `None`: without the feature `sim` there are no simulated worlds.
-    #[cfg(not(feature = "sim"))]
-    #[inline]
-    fn world(&self) -> Option<&dyn KernelSocket> {
-        None
-    }
-
     /// Returns the system's descriptor for calls of polder's own that pass descriptors; `None` for
-    /// a socket of a simulated world.
+    /// a socket of another kernel.
     #[cfg(unix)]
     pub(super) fn system_descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        self.world().is_none().then(|| self.system.descriptor())
+        self.io.source().held().ok()
     }
 
     /// Whether a wait has seen that no more bytes will come.
     pub(super) fn is_read_closed(&self) -> bool {
-        self.io().source().snapshot(Direction::Read).is_closed()
+        self.io.source().snapshot(Direction::Read).is_closed()
     }
 
     /// Returns the kernel's half of the socket, for calls that do not wait.
     #[inline]
-    pub(super) fn kernel(&self) -> &dyn KernelSocket {
-        self.world().unwrap_or(&self.system)
+    pub(super) fn kernel(&self) -> AnySocket<'_> {
+        match self.io.source().held() {
+            Ok(descriptor) => AnySocket::System(SystemSocket {
+                socket: self,
+                descriptor,
+            }),
+            Err(socket) => AnySocket::OfKernel(socket),
+        }
     }
 
     pub(super) fn set(&self, option: Opt) -> io::Result<()> {
         self.kernel().set(option)
-    }
-
-    #[inline]
-    fn io(&self) -> &Io {
-        &self.system.io
     }
 
     /// Lends the descriptor to code outside polder, which may set options that are unknown here:
@@ -226,26 +239,33 @@ impl Socket {
     /// `sys::receive_message`, which detects that.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
-        self.kernel().note_lent();
-        if self.system.socket_type.takes_descriptors() {
-            self.io().source().set_trusts_short_reads(false);
+        match self.io.source().held() {
+            Ok(descriptor) => {
+                if self.socket_type.takes_descriptors() {
+                    self.io.source().set_trusts_short_reads(false);
+                }
+                descriptor
+            }
+            Err(socket) => socket.lend(),
         }
-        self.system.descriptor()
     }
 
     /// Returns the descriptor, which stays non-blocking, or a duplicate of it if clones share it.
     /// It accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        let system = &self.system;
-        let refuses = system.trusts_short_reads && system.socket_type.takes_descriptors();
-        if refuses && self.world().is_none() {
-            system.set(Opt::Flag(Flag::Passrights, true))?;
+        match self.kernel() {
+            AnySocket::System(socket) => {
+                if self.trusts_short_reads && self.socket_type.takes_descriptors() {
+                    socket.set(Opt::Flag(Flag::Passrights, true))?;
+                }
+            }
+            AnySocket::OfKernel(_) => not_simulated("the socket's descriptor")?,
         }
-        self.system.io.into_descriptor()
+        self.io.into_descriptor()
     }
 
     pub(super) fn shares_with(&self, other: &Socket) -> bool {
-        Arc::ptr_eq(self.io().source(), other.io().source())
+        Arc::ptr_eq(self.io.source(), other.io.source())
     }
 
     /// Shuts down what was not shut down before.
@@ -255,7 +275,7 @@ impl Socket {
             Shutdown::Write => Interest::WRITABLE,
             Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
         };
-        let source = self.io().source();
+        let source = self.io.source();
         source.shut_down(directions, |left| self.kernel().shutdown(how, left))
     }
 
@@ -277,7 +297,7 @@ impl Socket {
 impl Socket {
     /// Waits until one direction is worth an attempt.
     pub(super) fn ready_in(&self, direction: Direction) -> Operation<'_, impl Attempt<()>> {
-        Operation::new(self.io(), direction, |_| Ok(()))
+        Operation::new(&self.io, direction, |_| Ok(()))
     }
 
     /// Waits until one of the directions of `interest` is worth an attempt. Returns those that are.
@@ -307,7 +327,7 @@ impl Socket {
         interest: Interest,
         operation: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let source = self.io().source();
+        let source = self.io.source();
         let snapshot = |(_, direction)| (direction, source.snapshot(direction));
         let seen = directions(interest)?.map(|part| part.map(snapshot));
         let result = operation();
@@ -325,17 +345,17 @@ impl Socket {
 impl Socket {
     #[inline]
     pub(super) fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
-        Operation::new(self.io(), Direction::Read, attempt)
+        Operation::new(&self.io, Direction::Read, attempt)
     }
 
     #[inline]
     pub(super) fn writing<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
-        Operation::new(self.io(), Direction::Write, attempt)
+        Operation::new(&self.io, Direction::Write, attempt)
     }
 
     /// Accepts a connection. Skips connections that their peers aborted in the queue.
     pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
-        let accepted = self.system.socket_type.accepted();
+        let accepted = self.socket_type.accepted();
         let accept = move || loop {
             match self.kernel().accept(accepted) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -357,13 +377,14 @@ impl Socket {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        // Checked before the loop, so that it is compiled once for each kernel; the system's pays
-        // only for this check.
-        if let Some(world) = self.world() {
-            let attempt = |seen| Ok(self.after_read(seen, world.read(bytes)?));
-            return self.reading(attempt).poll_apart(cx.waker());
-        }
-        let attempt = |seen| Ok(self.after_read(seen, self.system.read(bytes)?));
+        let attempt = |seen| {
+            // A direct call if it is the system's, which `deref` would not make.
+            let read = match self.kernel() {
+                AnySocket::System(socket) => socket.read(bytes),
+                AnySocket::OfKernel(socket) => socket.read(bytes),
+            };
+            Ok(self.after_read(seen, read?))
+        };
         self.reading(attempt).poll(cx)
     }
 
@@ -402,7 +423,7 @@ impl Socket {
     #[inline]
     fn after_read(&self, seen: Snapshot, (read, is_drained): (usize, bool)) -> usize {
         if is_drained && read > 0 {
-            self.io().source().clear_after_short_read(seen);
+            self.io.source().clear_after_short_read(seen);
         }
         budget::charge(read);
         read
@@ -410,12 +431,13 @@ impl Socket {
 
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // As in `poll_read`. A small write needs no charge.
-        if self.world().is_some() || bytes.len() > budget::BYTES_PER_UNIT {
+        let source = self.io.source();
+        // Before the loop, which is compiled once for each kernel. A small write needs no charge.
+        if source.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
             let attempt = |_| charged(self.kernel().write(bytes));
             return self.writing(attempt).poll_apart(cx.waker());
         }
-        self.writing(|_| sys::send(&self.system.descriptor(), bytes))
+        self.writing(|_| sys::send(&source.descriptor()?, bytes))
             .poll(cx)
     }
 
@@ -473,7 +495,7 @@ impl Socket {
                 let (received, from) = self.kernel().recv_from(bytes, receive)?;
                 Ok((charged(Ok(received))?, from))
             };
-            let end = || Ok((0, no_peer(self.system.socket_type)?));
+            let end = || Ok((0, no_peer(self.socket_type)?));
             self.or_end(seen, recv_from, end)
         })
     }
@@ -491,7 +513,7 @@ impl Socket {
                 return Ok(1);
             };
             if is_drained {
-                self.io().source().clear_after_drain(seen);
+                self.io.source().clear_after_drain(seen);
             }
             let lengths = received[..count].iter().map(|received| received.length);
             budget::charge_datagrams(count, lengths.sum());
@@ -535,7 +557,7 @@ impl Socket {
     }
 
     fn has_ended(&self, seen: Snapshot) -> bool {
-        let socket_type = self.system.socket_type;
+        let socket_type = self.socket_type;
         seen.has_sticky_flags()
             && (socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener)
             && self.kernel().has_ended()
@@ -575,7 +597,7 @@ impl Socket {
 
     /// Sends one datagram to an address. A timer repeats attempts for which there is no event.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
-        if self.system.socket_type.is_internet() {
+        if self.socket_type.is_internet() {
             return self.send(bytes, Some(address)).await;
         }
         let (mut pause, longest) = PAUSES;

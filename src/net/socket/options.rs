@@ -1,55 +1,18 @@
 //! Options of sockets, as values: one call of each kernel reads them, and one sets them.
 //!
-//! A new option that every system has is a variant here, with an arm in the system's half below and
-//! in the world's (`world.rs`), neither of which compiles without it. One of TCP's that not every
-//! system has is a [`TcpOption`], which other files set: see "Adding a socket option" in
-//! CONTRIBUTING.md.
+//! A new option that every system has is a variant in `kernel/sockets.rs`, with an arm in the
+//! system's half below and in the world's (`world/handle.rs`), neither of which compiles without it.
+//! One of TCP's that not every system has is a [`TcpOption`], which other files set: see "Adding a
+//! socket option" in CONTRIBUTING.md.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use socket2::SockRef;
 
 use super::system::SystemSocket;
+pub(in crate::net) use crate::kernel::sockets::{Flag, Group, Number, Opt};
 use crate::sys::{self, TcpOption};
-
-/// An option that is on or off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::net) enum Flag {
-    Broadcast,
-    Keepalive,
-    MulticastLoopV4,
-    MulticastLoopV6,
-    Nodelay,
-    /// Whether a Unix socket accepts descriptors that its peer sends.
-    Passrights,
-}
-
-/// An option with a number, which every system has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::net) enum Number {
-    MulticastTtlV4,
-    Ttl,
-}
-
-/// A multicast group, and the interface on which it is joined, by address or by index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::net) enum Group {
-    V4(Ipv4Addr, Ipv4Addr),
-    V6(Ipv6Addr, u32),
-}
-
-/// An option and its new value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::net) enum Opt {
-    Flag(Flag, bool),
-    Join(Group),
-    Leave(Group),
-    Linger(Option<Duration>),
-    Number(Number, u32),
-    Tcp(TcpOption, u32),
-}
 
 /// The options that a kernel keeps for a socket.
 pub(in crate::net) trait Options {
@@ -67,7 +30,7 @@ pub(in crate::net) trait Options {
     fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)>;
 }
 
-impl Options for SystemSocket {
+impl Options for SystemSocket<'_> {
     fn flag(&self, flag: Flag) -> io::Result<bool> {
         let socket = SockRef::from(self);
         match flag {
@@ -111,7 +74,7 @@ impl Options for SystemSocket {
             Opt::Flag(Flag::Passrights, on) => {
                 // Before the kernel lets any in. Refusing them again does not undo this: some may
                 // be in the queue.
-                self.io.source().set_trusts_short_reads(false);
+                self.socket.io.source().set_trusts_short_reads(false);
                 sys::set_passrights(self, on)
             }
             Opt::Join(Group::V4(group, interface)) => socket.join_multicast_v4(&group, &interface),

@@ -22,18 +22,11 @@ use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
 
-/// A socket of the system. (If the socket is a simulated one, only its `io` and its type are used.)
-#[derive(Clone, Debug)]
-pub(super) struct SystemSocket {
-    pub(super) io: Io,
-    pub(super) socket_type: SocketType,
-    /// Whether a short read of the stream, or of those that a listener accepts, shows that it is
-    /// drained. Decided when the socket is made or adopted.
-    ///
-    /// * TCP: if there is no other layer above it. (kTLS is added before a socket is adopted.)
-    /// * A Unix stream: if we have made the kernel refuse descriptors. This may change later: see
-    ///   [`Source::trusts_short_reads`](crate::reactor::Source::trusts_short_reads).
-    pub(super) trusts_short_reads: bool,
+/// A socket of the system, and its descriptor.
+#[derive(Clone, Copy)]
+pub(in crate::net) struct SystemSocket<'a> {
+    pub(super) socket: &'a Socket,
+    pub(super) descriptor: BorrowedDescriptor<'a>,
 }
 
 /// Wraps a socket that [`create`] made, or one like it.
@@ -63,13 +56,9 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
         io.source().set_trusts_short_reads(is_trusted);
     }
     Socket {
-        system: SystemSocket {
-            io,
-            socket_type,
-            trusts_short_reads: is_trusted,
-        },
-        #[cfg(feature = "sim")]
-        world: None,
+        io,
+        socket_type,
+        trusts_short_reads: is_trusted,
     }
 }
 
@@ -180,7 +169,7 @@ async fn connect_created(
     }
     // An attempt before the first event would be in vain. Registering reports what has happened
     // already; and a first read, too, waits for an event.
-    let source = socket.io().source();
+    let source = socket.io.source();
     for direction in [Direction::Read, Direction::Write] {
         source.clear(direction, source.snapshot(direction));
     }
@@ -193,12 +182,13 @@ async fn connect_created(
         if sys::IS_WRITABLE_ONCE_CONNECTED && is_certain {
             return Ok(());
         }
-        let kernel = SockRef::from(&socket.system);
+        let descriptor = source.descriptor()?;
+        let kernel = SockRef::from(&descriptor);
         if let Some(error) = kernel.take_error()? {
             return Err(error);
         }
         match kernel.peer_addr() {
-            Err(error) if sys::has_been_reset(&socket.system, &error) => {
+            Err(error) if sys::has_been_reset(&descriptor, &error) => {
                 Err(io::ErrorKind::ConnectionReset.into())
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {
@@ -211,16 +201,20 @@ async fn connect_created(
     Ok(socket)
 }
 
-impl SystemSocket {
-    #[inline]
-    pub(super) fn descriptor(&self) -> BorrowedDescriptor<'_> {
-        self.io.source().descriptor()
-    }
-
+impl SystemSocket<'_> {
     /// Whether a short read shows that the socket is drained, apart from urgent data.
     #[inline]
     fn still_trusts_short_reads(&self) -> bool {
-        self.socket_type.is_internet() || self.io.source().trusts_short_reads()
+        self.socket.socket_type.is_internet() || self.socket.io.source().trusts_short_reads()
+    }
+}
+
+impl Socket {
+    /// Reads by [`read_vectored`](KernelSocket::read_vectored). Of the socket itself: so the other
+    /// reads need not have a `SystemSocket` in memory.
+    #[inline(never)]
+    fn read_apart(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
+        self.kernel().read_vectored(&mut [IoSliceMut::new(bytes)])
     }
 }
 
@@ -233,9 +227,9 @@ impl Receive {
     }
 }
 
-sys::lend_descriptor!([] SystemSocket, |system| system.descriptor());
+sys::lend_descriptor!(['a] SystemSocket<'a>, |system| system.descriptor);
 
-impl KernelSocket for SystemSocket {
+impl KernelSocket for SystemSocket<'_> {
     fn local_addr(&self) -> io::Result<SockAddr> {
         SockRef::from(self).local_addr()
     }
@@ -272,9 +266,10 @@ impl KernelSocket for SystemSocket {
         let is_trusted = if accepted.takes_descriptors() {
             // A connection inherits its listener's options when it is made. Another owner of the
             // listener may have changed them unnoticed, so each connection is checked.
-            self.io.source().trusts_short_reads() && refuses_descriptors(&descriptor, accepted)
+            self.socket.io.source().trusts_short_reads()
+                && refuses_descriptors(&descriptor, accepted)
         } else {
-            self.trusts_short_reads
+            self.socket.trusts_short_reads
         };
         Ok((wrap_as(is_trusted, descriptor, accepted), peer))
     }
@@ -282,9 +277,9 @@ impl KernelSocket for SystemSocket {
     #[inline]
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
         if !self.still_trusts_short_reads() {
-            return self.read_vectored(&mut [IoSliceMut::new(bytes)]);
+            return self.socket.read_apart(bytes);
         }
-        let read = sys::receive(&self.descriptor(), bytes)?;
+        let read = sys::receive(&self.descriptor, bytes)?;
         // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
         Ok((read, read < bytes.len() && self.still_trusts_short_reads()))
     }
@@ -295,17 +290,17 @@ impl KernelSocket for SystemSocket {
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (read, alone) = if self.socket_type.is_internet() {
-            (sys::receive_vectored(&self.descriptor(), buffers)?, true)
+        let (read, alone) = if self.socket.socket_type.is_internet() {
+            (sys::receive_vectored(&self.descriptor, buffers)?, true)
         } else {
-            sys::receive_message(&self.descriptor(), buffers)?
+            sys::receive_message(&self.descriptor, buffers)?
         };
         Ok((read, alone && read < wanted))
     }
 
     #[inline]
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        sys::send(&self.descriptor(), &bytes[..bytes.len().min(MAX_TRANSFER)])
+        sys::send(&self.descriptor, &bytes[..bytes.len().min(MAX_TRANSFER)])
     }
 
     fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -385,7 +380,7 @@ impl KernelSocket for SystemSocket {
     }
 }
 
-impl SystemSocket {
+impl SystemSocket<'_> {
     /// [`recv_many`](KernelSocket::recv_many), by one call for each.
     fn recv_each(
         &self,
@@ -549,9 +544,9 @@ mod tests {
             let client = connect.await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
             [
-                listener.system.trusts_short_reads,
-                client.system.trusts_short_reads,
-                accepted.system.trusts_short_reads,
+                listener.trusts_short_reads,
+                client.trusts_short_reads,
+                accepted.trusts_short_reads,
             ]
         })
     }
@@ -593,7 +588,7 @@ mod tests {
                 println!("this kernel cannot refuse descriptors");
                 return;
             }
-            let is_trusted = |socket: &Socket| socket.io().source().trusts_short_reads();
+            let is_trusted = |socket: &Socket| socket.io.source().trusts_short_reads();
             assert!(is_trusted(&near) && is_trusted(&far));
             let clone = near.clone();
             let _ = near.lend_descriptor();
@@ -632,7 +627,7 @@ mod tests {
         let made = make(Protocol::MPTCP).unwrap();
         let adopted = adopt(made.into(), SocketType::TcpStream).unwrap();
         assert!(
-            !adopted.system.trusts_short_reads,
+            !adopted.trusts_short_reads,
             "MPTCP was adopted as plain TCP"
         );
     }

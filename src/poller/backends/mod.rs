@@ -46,7 +46,6 @@ pub(super) mod kqueue;
 mod long_timeout;
 #[cfg(unix)]
 pub(super) mod notifier;
-#[cfg(all(feature = "kernel", not(loom)))]
 pub(super) mod of_kernel;
 #[cfg(unix)]
 pub(super) mod poll;

@@ -11,15 +11,17 @@ use crate::poller::{
 };
 use crate::sys::{BorrowedDescriptor, Process};
 
-pub(in crate::poller) struct OfKernel(Box<dyn kernel::Poller>);
+pub(in crate::poller) struct OfKernel(kernel::Boxed<dyn kernel::Poller>);
 
 impl Poller {
     /// Returns a poller that counts as the platform's default backend.
-    pub(crate) fn of_kernel(poller: Box<dyn kernel::Poller>) -> Poller {
+    #[cfg_attr(any(not(feature = "kernel"), loom), allow(dead_code))]
+    pub(crate) fn of_kernel(poller: kernel::Boxed<dyn kernel::Poller>) -> Poller {
         let selector = AnySelector::OfKernel(OfKernel(poller));
         Poller::with(Backend::default(), selector, Process::current())
     }
 
+    #[inline]
     fn kernel_poller(&self) -> io::Result<&dyn kernel::Poller> {
         match &*self.selector {
             AnySelector::OfKernel(OfKernel(poller)) => Ok(&**poller),
@@ -41,6 +43,7 @@ impl Poller {
     }
 
     /// Called when a task was woken by a thread that does not drive it.
+    #[inline]
     pub(crate) fn note_wake_from_elsewhere(&self) {
         if let Ok(poller) = self.kernel_poller() {
             poller.is_woken_from_elsewhere();

@@ -16,7 +16,7 @@
 use std::io;
 
 use super::socket::{Socket, State};
-use crate::sys::TcpOption;
+use crate::kernel::sockets::TcpOption;
 use crate::world::event_queue::Event;
 use crate::world::gone;
 use crate::world::sockets::Network;

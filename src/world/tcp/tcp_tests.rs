@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::BUFFER;
 use super::socket::Socket;
-use crate::sys::TcpOption;
+use crate::kernel::sockets::TcpOption;
 use crate::world::choice::{Probability, Stream};
 use crate::world::latency::Latency;
 use crate::world::parting::How;
