@@ -203,7 +203,9 @@ impl<'scope> Scope<'scope, '_> {
         // all entries are free.
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
             unsafe { std::mem::transmute(future) };
-        self.add(future, result, |future| spawn_on(&self.shared, future, site))
+        self.add(future, result, |future| {
+            spawn_on(&self.shared, future, site)
+        })
     }
 
     /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does: its future need
