@@ -51,7 +51,7 @@ sum() {
 worlds='^src/(sim|world)/'
 core='^src/(scheduler|reactor|poller|task)/'
 # The backends, but for epoll and what it uses.
-others='^src/poller/backends/(async_io|io_uring|kqueue|lines|long_timeout|poll|polling|select|of_kernel|table)(\.rs|/)'
+others='^src/poller/backends/(async_io|io_uring|kqueue|fd_table|long_timeout|poll|polling|select|of_kernel|table)(\.rs|/)'
 # The lines of a budget. (macOS has a bash without arrays by name.)
 lines() {
     case $1 in

@@ -50,7 +50,7 @@ rooms() {
     room io-uring 'src/poller/backends/io_uring*' io-uring "$quick" "$core" '--test=conformance'
     # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
     room kqueue 'src/poller/backends/kqueue.rs' '' "$quick" "$core"
-    room poller 'src/poller/*' '' "$quick" "$core" '--test=platform'
+    room poller 'src/poller/*' polling "$quick" "$core" '--test=platform'
     room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/slab.rs src/sync.rs' '' "$quick" "$core"
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \

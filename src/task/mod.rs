@@ -67,9 +67,6 @@ pub use crate::blocking::unblock;
 /// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
 /// immediately.
 ///
-/// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
-/// immediately.
-///
 /// # Examples
 ///
 /// ```
