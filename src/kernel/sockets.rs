@@ -1,8 +1,8 @@
 //! [`Sockets`] and [`Socket`]: what the sockets of `net` ask of a kernel.
 //!
 //! A socket is its kernel's from its creation to its end, whichever kernel a thread has meanwhile.
-//! A call on it may come from any thread. One that would block fails with `WouldBlock`; the kernel's
-//! [`Poller`](super::Poller)s report when it is worth another attempt.
+//! A call on it may come from any thread. One that would block fails with `WouldBlock`; the
+//! kernel's [`Poller`](super::Poller)s report when it is worth another attempt.
 
 use std::fmt::{self, Debug, Display};
 use std::io::{self, IoSlice, IoSliceMut};

@@ -333,8 +333,8 @@ impl Source {
     }
 
     /// Reports that a stream's read in the state `seen` returned less than it asked for; or left
-    /// nothing, as another kernel reports. If that shows that the stream is drained, clears readability,
-    /// which saves the attempt that would find out.
+    /// nothing, as another kernel reports. If that shows that the stream is drained, clears
+    /// readability, which saves the attempt that would find out.
     ///
     /// It shows that for streams, as long as neither an end nor urgent data was reported: with
     /// edges the end of file causes no further edge once it was reported together with the data,

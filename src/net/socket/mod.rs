@@ -3,10 +3,10 @@
 //! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
 //! module. The trait [`KernelSocket`] has the calls that it makes. The system's kernel is in
 //! `system.rs`; with the feature `kernel` a thread may have another one, whose sockets are in
-//! `of_kernel.rs`. A socket's source holds the system's descriptor or the other kernel's socket, and
-//! [`AnySocket`] is either. The options are in `options.rs`. The code above reaches the kernel's
-//! socket only through `AsFd` (`AsSocket`), and the only other code that makes such system calls is
-//! `resolver.rs`, and dumps, for addresses.
+//! `of_kernel.rs`. A socket's source holds the system's descriptor or the other kernel's socket,
+//! and [`AnySocket`] is either. The options are in `options.rs`. The code above reaches the
+//! kernel's socket only through `AsFd` (`AsSocket`), and the only other code that makes such system
+//! calls is `resolver.rs`, and dumps, for addresses.
 //!
 //! A call that may wait is an [`Operation`], with the loop of `io/operation.rs`. This module
 //! decides how far a socket's events are trusted ([`Trust`]). A kernel tells whether a read has
