@@ -62,7 +62,6 @@ impl SourceTable {
 #[cfg(all(test, unix, not(loom)))]
 mod tests {
     use super::*;
-    use crate::kernel::{Boxed, sockets::Socket};
     use crate::reactor::{Io, SourceKind, Trust};
     use std::os::unix::net::UnixStream;
 
@@ -114,6 +113,8 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn a_source_takes_no_more_than_136_bytes() {
+        use crate::kernel::{Boxed, sockets::Socket};
+
         // If another kernel can be installed, it may have that one's socket.
         let most = 136 + size_of::<Boxed<dyn Socket>>();
         assert!(size_of::<Source>() <= most, "{}", size_of::<Source>());
