@@ -7,6 +7,11 @@
 //! returns. A loop that is busy, or blocked in a write to a terminal that reads nothing, does not
 //! get there. So **the second request** ends the process from the thread that it arrives on. It
 //! restores the terminal first, for which it allows [`PATIENCE`].
+//!
+//! **One of the two ends the process**, the one that gets the lock `last`: the second request before
+//! it discards output that was not shown, the loop when it has restored the terminal
+//! ([`Ending::last`]). Otherwise the process could end after what the loop had written was discarded,
+//! and before it was written again.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -42,9 +47,17 @@ pub enum Request {
 pub struct Ending {
     /// 0: none. Below 0: a key. Above: the signal's number.
     first: AtomicI32,
+    /// Held until the end by the one that ends the process.
+    last: Mutex<()>,
 }
 
 impl Ending {
+    /// Called by the loop that has restored the terminal, before the process ends. Does not return
+    /// if a second request ends it.
+    pub fn last(&self) {
+        std::mem::forget(self.last.lock());
+    }
+
     /// Ends the program, soon or immediately: see the module.
     pub fn request(&self, by: Request) {
         let number = match by {
@@ -54,6 +67,7 @@ impl Ending {
         // Relaxed: only the flag is passed on.
         let first = (self.first).compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_err() {
+            self.last();
             end_now(by);
         }
     }

@@ -107,6 +107,7 @@ mod unix {
         let result = read_keys(ending.clone())
             .and_then(|events| show(&mut terminal, &news, &events, &ending));
         let restored = restore();
+        ending.last();
         // The sender of the signal sees that the program was ended by it.
         if let Some(Request::Signal(number)) = ending.requested() {
             let _ = signal_hook::low_level::emulate_default_handler(number);
