@@ -36,9 +36,13 @@ pub trait Sockets {
     fn connect(&self, socket_type: SocketType, address: &Address) -> io::Result<Boxed<dyn Socket>>;
 }
 
-/// A socket of a kernel. Dropping it closes it.
+/// A socket of a kernel. Dropping it closes it, also in a child of `fork`, which has a copy.
+///
+/// `id`, `ready`, `kind`, `local_addr` and `peer_addr` may be called under locks of the runtime:
+/// they do not block, and drop no socket.
 pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// Returns the number by which pollers of the kernel know it.
+    /// Returns the number by which pollers of the kernel know it. No socket of another kernel of
+    /// the process has it. The lower half is shown in dumps and traces.
     fn id(&self) -> u64;
 
     /// Returns its readiness, as [flags](super::READABLE).

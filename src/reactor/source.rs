@@ -313,12 +313,13 @@ impl Source {
         self.held().map_err(|_| no_descriptor())
     }
 
-    /// Returns the number of the descriptor, or the other kernel's of the socket.
+    /// Returns the number of the descriptor, or the lower half of that of the other kernel's
+    /// socket.
     pub(crate) fn number(&self) -> u64 {
         match self.held() {
             #[allow(clippy::unnecessary_cast)] // On Windows it is one already.
             Ok(descriptor) => descriptor.as_raw_descriptor() as u64,
-            Err(socket) => socket.id(),
+            Err(socket) => u64::from(socket.id() as u32),
         }
     }
 
