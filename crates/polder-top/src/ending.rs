@@ -8,10 +8,10 @@
 //! get there. So **the second request** ends the process from the thread that it arrives on. It
 //! restores the terminal first, for which it allows [`PATIENCE`].
 //!
-//! **One of the two ends the process**, the one that gets the lock `last`: the second request before
-//! it discards output that was not shown, the loop when it has restored the terminal
-//! ([`Ending::last`]). Otherwise the process could end after what the loop had written was discarded,
-//! and before it was written again.
+//! **One of the two ends the process**, the one that gets the lock `last`: the second request
+//! before it discards output that was not shown, the loop when it has restored the terminal
+//! ([`Ending::last`]). Otherwise the process could end after what the loop had written was
+//! discarded, and before it was written again.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
