@@ -19,8 +19,8 @@
 //! [`CLOSE_INTERVAL`] while pool workers are left, since a task may block its worker until another
 //! one is dropped, and once more when they have exited and no thread polls a task any more. A task
 //! may also wait for something of the pool's poller, so the main worker polls for the pool
-//! (`Worker::serve_pool`). (If the main worker is not driven, after a failure, the last pool worker
-//! to exit does as much of this as it can.)
+//! (`Worker::drop_ready_tasks_of_pool`). (If the main worker is not driven, after a failure, the
+//! last pool worker to exit does as much of this as it can.)
 //!
 //! **Why it does not sleep while there is something for it.** A thread that sends a task, drops
 //! one, or exits, does so and then unparks the main worker. The main worker looks for all three

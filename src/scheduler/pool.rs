@@ -56,8 +56,7 @@ pub(super) struct PoolWork {
     pub(super) sleep: fn(&Worker, Option<Duration>),
     pub(super) poll: fn(&Worker),
     pub(super) search: fn(&Worker),
-    pub(super) serve: fn(&Worker),
-    pub(super) drop_stealable_tasks: fn(&Worker),
+    pub(super) drop_ready_tasks: fn(&Worker),
     pub(super) wake_all: fn(&StealableTasks),
 }
 
@@ -67,8 +66,7 @@ pub(super) static POOL_WORK: PoolWork = PoolWork {
     sleep: Worker::sleep_in_pool,
     poll: Worker::poll_pool,
     search: Worker::search,
-    serve: Worker::serve_pool,
-    drop_stealable_tasks: Worker::drop_stealable_tasks,
+    drop_ready_tasks: Worker::drop_ready_tasks_of_pool,
     wake_all: StealableTasks::wake_all,
 };
 

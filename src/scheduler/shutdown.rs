@@ -63,15 +63,18 @@ impl Worker {
         drop_all_tasks(self, now);
     }
 
-    pub(super) fn drop_stealable_tasks(&self) {
+    fn drop_stealable_tasks(&self) {
         while let Some(runnable) = self.shared().take_any() {
             drop(runnable);
         }
     }
 
-    /// Polls for the pool while a worker is in the middle of a task, which may wait, in another
-    /// executor, for a timer or a source of its shard.
-    pub(super) fn serve_pool(&self) {
+    /// Drops the tasks that are ready on the main worker or on any worker of the pool. Then polls
+    /// for the pool while a worker is in the middle of a task, which may wait, in another executor,
+    /// for a timer or a source of its shard.
+    pub(super) fn drop_ready_tasks_of_pool(&self) {
+        self.drop_stealable_tasks();
+        self.drop_tasks();
         if !self.have_exited() {
             for shard in self.shared().shards.iter() {
                 self.poll_for(shard);
@@ -123,10 +126,10 @@ impl ClosingWorkers for Worker {
     }
 
     fn drop_ready_tasks(&self) {
-        let work = self.shared().pool_work;
-        work.inspect(|work| (work.drop_stealable_tasks)(self));
-        self.drop_tasks();
-        work.inspect(|work| (work.serve)(self));
+        match self.shared().pool_work {
+            Some(work) => (work.drop_ready_tasks)(self),
+            None => self.drop_tasks(),
+        }
     }
 
     fn has_ready_tasks(&self) -> bool {

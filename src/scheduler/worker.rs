@@ -548,6 +548,7 @@ impl Worker {
         match self.pool_work {
             Some(work) => (work.run_ready)(self, tasks),
             None => {
+                // A constant without the feature `kernel`: then the loop is not compiled.
                 let is_chosen = self.local.chooser().is_some();
                 is_chosen && self.run_each(tasks, |worker| worker.local.pop())
             }
