@@ -85,7 +85,9 @@ pub(in crate::net) async fn connect(
     }
     let address = of_system(address)?;
     let connect = || {
-        let sockets = sockets_here().ok_or_else(|| unsupported("connecting without the kernel"))?;
+        let sockets = sockets_here().ok_or_else(|| {
+            unsupported("connect: the kernel in which it began is not this thread's")
+        })?;
         sockets.connect(socket_type, &address)
     };
     let socket = while_full(socket_type, connect).await?;
