@@ -1,4 +1,4 @@
-//! Parts for Unix alone: symbolic links, and the standard library's traits for polder's types.
+//! Unix: symbolic links, and the standard library's traits for polder's types.
 //!
 //! ```
 //! use polder::fs;

@@ -1,4 +1,4 @@
-//! Parts for Windows alone: symbolic links of two kinds, attributes, and handles.
+//! Windows: symbolic links of two kinds, attributes, and handles.
 //!
 //! ```
 //! use polder::fs::windows::{symlink_dir, symlink_file};

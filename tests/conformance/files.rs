@@ -315,17 +315,15 @@ fn metadata_have_the_numbers_of_stat() {
 
     type Numbers = ([u64; 7], [u32; 3], [i64; 6]);
     fn numbers(of: &impl MetadataExt) -> Numbers {
-        let sizes = [of.size(), of.blksize(), of.blocks()];
-        let [size, blksize, blocks] = sizes;
         (
             [
                 of.dev(),
                 of.ino(),
                 of.nlink(),
                 of.rdev(),
-                size,
-                blksize,
-                blocks,
+                of.size(),
+                of.blksize(),
+                of.blocks(),
             ],
             [of.mode(), of.uid(), of.gid()],
             [

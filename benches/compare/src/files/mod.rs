@@ -1,5 +1,5 @@
-//! Files that are in the page cache, and calls that block: what both cost where threads of a pool
-//! do them.
+//! Files, in the page cache or not, and calls that block: what both cost where threads of a pool do
+//! them.
 
 mod compio;
 mod disk;
