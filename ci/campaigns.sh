@@ -4,7 +4,7 @@
 #
 #     ci/campaigns.sh [CAMPAIGNS [NAME]]
 #
-# NAME is a part of the name of a test in tests/sim/planted.rs. A bug that is not found within 5,000 runs counts as if it
+# NAME is a part of the name of a test in crates/polder-sim/tests/sim/planted.rs. A bug that is not found within 5,000 runs counts as if it
 # were by the last one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,9 +14,9 @@ campaigns=${1:-20}
 corpus=$(mktemp)
 trap 'rm -f "$corpus"' EXIT
 
-program=$(ci/executable.sh test sim --release --all-features)
+program=$(ci/executable.sh test sim --release -p polder-sim)
 export LLVM_PROFILE_FILE=/dev/null
-with_edges=$(ci/edges.sh ci/executable.sh test sim --release --all-features)
+with_edges=$(ci/edges.sh ci/executable.sh test sim --release -p polder-sim)
 
 # run PROGRAM NAME VARIABLE...: the output of a test, with its bug.
 run() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every public item has an example, and says how it fails and what dropping its future does.
 #
-#     ci/documented.sh [TARGET]
+#     [PACKAGE=polder-sim] ci/documented.sh [TARGET]
 #
 # It reads rustdoc's JSON of all features, for this machine or for TARGET, and names the items that lack something.
 #
@@ -29,10 +29,10 @@ if ! command -v python3 >/dev/null; then
     exit 0
 fi
 
-target=${1:-}
-RUSTC_BOOTSTRAP=1 cargo rustdoc --quiet --lib --all-features ${target:+--target "$target"} \
+target=${1:-} package=${PACKAGE:-polder}
+RUSTC_BOOTSTRAP=1 cargo rustdoc --quiet -p "$package" --lib --all-features ${target:+--target "$target"} \
     -- -Z unstable-options --output-format json
-python3 - "${CARGO_TARGET_DIR:-target}/$target/doc/polder.json" <<'END'
+python3 - "${CARGO_TARGET_DIR:-target}/$target/doc/${package//-/_}.json" <<'END'
 import json, re, sys
 
 # Words after ``` that still mean Rust, which rustdoc runs or compiles.

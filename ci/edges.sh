@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs cargo, or a script that does, so that tests have counters of their edges, and polder, which runs them, has none:
 #
-#     ci/edges.sh cargo test --features sim --test edges
+#     ci/edges.sh cargo test -p polder-sim --test edges
 #
 # cargo calls this again, as the compiler's wrapper.
 if [ -z "${RUSTC_WORKSPACE_WRAPPER:-}" ]; then

@@ -17,7 +17,7 @@ cargo test --no-default-features --lib --tests
 
 run_tests cargo test --all-features --doc -- compat
 
-cargo test --all-features --test first_hour
+cargo test -p polder-sim --test first_hour
 
 . ci/not_run.sh
 if [ "$(uname)" = Linux ]; then
@@ -25,11 +25,11 @@ if [ "$(uname)" = Linux ]; then
         not_run "the suite on io-uring, since this kernel makes no ring"
 fi
 cargo test --all-features --lib
-cargo test -p host-timeline -p libc-answers -p linearizable -p power-loss -p thread-stack
-worlds=(--test fingerprints --test sim)
-[ "${1:-}" != --short ] || worlds=()
+cargo test -p thread-stack
 cargo test --all-features --test backtrace --test budgets --test conformance --test ends \
-    --test one_reactor --test platform --test smallest --test spans ${worlds[@]+"${worlds[@]}"}
+    --test one_reactor --test platform --test smallest --test spans
+cargo test -p polder-sim --lib
+[ "${1:-}" = --short ] || cargo test -p polder-sim --test fingerprints --test sim
 
 # Last, since without the tool the script ends here.
 . ci/tool.sh

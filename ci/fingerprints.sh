@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs of worlds that are written down, on this platform: tests/fingerprints.
+# The runs of worlds that are written down, on this platform: crates/polder-sim/tests/fingerprints.
 #
 #     ci/fingerprints.sh
 #
@@ -7,4 +7,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo test --features sim --test fingerprints
+cargo test -p polder-sim --test fingerprints

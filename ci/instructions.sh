@@ -4,7 +4,7 @@
 #
 #     ci/instructions.sh [--write | --short]
 #
-# --write writes the file anew; --short leaves out what the feature sim costs, which takes a build of its own.
+# --write writes the file anew; --short leaves out what the feature kernel costs, which takes a build of its own.
 # ci/callgrind.sh runs benches/instructions.rs with N and with 2 N operations, and counts. The figures hold for one
 # compiler and one kind of processor, which the file names: elsewhere they are shown and not compared.
 set -euo pipefail
@@ -87,22 +87,22 @@ compare
 # task's poll with the feature, which notes the panic that a task has ended with: 56 instructions of a spawn's 1,106.
 # (Inlined by force it costs each round trip 21.) So the limit of a round trip holds for the compiler that the file
 # names: there it is 26 of 2,253.
-program=$(ci/executable.sh bench instructions --features sim)
+program=$(ci/executable.sh bench instructions --features kernel)
 for kind in tcp unix spawn yield timer reset; do
     count "$kind" 1000
-done | tee "$work/sim" | sed 's/$/   with the feature sim/'
+done | tee "$work/sim" | sed 's/$/   with the feature kernel/'
 awk -v is_known="$([ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ] || echo 1)" '
     /^#/ { next }
     NR == FNR { kernel[$1] = $2; next }
     {
         per_cent = $1 == "spawn" ? 6 : is_known && ($1 == "tcp" || $1 == "unix") ? 1.5 : 3
         if ($2 > kernel[$1] * (1 + per_cent / 100)) {
-            print $1 ": " $2 " instructions with the feature sim, more than " per_cent " per cent above " kernel[$1]
+            print $1 ": " $2 " instructions with the feature kernel, more than " per_cent " per cent above " kernel[$1]
             bad = 1
         }
     }
     END { exit bad }
 ' "$work/figures" "$work/sim" || {
-    echo "$0: the feature sim costs an operation too much" >&2
+    echo "$0: the feature kernel costs an operation too much" >&2
     exit 1
 }

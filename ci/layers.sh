@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 # `signal` below what waits for SIGUSR1. Of the scheduler `event` uses the budget of its waiter.
 # `blocking` makes tasks, which hold its calls.)
 levels='
-sim net fs io time event testing checks
+net fs io time event testing checks
 runtime
 diagnostics
 signal task blocking
@@ -24,7 +24,7 @@ reactor
 telemetry
 clock
 poller
-world sys spans sync slab kernel
+sys spans sync slab kernel
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '
@@ -44,8 +44,6 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
         split("Task FallibleTask unblock", root2, " ")
         for (i in root2) module_of[root2[i]] = "task"
         module_of["Timer"] = "time"
-        module_of["__testing"] = "testing"
-        module_of["__sim_test"] = "sim"
         module_of["Async"] = "io"
         module_of["Backend"] = "poller"
         module_of["stream"] = "-"

@@ -20,7 +20,7 @@ worlds    13200
 
 # The room and the lines of code of each file.
 count() {
-    find src -name '*.rs' ! -name '*_tests.rs' | LC_ALL=C sort | xargs awk '
+    find src crates/polder-sim/src \( -name timeline -o -name linearizable -o -name power_loss \) -prune -o -name '*.rs' ! -name libc_answers.rs ! -name '*_tests.rs' -print | LC_ALL=C sort | xargs awk '
         FNR == 1 { is_test = depth = 0; test_is_next = 0 }
         { text = $0; gsub(/^[ \t]+|[ \t]+$/, "", text) }
         text == "" || text ~ /^\/\// { next }
@@ -48,7 +48,7 @@ sum() {
     awk -v pattern="$1" -v except="${2:-^$}" '$2 ~ pattern && $2 !~ except { lines += $1 } END { print lines + 0 }' <<<"$counted"
 }
 
-worlds='^src/(sim|world)/'
+worlds='^crates/polder-sim/src/'
 core='^src/(scheduler|reactor|poller|task)/'
 # The backends, but for epoll and what it uses.
 others='^src/poller/backends/(async_io|io_uring|kqueue|fd_table|long_timeout|poll|polling|select|of_kernel|table)(\.rs|/)'
@@ -62,7 +62,7 @@ lines() {
     esac
 }
 
-awk '{ split($2, part, "/"); lines[part[2]] += $1 } END { for (room in lines) printf "%6d %s\n", lines[room], room }' \
+awk '{ split($2, part, "/"); lines[part[1] == "src" ? part[2] : part[2] "/" part[4]] += $1 } END { for (room in lines) printf "%6d %s\n", lines[room], room }' \
     <<<"$counted" | sort -rn
 
 status=0

@@ -129,16 +129,17 @@ run() {
         done
     fi
     echo "-- $machine"
-    local cargo=(cargo test --all-features --target "$target")
+    local cargo=(cargo test --all-features --target "$target") worlds=(cargo test -p polder-sim --target "$target")
     # Each test has a deadline of its own; the limits are for what would get round it.
     local suite=(--test conformance) seeds=(--test fingerprints)
     if [ "$short" = 1 ]; then
         if [ -n "$emulator" ]; then suite=(); else seeds=(); fi
     fi
-    timeout 1200 env "${build[@]}" "${cargo[@]}" --lib "${suite[@]}" "${seeds[@]}" --no-run
+    timeout 1200 env "${build[@]}" "${cargo[@]}" --lib "${suite[@]}" --no-run
+    [ ${#seeds[@]} = 0 ] || timeout 1200 env "${build[@]}" "${worlds[@]}" "${seeds[@]}" --no-run
     [ $# != 0 ] || "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" --lib
     # The same seeds have the same runs on every machine.
-    [ $# != 0 ] || [ ${#seeds[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 600 "${cargo[@]}" "${seeds[@]}"
+    [ $# != 0 ] || [ ${#seeds[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 600 "${worlds[@]}" "${seeds[@]}"
     [ ${#suite[@]} = 0 ] || run_tests "${within[@]}" "${build[@]}" timeout 1800 "${cargo[@]}" "${suite[@]}" -- ${rules[@]+"${rules[@]}"}
     echo "-- $machine: $((SECONDS - start)) s"
 }

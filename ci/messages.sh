@@ -59,7 +59,7 @@ mistake 'polder::net::UdpSocket::bind("127.0.0.1".to_owned().into_bytes()).await
 mistake 'polder::net::serve("127.0.0.1:80", |_, _| async {}).await' \
     '`str` cannot be listened on' 'TcpListener::bind(address).await?'
 mistake 'polder::test! { start_paused = true; async fn passes() {} }' \
-    'a paused clock is that of a simulated world: `polder::sim::test!`'
+    'a paused clock is that of a simulated world: `polder_sim::test!`'
 mistake 'polder::spawn(async {})' \
     'dropping a task cancels it; use `.detach()` to let it run'
 not_send='// Not `Send`? Drop it before the `.await`, or `spawn_local`.'

@@ -113,7 +113,7 @@ else
     exit 1
 fi
 
-"${cargo[@]}" check -p host-timeline -p libc-answers -p linearizable -p power-loss -p thread-stack
+"${cargo[@]}" check -p polder-sim -p thread-stack
 if [ "${1:-}" = --short ]; then
     "${cargo[@]}" check --all-targets
     "${cargo[@]}" test --lib

@@ -42,7 +42,7 @@ rooms() {
     out 'tests/kqueue/*' 'the model is for tests'
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
-    room sim 'src/sim/* src/world/* src/net/socket/of_kernel.rs src/poller/backends/of_kernel.rs src/kernel/* src/runtime/of_kernel.rs src/checks.rs' \
+    room sim 'crates/polder-sim/src/* src/net/socket/of_kernel.rs src/poller/backends/of_kernel.rs src/kernel/* src/runtime/of_kernel.rs src/checks.rs' \
         sim "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
@@ -252,7 +252,7 @@ case "${1:-}" in
         done
         by_names "${named[@]}"
         patience=15
-        round "$sample_tests" --features sim "${by_name[@]}"
+        round "$sample_tests" --features kernel "${by_name[@]}"
         cp "$output/mutants.out/missed.txt" "$output/"
         ;;
     *)

@@ -8,12 +8,12 @@
 #
 #     ci/picture.sh --report
 #
-# only docs/report.png: what Chromium shows of the page of examples/simulated.rs, when it has found its bug.
+# only docs/report.png: what Chromium shows of the page of crates/polder-sim/examples/simulated.rs, when it has found its bug.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" = --report ]; then
-    cargo build --quiet --release --features sim --example simulated
+    cargo build --quiet --release -p polder-sim --example simulated
     work=$(mktemp -d)
     trap 'rm -r "$work"' EXIT
     said=$(RUST_BACKTRACE=0 "${CARGO_TARGET_DIR:-target}/release/examples/simulated" --bug 2>&1 || true)

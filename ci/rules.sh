@@ -15,6 +15,7 @@ trap 'rm -r "$work"' EXIT
 
 # A test that runs alone would have no thread of its own, and so no name.
 POLDER_RULES="$work/passed" cargo test --all-features --test conformance --test signals --test ends -- --test-threads=2
+POLDER_RULES="$work/passed" cargo test -p polder-sim --test conformance -- --test-threads=2
 cargo test --quiet --all-features --test conformance -- --list --format terse |
     sed -n 's/: test$//p' >"$work/tests"
 

@@ -13,3 +13,4 @@ fi
 . ci/tool.sh
 tool cargo-semver-checks 0.51.0
 cargo semver-checks --package polder --baseline-rev "$baseline" --all-features
+cargo semver-checks --package polder-sim --baseline-rev "$baseline"

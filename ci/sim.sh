@@ -32,9 +32,9 @@ export POLDER_FINGERPRINT_SEEDS=${POLDER_FINGERPRINT_SEEDS:-$fingerprint_seeds}
 for process in release again debug; do
     optimised=(--release)
     [ "$process" != debug ] || optimised=()
-    cargo test ${optimised[@]+"${optimised[@]}"} --all-features --test fingerprints --no-run
+    cargo test ${optimised[@]+"${optimised[@]}"} -p polder-sim --test fingerprints --no-run
     POLDER_FINGERPRINTS="$fingerprints/$process" run_tests timeout -k 10 1800 \
-        cargo test ${optimised[@]+"${optimised[@]}"} --all-features --test fingerprints
+        cargo test ${optimised[@]+"${optimised[@]}"} -p polder-sim --test fingerprints
     if ! diff "$fingerprints/release" "$fingerprints/$process" | head -20 >&2; then
         echo "$0: fingerprints differ: release and $process" >&2
         exit 1
@@ -42,23 +42,23 @@ for process in release again debug; do
 done
 echo "$(wc -l <"$fingerprints/release") seeds have the same fingerprint in each of three processes, two of them optimised"
 # The example, by far more seeds than in the suite: in seconds, on one core.
-POLDER_SEEDS=$example POLDER_SIM_JOBS=1 run_tests timeout -k 10 900 cargo test --release --all-features --test fingerprints -- \
+POLDER_SEEDS=$example POLDER_SIM_JOBS=1 run_tests timeout -k 10 900 cargo test --release -p polder-sim --test fingerprints -- \
     --exact example::no_increment_is_lost_or_applied_twice
 
 # With debug assertions a task's future is boxed (src/task/mod.rs): without them these tests, which spawn hundreds of
 # types of futures, are compiled for eight minutes instead of three. At the first level of optimisation that takes half
 # the time again (7 minutes of CPU time, and 13 at the third level), and the tests run as fast.
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
-# suite TEST [ARGUMENT…]: all of these tests, with the features that the other scripts build them with.
+# suite TEST [ARGUMENT…]: all of these tests.
 suite() {
-    cargo test ${build[@]+"${build[@]}"} --all-features --test "$1" --no-run
-    run_tests timeout -k 10 900 cargo test ${build[@]+"${build[@]}"} --all-features --test "$@"
+    cargo test ${build[@]+"${build[@]}"} -p polder-sim --test "$1" --no-run
+    run_tests timeout -k 10 900 cargo test ${build[@]+"${build[@]}"} -p polder-sim --test "$@"
 }
 suite sim -- --skip planted::
 
 # The suite's tests in worlds, for so many seeds each, and that its exceptions are still needed. Of these some wait for
 # what never comes, by the real clock.
-POLDER_COLUMN=simulated POLDER_SEEDS=$column_seeds POLDER_EXCEPTIONS=1 POLDER_RULES="$log.column" \
+POLDER_SEEDS=$column_seeds POLDER_EXCEPTIONS=1 POLDER_RULES="$log.column" \
     suite conformance >"$log" 2>&1 || {
     cat "$log"
     exit 1
@@ -74,10 +74,10 @@ suite sim -- planted:: --nocapture >"$log" 2>&1 || {
     exit 1
 }
 grep ': found by' "$log"
-run_tests timeout -k 10 900 cargo test --all-features --doc -- sim::
+run_tests timeout -k 10 900 cargo test -p polder-sim --doc
 
 # Explorations by edges, in a build with counters of them.
 if [ "${1:-}" != --short ]; then
-    ci/edges.sh cargo test --features sim --test edges --no-run
-    timeout 900 ci/edges.sh cargo test --features sim --test edges
+    ci/edges.sh cargo test -p polder-sim --test edges --no-run
+    timeout 900 ci/edges.sh cargo test -p polder-sim --test edges
 fi

@@ -14,8 +14,8 @@ use std::panic::Location;
 use crate::kernel::{self, Checks, Kernel};
 
 /// States a condition that is always true at this place in the program. If it is false in a
-/// [simulated world](crate::sim), the run fails, with the name, the place in the source, the host
-/// and the time, as by [`Sim::always`](crate::sim::Sim::always). The run ends with that step.
+/// [simulated world](https://docs.rs/polder-sim), the run fails, with the name, the place in the
+/// source, the host and the time, as by `Sim::always`. The run ends with that step.
 ///
 /// Outside of worlds it does nothing, and does not evaluate the condition. In a release, which has
 /// no worlds, nothing of it is left in the program. It also does nothing while the destructors of a
@@ -45,8 +45,8 @@ macro_rules! always {
 }
 
 /// States a condition that should be true at this place in the program for at least one of the
-/// seeds of [`sim::check`](crate::sim::check): as by
-/// [`Sim::sometimes`](crate::sim::Sim::sometimes), and counted with conditions of the same name.
+/// seeds of `polder_sim::check`: as by
+/// `Sim::sometimes`, and counted with conditions of the same name.
 /// `check` fails if it was never true. If no seed reaches this place, the condition is unknown to
 /// `check`.
 ///
@@ -77,11 +77,12 @@ macro_rules! sometimes {
 }
 
 /// Returns whether a rare thing happens at this place in the program: a cache that is full, a timer
-/// that is early, a small buffer. It is `false` outside of [simulated worlds](crate::sim), and in a
-/// release, which has no worlds, nothing is left of it.
+/// that is early, a small buffer. It is `false` outside of [simulated
+/// worlds](https://docs.rs/polder-sim), and in a release, which has no worlds, nothing is left of
+/// it.
 ///
 /// In a world each name is on for a quarter of the seeds from 10 on, and then true a quarter of the
-/// times that a host asks, until [`Sim::quiesce`](crate::sim::Sim::quiesce) and at most 4,000 times
+/// times that a host asks, until `Sim::quiesce` and at most 4,000 times
 /// in all. This finds code that is right only in the usual case. It is a fault like others: it has
 /// a number in the report of a failure, and is left out if the failure does not need it.
 ///

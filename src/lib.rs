@@ -65,9 +65,9 @@
 //!   # std::io::Result::Ok(())
 //!   ```
 //! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
-//! * **Tests:** [`test!`] runs a test on every backend, with a time limit; [`sim::test!`] with a
-//!   paused clock. [`always!`] and [`sometimes!`] are checked in simulated worlds (feature `sim`),
-//!   and do nothing elsewhere.
+//! * **Tests:** [`test!`] runs a test on every backend, with a time limit; `polder_sim::test!` with
+//!   a paused clock. [`always!`] and [`sometimes!`] are checked in simulated worlds (the crate
+//!   `polder-sim`), and do nothing elsewhere.
 //! * **Observing a program:** [`diagnostics`] has metrics of a runtime, dumps, which show what each
 //!   task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
 //! * **The kernel interface alone:** [`poller`], for those who write their own loop.
@@ -105,7 +105,6 @@
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
 //! | `polling` | no | [`Backend::Polling`] | polling (always present on Windows and illumos) |
-//! | `sim` | no | [`sim`]: tests in a simulated world, from a seed | host-timeline, libc-answers, linearizable, power-loss |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
@@ -204,8 +203,6 @@ pub mod runtime;
 mod scheduler;
 #[cfg(all(feature = "signal", not(loom)))]
 pub mod signal;
-#[cfg(all(feature = "sim", not(loom)))]
-pub mod sim;
 mod slab;
 mod spans;
 mod sync;
@@ -247,8 +244,6 @@ mod telemetry;
 mod testing;
 #[cfg(not(loom))]
 pub mod time;
-#[cfg(all(feature = "sim", not(loom)))]
-mod world;
 
 #[cfg(not(loom))]
 pub use io::Async;

@@ -139,7 +139,7 @@ macro_rules! test {
         $crate::__test! { ($crate::__testing::run, $limit) $($tests)* }
     };
     (start_paused = $is_paused:expr; $($tests:tt)*) => {
-        ::core::compile_error!("a paused clock is that of a simulated world: `polder::sim::test!`");
+        ::core::compile_error!("a paused clock is that of a simulated world: `polder_sim::test!`");
     };
     ($($tests:tt)*) => {
         $crate::__test! { ($crate::__testing::run, $crate::__testing::DEFAULT_LIMIT) $($tests)* }

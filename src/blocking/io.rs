@@ -96,7 +96,7 @@ const CLOSED: &str = "this Unblock has been closed";
 ///   socket's read timeout is not reported (use [`time::timeout`](crate::time::timeout)). The
 ///   result of [`with_mut`](Unblock::with_mut)'s function, and an iterator's items, are passed on
 ///   unchanged.
-/// * In a simulated world (`polder::sim`) its operations return
+/// * In a simulated world its operations return
 ///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
 ///
 /// # Errors

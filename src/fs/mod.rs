@@ -1,5 +1,5 @@
 //! Files and directories, with the names of the crate async-fs, on polder's own pool
-//! of threads, or on the disk of a [simulated](crate::sim) host.
+//! of threads, or on the disk of a [simulated](https://docs.rs/polder-sim) host.
 //!
 //! ```
 //! use polder::fs;
@@ -58,7 +58,7 @@
 //!
 //! # In a simulated world
 //!
-//! The same program uses the disk of its host: see [`sim::Disk`](../sim/struct.Disk.html) for what
+//! The same program uses the disk of its host: see `polder_sim::Disk` for what
 //! survives a crash and which faults there are. Calls take time there, and happen as a whole or not
 //! at all: if the future is dropped, or the process is killed, before that time is over, nothing
 //! has changed. Paths begin at `/`, even where they are written without it. There are no links, no

@@ -26,26 +26,6 @@ fn tests() -> HashSet<String> {
         .collect()
 }
 
-/// The reasons of [`world`](crate::support::world)'s exceptions must be about existing tests.
-#[test]
-#[cfg(feature = "sim")]
-fn every_exception_of_the_world_is_a_test() {
-    let tests = tests();
-    let mut seen = HashSet::new();
-    for (name, reason) in crate::support::world::exceptions() {
-        assert!(!reason.is_empty(), "{name} has no reason");
-        assert!(seen.insert(name), "{name} is there twice");
-        // Some tests are for Linux only, and some for a feature.
-        let may_be_absent = !cfg!(target_os = "linux") || !cfg!(feature = "compat");
-        let exists = match name.strip_suffix('*') {
-            Some(prefix) => tests.iter().any(|test| test.starts_with(prefix)),
-            None => tests.contains(name),
-        };
-        assert!(exists || may_be_absent, "there is no test {name}");
-    }
-    assert!(!seen.is_empty());
-}
-
 #[test]
 fn every_rule_is_shown_by_tests_that_exist_or_says_why_not() {
     let tests = tests();

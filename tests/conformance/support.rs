@@ -5,15 +5,12 @@
 //! the number of workers. Rules about the driving thread, or the order in which it does things,
 //! need a single worker: [`on_every_backend_alone`].
 //!
-//! With the feature `sim`, rules given as futures run in a simulated [`world`] too.
+//! Rules given as futures run in simulated worlds too: in `crates/polder-sim/tests/conformance`,
+//! which has this file as well.
 //!
 //! Environment variables change how rules run: with `POLDER_RULES_ON` only on the backends that it
 //! names; with `POLDER_STORM` each runs in a [`storm`] of signals; with `POLDER_RULES` the tests
-//! that passed are written to a file, see [`passed`]; for others see [`world`].
-
-#[cfg(feature = "sim")]
-#[path = "world.rs"]
-pub mod world;
+//! that passed are written to a file, see [`passed`];
 
 use std::any::Any;
 use std::cell::Cell;
@@ -44,6 +41,8 @@ thread_local! {
     static WORKERS: Cell<usize> = const { Cell::new(1) };
     /// Whether the rule on this thread has made a runtime.
     static USES_RUNTIMES: Cell<bool> = const { Cell::new(false) };
+    /// Whether the rule on this thread runs in a world.
+    pub static IS_IN_WORLD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `rule` on every backend of this machine, one after the other; if it makes runtimes, also
@@ -94,8 +93,7 @@ pub fn on_every_backend_alone_in_parallel(rule: impl Fn(Backend) + Clone + Send 
 
 /// The backends on which rules run: those of this machine.
 pub fn backends() -> Vec<Backend> {
-    #[cfg(feature = "sim")]
-    if world::is_only_column() {
+    if env!("CARGO_PKG_NAME") == "polder-sim" {
         return Vec::new();
     }
     let mut backends = Backend::available();
@@ -176,8 +174,7 @@ pub fn in_every_runtime<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static)
 where
     F: Future<Output = ()> + 'static,
 {
-    in_every_kernel_runtime(rule.clone());
-    in_a_world(rule, false);
+    in_every_kernel_runtime(rule);
 }
 
 /// Like [`in_every_runtime`], but not in a world: for rules that use what worlds do not simulate.
@@ -194,14 +191,12 @@ pub fn in_every_runtime_in_parallel<F>(rule: impl Fn(Backend) -> F + Clone + Sen
 where
     F: Future<Output = ()> + 'static,
 {
-    let on_kernels = rule.clone();
     in_parallel(move |backend| {
-        let on_kernels = on_kernels.clone();
+        let on_kernels = rule.clone();
         let on_kernels = move |backend| runtime(backend).block_on(on_kernels(backend));
         with_one_and_several_workers(&on_kernels, backend);
         passed(backend);
     });
-    in_a_world(rule, false);
 }
 
 /// Like [`in_every_runtime`], with one worker.
@@ -209,8 +204,7 @@ pub fn in_every_runtime_alone<F>(rule: impl Fn(Backend) -> F + Clone + Send + 's
 where
     F: Future<Output = ()> + 'static,
 {
-    in_every_kernel_runtime_alone(rule.clone());
-    in_a_world(rule, true);
+    in_every_kernel_runtime_alone(rule);
 }
 
 /// Like [`in_every_kernel_runtime`], with one worker.
@@ -221,22 +215,9 @@ where
     on_every_backend_alone(move |backend| runtime(backend).block_on(rule(backend)));
 }
 
-fn in_a_world<F>(rule: impl Fn(Backend) -> F + Clone + Send + 'static, is_alone: bool)
-where
-    F: Future<Output = ()> + 'static,
-{
-    #[cfg(feature = "sim")]
-    world::run(rule, is_alone);
-    #[cfg(not(feature = "sim"))]
-    let _ = (rule, is_alone);
-}
-
 /// Whether the calling rule runs in a simulated world.
 pub fn is_in_world() -> bool {
-    #[cfg(feature = "sim")]
-    return world::is_here();
-    #[cfg(not(feature = "sim"))]
-    false
+    IS_IN_WORLD.get()
 }
 
 /// Lets other tasks run, and the kernel be polled. In a world, where yielding takes no time, sleeps
@@ -296,7 +277,7 @@ pub fn passed(on: impl Display) {
     note(on, "ok");
 }
 
-fn note(on: impl Display, what: &str) {
+pub fn note(on: impl Display, what: &str) {
     let Some(path) = std::env::var_os("POLDER_RULES") else {
         return;
     };
@@ -308,7 +289,7 @@ fn note(on: impl Display, what: &str) {
 }
 
 /// Returns the name of the calling test, with its module.
-fn test() -> String {
+pub fn test() -> String {
     // A test's thread is named after the test, but a test that runs alone runs on the main thread:
     // this is how children are started, with the whole name behind `--exact` or before it.
     match thread::current().name() {

@@ -320,14 +320,14 @@ fn chapter(table: &str, example: &str, rounds: usize) -> Result<String> {
         "\
 ## Simulated worlds
 
-The same program in worlds of polder's feature `sim`, in madsim and in turmoil: servers (one host in ten, and one at least), and clients that send 64 bytes over TCP and wait for as many. \
+The same program in polder's worlds, in madsim and in turmoil: servers (one host in ten, and one at least), and clients that send 64 bytes over TCP and wait for as many. \
 More is better: all figures are for a second of CPU time. The last column is polder compared with the best of the others.
 
 |  | {titles} | polder to the best |
 |---|--:|--:|--:|--:|--:|
 {table}
 Medians of {rounds} rounds, with the least and the most in brackets. A program whose single world takes longer than {LONG} s is measured once, and stopped after {LIMIT} s. 10,000 seeds of the example in the chapter on simulated \
-worlds, by `tests/fingerprints/example.rs` on one core, take {example} s of CPU time.
+worlds, by `crates/polder-sim/tests/fingerprints/example.rs` on one core, take {example} s of CPU time.
 
 {ABOUT}
 {versions}. To repeat it:
@@ -345,7 +345,7 @@ const ABOUT: &str = "\
 ten times a second, for 20 seconds; in between there is nothing to do.
 * The latency is 1 ms in each direction, without variation, and nothing is lost, since a loss is another thing in each: polder sends the segment again after 200 ms or more, madsim after one, and in turmoil the connection waits for ever. turmoil looks after each host in \
 each tick, of 1 ms unless it is told otherwise, and a message takes a whole number of ticks. With ticks of 10 ms it is faster, and coarser: an answer takes 20 ms at least.
-* polder runs with every check on: by `sim::check`, which computes the fingerprint of each world, writes its events down to compare them, and runs the first seed of each measurement twice (as two worlds, which are counted), and the first world on a shared thread; with a condition after each \
+* polder runs with every check on: by `polder_sim::check`, which computes the fingerprint of each world, writes its events down to compare them, and runs the first seed of each measurement twice (as two worlds, which are counted), and the first world on a shared thread; with a condition after each \
 step, no leaks allowed, and a limit of connections a second. madsim runs as by `#[madsim::test]`, without its check of determinism, which runs each seed twice. turmoil has none.
 * All run on one core, built in the same profile: one code generation unit a crate.
 

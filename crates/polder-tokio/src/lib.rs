@@ -48,7 +48,7 @@
 //!   [`enter`]; sockets and timers of the parent's tokio never become ready in the child. (A child
 //!   that is forked during the parent's first call, by another thread, waits forever in its own; so
 //!   does one in another PID namespace that has the number of its parent.)
-//! * **Simulated worlds** (polder's feature `sim`): tokio's thread, sockets and clock are not part
+//! * **Simulated worlds** (`polder-sim`): tokio's thread, sockets and clock are not part
 //!   of a world. A task that waits for tokio there fails the run, with a report that names the wake
 //!   by another thread, or a deadlock.
 //! * **Budgets.** tokio counts the operations of its own tasks only, and polder does not count

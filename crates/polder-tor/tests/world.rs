@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_rustls::rustls::crypto::ring;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder::sim::check;
+use polder_sim::check;
 use polder::stream::StreamExt;
 use tor_rtcompat::tls::RustlsProvider;
 use tor_rtcompat::{
@@ -16,7 +16,7 @@ use tor_rtcompat::{
     SpawnExt,
 };
 
-polder::sim::answer_for_libc!();
+polder_sim::answer_for_libc!();
 
 const PAUSE: Duration = Duration::from_secs(600);
 

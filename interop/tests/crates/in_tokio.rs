@@ -339,7 +339,7 @@ fn enter_within_a_future_has_no_effect_in_a_child_of_fork_either() {
 #[test]
 fn a_task_of_a_world_that_waits_for_tokio_fails_the_run_with_the_reason() {
     within("a world".into(), || {
-        let report = polder::sim::run(1, |_| async {
+        let report = polder_sim::run(1, |_| async {
             in_tokio(async { tokio::time::sleep(Duration::from_millis(1)).await }).await;
         });
         let failure = report.failure.expect("tokio is no part of a world");

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::process::Command;
 
 use interop::raft::Bug;
-use polder::sim;
 use world::By;
 
 /// The number of seeds that run without a bug, unless `RAFT_SEEDS` is set.
@@ -31,7 +30,7 @@ fn finds(bug: Bug, by: By, most: u64, words: &[&str]) {
     let most = seeds().unwrap_or(most);
     let mut found = Vec::new();
     for seed in 0..most {
-        if let Some(failure) = sim::run(seed, |sim| world::test(sim, Some(bug), by)).failure {
+        if let Some(failure) = polder_sim::run(seed, |sim| world::test(sim, Some(bug), by)).failure {
             let is_known = words.iter().any(|it| failure.contains(it));
             assert!(is_known, "{bug:?} fails in another way: {failure}");
             found.push(seed);
@@ -49,13 +48,13 @@ fn finds(bug: Bug, by: By, most: u64, words: &[&str]) {
 #[test]
 fn clients_see_one_table_whatever_happens_to_nodes_and_network() {
     let count = seeds().unwrap_or(SEEDS);
-    sim::check(0..count, |sim| world::test(sim, None, By::History));
+    polder_sim::check(0..count, |sim| world::test(sim, None, By::History));
 }
 
 #[test]
 fn votes_and_committed_entries_stay_whatever_happens_to_nodes_and_network() {
     let count = seeds().unwrap_or(SEEDS);
-    sim::check(0..count, |sim| world::test(sim, None, By::Disks));
+    polder_sim::check(0..count, |sim| world::test(sim, None, By::Disks));
 }
 
 #[test]
@@ -113,7 +112,7 @@ const EXPLORED: &str = "RAFT_EXPLORED";
 fn a_term_has_one_leader_whatever_happens_to_nodes_and_network() {
     let count = seeds().unwrap_or(SEEDS);
     let bug = std::env::var_os(EXPLORED).map(|_| Bug::ShrunkQuorum);
-    sim::check(0..count, |sim| world::elections(sim, bug));
+    polder_sim::check(0..count, |sim| world::elections(sim, bug));
 }
 
 /// It takes one file that is damaged six times, or two files that are damaged twice each.

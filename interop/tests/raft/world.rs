@@ -9,7 +9,7 @@ use std::time::Duration;
 use interop::raft::{Bug, Change, Client, Config, Disk, run};
 use polder::future::{pending, poll_fn, zip};
 use polder::net::TcpListener;
-use polder::sim::{Host, Latency, Sim};
+use polder_sim::{Host, Latency, Sim};
 use polder::time::{sleep, timeout};
 
 const PORT: u16 = 7_000;
@@ -39,7 +39,7 @@ pub enum Input {
 /// A table of numbers.
 pub struct Table;
 
-impl polder::sim::Model for Table {
+impl polder_sim::Model for Table {
     type State = u64;
     type Input = Input;
     type Output = u64;

@@ -32,10 +32,10 @@ use std::time::Duration;
 use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use futures_rustls::rustls::RootCertStore;
 use interop::http::PATTERN;
-use polder::sim::{self, Host, Latency, Sim};
+use polder_sim::{Host, Latency, Sim};
 use polder::time::{sleep, timeout};
 
-polder::sim::answer_for_libc!();
+polder_sim::answer_for_libc!();
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -225,7 +225,7 @@ async fn world(sim: Sim, services: &'static [Service]) {
 
 /// Returns the result of a seed.
 fn line(seed: u64, services: &'static [Service]) -> String {
-    let report = sim::run(seed, |sim| world(sim, services));
+    let report = polder_sim::run(seed, |sim| world(sim, services));
     assert_eq!(report.failure, None);
     let (fingerprint, events) = (report.fingerprint, report.events);
     format!("{seed} {fingerprint:016x} {events} {:?}\n", report.time)
@@ -236,7 +236,7 @@ const FILE: &str = "WORLD_FINGERPRINTS";
 
 #[test]
 fn every_client_gets_its_answers_whatever_happens_to_servers_and_network() {
-    sim::check(0..seeds(), |sim| world(sim, &SERVICES));
+    polder_sim::check(0..seeds(), |sim| world(sim, &SERVICES));
 }
 
 #[test]

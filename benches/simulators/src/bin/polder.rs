@@ -18,13 +18,13 @@ mod net {
 
 include!("../program.rs");
 
-use polder::sim::{self, Latency, Sim};
+use polder_sim::{Latency, Sim};
 use work::{LATENCY, LIMIT, Work, client_name, server_name};
 
 fn main() {
     work::measure(|work| {
         // The seeds from 0 to 9 would be calm, if there were chaos.
-        sim::check(10..10 + work.worlds, |sim| world(sim, work));
+        polder_sim::check(10..10 + work.worlds, |sim| world(sim, work));
     });
 }
 

@@ -1,0 +1,1137 @@
+//! [`Chaos`]: random faults. Each seed draws which kinds of faults there are, and their rates.
+//!
+//! The same mix for every seed hides bugs: a program that crashes often never runs for long, and a
+//! fault that heals another one's damage hides it. So each kind that the test names is on for half
+//! of the seeds, and its rates are drawn from a range of a factor of a hundred or more (after
+//! "swarm testing", Groce et al., 2012).
+//!
+//! **Randomness.** Each kind has its own [`Stream`], keyed by its name and the number of the call
+//! of [`Sim::chaos`](super::Sim::chaos). Each fault of a kind has one too, keyed by its number. So
+//! neither the program's behaviour nor a fault that is left out shifts later faults. A fault picks
+//! its hosts from a list, whether or not they are up. If it has nothing to act on, it has no
+//! effect.
+//!
+//! **Timing.** The kernel keeps the times (`Core::schedule_chaos`). An action that is due is an
+//! event, and the world's loop performs it, between two steps. A crash may wait for some steps of
+//! its process, so that it interrupts what the process does at one moment. Every fault ends with
+//! the chaos, except for the jump of a clock. [`Sim::quiesce`](super::Sim::quiesce) cancels
+//! everything that is scheduled, including the ends of faults, since it heals everything itself.
+//!
+//! **A circle of imports.** The world's [`State`] has the plan of its faults and performs them, and
+//! what they do is methods of the state. They are two files of one thing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::rc::Rc;
+
+use super::host::Host;
+use super::state::State;
+use crate::world::Kernel;
+use crate::world::choice::{Probability, Stream};
+use crate::world::faults::{FIRST_WILD, Fault, Id, Kind};
+use crate::world::kernel as with_kernel;
+use crate::world::order::Order;
+use crate::world::parting::How;
+use crate::world::trace::{Fact, Seconds};
+
+/// Name of the `sometimes` condition that fails a test with only calm seeds, which shows nothing.
+pub(super) const ONLY_CALM: &str = "chaos does harm (the seeds 0 to 9 are calm)";
+
+/// Mean time from one fault of a kind to the next, in milliseconds: half an octave apart.
+const GAPS: [u64; 16] = [
+    50, 71, 100, 141, 200, 283, 400, 566, 800, 1_131, 1_600, 2_263, 3_200, 4_525, 6_400, 9_051,
+];
+
+/// Mean duration of a fault, in milliseconds.
+const LENGTHS: [u64; 16] = [
+    5, 9, 15, 25, 42, 71, 120, 200, 340, 575, 970, 1_640, 2_770, 4_680, 7_900, 13_300,
+];
+
+/// Probability of a fault, in parts of ten thousand, or bandwidth of a slow link, in kilobytes per
+/// second: half an octave apart.
+const HALF_OCTAVES: [u16; 16] = [
+    10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 453, 640, 905, 1_280, 1_810,
+];
+
+/// Drift of a clock in either direction, in millionths: from that of a good clock to that of a
+/// virtual machine that is being migrated.
+const DRIFTS: [i32; 16] = [
+    20, 40, 80, 160, 320, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 125_000,
+    250_000, 500_000,
+];
+
+/// Mean step of a wall clock, in milliseconds: from where NTP steps instead of slewing (128) to a
+/// day.
+const WALL_STEPS: [u64; 16] = [
+    128, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000,
+    3_600_000, 7_200_000, 43_200_000, 86_400_000,
+];
+
+/// Upper bound (exclusive) of the steps of its process that a crash waits for.
+const STEPS: u64 = 16;
+
+const MILLISECOND: u64 = 1_000_000;
+
+/// Random faults for a limited time, returned by [`Sim::chaos`](super::Sim::chaos). Each method
+/// adds a kind of fault, which is on for half of the seeds, with rates and durations that the seed
+/// draws too. The report of a failure shows what was drawn.
+///
+/// The seeds from 0 to 9 are calm: none of these faults happens. With seed 0 nothing is random from
+/// here on, except what the program and the test draw themselves: no segment is lost
+/// ([`Links::loss`](super::Links::loss)), each takes the mean latency of its link, name lookups and
+/// calls of [`unblock`](polder::unblock) take the mean of theirs, and ready tasks run in turn
+/// ([`Order::Fifo`]), regardless of the test's settings.
+///
+/// Every fault ends with the duration, and with [`Sim::quiesce`](super::Sim::quiesce). Only the
+/// jump of a clock stays, as a monotonic clock cannot be set back.
+///
+/// [`check`](super::check) prints, for each kind that the test names, the number of seeds for which
+/// it was on and the number of its faults, with those of the test's own settings. (The kinds of
+/// [`usual`](Self::usual) are not named, and latencies and orders are no faults.) A kind that was
+/// on for ten of the test's own seeds and never struck fails the test: it would show less than it
+/// says.
+///
+/// Each fault has a number (the first 4,000 of each kind do), and can be left out by it: see
+/// [`check`](super::check).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// polder_sim::check(0..30, |sim| async move {
+///     let store = sim.host("store").start(std::future::pending::<()>);
+///     sim.chaos(Duration::from_secs(30))
+///         .cuts()
+///         .loss()
+///         .pauses()
+///         .clocks()
+///         .crashes(&[&store]);
+///     sim.sleep(Duration::from_secs(20)).await;
+///     sim.quiesce(); // It ends.
+///     assert!(store.is_up());
+/// });
+/// ```
+// To add a kind: see CONTRIBUTING.md, "Adding a simulated fault".
+#[derive(Debug)]
+pub struct Chaos {
+    state: Rc<State>,
+    call: usize,
+    until: u64,
+    /// Whether the test names the kinds that are added next.
+    is_named: bool,
+}
+
+impl Chaos {
+    pub(super) fn new(state: Rc<State>, duration: u64) -> Chaos {
+        let (from, seed) = (now(), seed());
+        let until = from.saturating_add(duration);
+        let mut plan = state.chaos.borrow_mut();
+        let call = plan.calls;
+        plan.calls += 1;
+        let calm = if seed < FIRST_WILD || plan.is_calm {
+            ", but this seed is calm"
+        } else {
+            ""
+        };
+        crate::world::note_sometimes(ONLY_CALM, seed >= FIRST_WILD);
+        let (at, lasts) = (Seconds(from), Seconds(duration));
+        let _ = writeln!(plan.drawn, "  chaos from {at} for {lasts}{calm}:");
+        if seed == 0 {
+            with_kernel(Kernel::be_calm);
+        }
+        drop(plan);
+        Chaos {
+            state,
+            call,
+            until,
+            is_named: true,
+        }
+    }
+
+    /// Adds cuts: two hosts, one host and all others, or two halves of the network cannot reach
+    /// each other, sometimes in one direction only. The host of the test takes part.
+    ///
+    /// ```
+    /// use polder::net::TcpStream;
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.host("server");
+    ///     sim.chaos(Duration::from_secs(30)).cuts();
+    ///     // Refused, as nothing listens there; but for that the server has to be reached.
+    ///     let limit = Duration::from_secs(1);
+    ///     while let Err(error) = TcpStream::connect_timeout("server:1", limit).await {
+    ///         if error.kind() == ErrorKind::ConnectionRefused {
+    ///             break;
+    ///         }
+    ///     }
+    /// });
+    /// ```
+    pub fn cuts(self) -> Chaos {
+        self.add(Kind::Cut, "cuts", State::part)
+    }
+
+    /// Adds holds: everything sent between two parts of the network arrives later, all together.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).holds();
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for _ in 0..20 {
+    ///             socket.send_to(b"late", "test:7").await?;
+    ///             sleep(Duration::from_secs(1)).await;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     for _ in 0..20 {
+    ///         assert_eq!(socket.recv(&mut [0; 8]).await?, 4); // A hold loses nothing.
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn holds(self) -> Chaos {
+        self.add(Kind::Hold, "holds", State::part)
+    }
+
+    /// Adds slow links: between two parts of the network, as for [`cuts`](Self::cuts), each link
+    /// carries 10 KB to 1.8 MB per second for a while, unless its own bandwidth is lower. Data that
+    /// has to wait for more than a second is lost (if the test has set a
+    /// [`bandwidth`](super::Links::bandwidth), data that does not fit into its queue).
+    ///
+    /// Not one of the [`usual`](Self::usual) kinds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.host("server");
+    ///     sim.chaos(Duration::from_secs(30)).slow().cuts();
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn slow(self) -> Chaos {
+        self.add(Kind::Slow, "slow links", State::part)
+    }
+
+    /// Adds resets of all connections between two hosts, as by [`Sim::reset`](super::Sim::reset).
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     let listener = TcpListener::bind("0.0.0.0:1").await?;
+    ///     sim.host("client").start(|| async {
+    ///         let mut stream = TcpStream::connect("test:1").await?;
+    ///         let result = stream.read(&mut [0]).await;
+    ///         polder::sometimes!(result.is_err(), "a connection is reset");
+    ///         result
+    ///     });
+    ///     let _connection = listener.accept().await?; // It sends nothing.
+    ///     sim.chaos(Duration::from_secs(30)).resets();
+    ///     sim.sleep(Duration::from_secs(30)).await;
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn resets(self) -> Chaos {
+        self.add(Kind::Reset, "resets", State::reset)
+    }
+
+    /// Adds pauses: a process does nothing for a while. The test's process is never paused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).pauses();
+    ///     sim.sometimes("it is paused", move || store.is_paused());
+    ///     sim.sleep(Duration::from_secs(30)).await;
+    /// });
+    /// ```
+    pub fn pauses(self) -> Chaos {
+        self.add(Kind::Pause, "pauses", State::pause)
+    }
+
+    /// Adds suspensions: a machine sleeps for a while, as by
+    /// [`Host::suspend`](super::Host::suspend). The test's machine is never suspended.
+    ///
+    /// Not one of the [`usual`](Self::usual) kinds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).suspensions();
+    ///     sim.sometimes("it is suspended", move || store.is_suspended());
+    ///     sim.sleep(Duration::from_secs(30)).await;
+    /// });
+    /// ```
+    pub fn suspensions(self) -> Chaos {
+        self.add(Kind::Suspend, "suspensions", State::pause)
+    }
+
+    /// Adds crashes of these hosts, which restart after a while: their processes are killed, or
+    /// their power fails. A process may end between any two of its steps. (A process that has
+    /// returned cannot crash, and is not restarted.)
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).crashes(&[&store]);
+    ///     let is_down = store.clone();
+    ///     sim.sometimes("it is down", move || !is_down.is_up());
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    ///     sim.quiesce();
+    ///     assert!(store.is_up());
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If one of them is the host of the test itself.
+    #[track_caller]
+    pub fn crashes(self, hosts: &[&Host]) -> Chaos {
+        hosts.iter().for_each(|host| host.assert_not_the_test());
+        if hosts.is_empty() {
+            return self;
+        }
+        let hosts: Vec<usize> = hosts.iter().map(|host| host.index).collect();
+        let begin = move |state: &State, harm| state.crash_one_of(&hosts, harm);
+        self.add(Kind::Kill, "crashes", begin)
+    }
+
+    /// Adds losses, on every link. A link's own probability applies if it is greater.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).loss();
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let far = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for _ in 0..100 {
+    ///             far.send_to(b"?", "test:7").await?;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     let mut count = 0;
+    ///     let second = Duration::from_secs(1);
+    ///     while polder::time::timeout(second, near.recv(&mut [0])).await.is_ok() {
+    ///         count += 1;
+    ///     }
+    ///     polder::sometimes!(count < 100, "a datagram is lost");
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn loss(self) -> Chaos {
+        self.rate(Kind::Loss, "loss")
+    }
+
+    /// Adds datagrams that arrive twice, on every link. A link's own probability applies if it is
+    /// greater.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use polder::time::timeout;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     // A protocol over UDP is tested with all three.
+    ///     sim.chaos(Duration::from_secs(30)).loss().duplication().reordering();
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let socket = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for _ in 0..200 {
+    ///             socket.send_to(b"hello", "test:7").await?;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     let mut received = 0; // Seldom 200.
+    ///     while timeout(Duration::from_secs(5), socket.recv(&mut [0; 8])).await.is_ok() {
+    ///         received += 1;
+    ///     }
+    ///     assert!(received > 100);
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn duplication(self) -> Chaos {
+        self.rate(Kind::Duplicate, "duplicates")
+    }
+
+    /// Adds datagrams that arrive after later ones, on every link. A link's own probability applies
+    /// if it is greater.
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).reordering();
+    ///     let near = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     sim.host("far").start(|| async {
+    ///         let far = UdpSocket::bind("0.0.0.0:0").await?;
+    ///         for n in 0..100 {
+    ///             far.send_to(&[n], "test:7").await?;
+    ///         }
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     let mut byte = [0];
+    ///     for n in 0..100 {
+    ///         near.recv(&mut byte).await?;
+    ///         polder::sometimes!(byte != [n], "datagrams change places");
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn reordering(self) -> Chaos {
+        self.rate(Kind::Reorder, "reordering")
+    }
+
+    /// Adds short reads and writes, on every host: a read returns, or a write takes, less than it
+    /// could. See [`Faults::short`](super::Faults::short).
+    ///
+    /// ```
+    /// use polder::io::AsyncWriteExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).short();
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    ///     for _ in 0..100 {
+    ///         let written = stream.write(b"hello").await?; // A program calls `write_all`.
+    ///         polder::sometimes!(written < 5, "a write is short");
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn short(self) -> Chaos {
+        self.rate(Kind::Short, "short reads and writes")
+    }
+
+    /// Adds spurious events, on every host: a socket is reported as ready and is not. See
+    /// [`Faults::spurious`](super::Faults::spurious).
+    ///
+    /// ```
+    /// use polder::net::UdpSocket;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).spurious();
+    ///     let socket = UdpSocket::bind("0.0.0.0:7").await?;
+    ///     for _ in 0..100 {
+    ///         socket.send_to(b"hello", "test:7").await?;
+    ///         // It waits again where nothing is there yet.
+    ///         assert_eq!(socket.recv(&mut [0; 8]).await?, 5);
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn spurious(self) -> Chaos {
+        self.rate(Kind::Spurious, "spurious events")
+    }
+
+    /// Adds connections that are gone before they are accepted, on every host: see
+    /// [`Faults::aborted`](super::Faults::aborted).
+    ///
+    /// ```
+    /// use polder::io::AsyncReadExt;
+    /// use polder::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).aborted();
+    ///     let listener = TcpListener::bind("0.0.0.0:1").await?;
+    ///     sim.host("client").start(|| async {
+    ///         // It tries again.
+    ///         while TcpStream::connect("test:1").await?.read(&mut [0]).await.is_err() {}
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     assert!(listener.accept().await.is_ok());
+    ///     std::io::Result::Ok(())
+    /// });
+    /// ```
+    pub fn aborted(self) -> Chaos {
+        self.rate(Kind::Aborted, "aborted connections")
+    }
+
+    /// Adds exhausted descriptors, on every host: creating or accepting a socket, or opening a
+    /// file, fails. See [`Faults::exhausted`](super::Faults::exhausted).
+    ///
+    /// Not one of the [`usual`](Self::usual) kinds.
+    ///
+    /// ```
+    /// use polder::net::TcpListener;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).exhausted();
+    ///     while TcpListener::bind("0.0.0.0:1").await.is_err() {
+    ///         sim.sleep(Duration::from_millis(10)).await;
+    ///     }
+    /// });
+    /// ```
+    pub fn exhausted(self) -> Chaos {
+        self.rate(Kind::Exhausted, "exhausted descriptors")
+    }
+
+    /// Adds name lookups that fail, find nothing, or return the addresses from before the name was
+    /// last [set](super::Names::set), on every host.
+    ///
+    /// ```
+    /// use polder::net::resolve;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.host("store");
+    ///     sim.chaos(Duration::from_secs(30)).names();
+    ///     while resolve("store:80").await.is_err() {}
+    ///     sim.quiesce();
+    ///     assert!(resolve("store:80").await.is_ok());
+    /// });
+    /// ```
+    pub fn names(self) -> Chaos {
+        self.rate(Kind::Name, "names")
+    }
+
+    /// Adds calls given to [`unblock`](polder::unblock) that take up to two seconds longer, on
+    /// every host.
+    ///
+    /// ```
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(std::time::Duration::from_secs(300)).blocking();
+    ///     for n in 0..100 {
+    ///         assert_eq!(polder::unblock(move || n).await, n);
+    ///     }
+    ///     polder::sometimes!(sim.now().as_secs() > 0, "a call takes long");
+    /// });
+    /// ```
+    pub fn blocking(self) -> Chaos {
+        self.rate(Kind::Blocking, "slow calls")
+    }
+
+    /// Adds disk calls that fail and slow syncs, on every host: each of the four kinds of
+    /// [`Disk`](super::Disk) is on for half of the seeds. These never lose what was synced. Losses
+    /// at a power-off do not depend on them: they belong to the power-off.
+    ///
+    /// Not one of the [`usual`](Self::usual) kinds.
+    ///
+    /// ```
+    /// use polder::fs;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).disks();
+    ///     for n in 0..100 {
+    ///         while fs::write("/state", n.to_string()).await.is_err() {}
+    ///     }
+    ///     sim.quiesce();
+    ///     assert_eq!(fs::read_to_string("/state").await.unwrap(), "99");
+    /// });
+    /// ```
+    pub fn disks(self) -> Chaos {
+        self.rate(Kind::DiskRead, "disk reads")
+            .rate(Kind::DiskWrite, "disk writes")
+            .rate(Kind::DiskSync, "disk syncs")
+            .rate(Kind::SlowSync, "slow syncs")
+    }
+
+    /// Adds everything that a program should survive: all kinds but [`exhausted`](Self::exhausted),
+    /// [`slow`](Self::slow), [`disks`](Self::disks), [`wall_clocks`](Self::wall_clocks) and
+    /// [`suspensions`](Self::suspensions). Only these hosts crash.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     let store = sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).usual(&[&store]);
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If one of them is the host of the test itself.
+    #[track_caller]
+    pub fn usual(self, hosts: &[&Host]) -> Chaos {
+        let unnamed = Chaos {
+            is_named: false,
+            ..self
+        };
+        let harm = unnamed.cuts().holds().resets().loss().pauses().clocks();
+        let harm = harm.duplication().reordering().latencies().orders();
+        let harm = harm.short().spurious().aborted().names().blocking();
+        Chaos {
+            is_named: true,
+            ..harm.crashes(hosts)
+        }
+    }
+
+    /// Counts a kind that is on for this seed, if the test names it.
+    fn count(&self, plan: &mut Plan, kind: Kind, name: &'static str) {
+        let name = match kind {
+            // One call asks for all four.
+            Kind::DiskRead | Kind::DiskWrite | Kind::DiskSync | Kind::SlowSync => "disks",
+            _ => name,
+        };
+        if self.is_named {
+            plan.counted.insert((name, kind));
+        }
+    }
+
+    /// Adds faults that have a probability for as long as the chaos lasts.
+    fn rate(self, kind: Kind, name: &'static str) -> Chaos {
+        let (call, until) = (self.call, self.until);
+        self.draw(name, "none", |plan, mut stream| {
+            self.count(plan, kind, name);
+            let parts = pick(&mut stream, &HALF_OCTAVES);
+            plan.rates.push((kind, call, parts));
+            plan.set_rate(kind);
+            plan.schedule(until, move |state| {
+                let mut plan = state.chaos.borrow_mut();
+                plan.rates.retain(|rate| (rate.0, rate.1) != (kind, call));
+                plan.set_rate(kind);
+            });
+            format!("{}.{:02} %", parts / 100, parts % 100)
+        });
+        self
+    }
+
+    /// Adds latencies: each direction of every link has one that the seed draws: fixed, uniform,
+    /// [exponential](super::Latency::exponential) or with a [heavy
+    /// tail](super::Latency::heavy_tail), from 50 µs to 145 ms. Meanwhile the test's own settings
+    /// do not apply.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).latencies().clocks();
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn latencies(self) -> Chaos {
+        let (call, until) = (self.call as u32, self.until);
+        self.draw("latencies", "none", |plan, _| {
+            with_kernel(|kernel| kernel.core.links.chaos = Some(call));
+            plan.schedule(until, move |_| {
+                with_kernel(|kernel| kernel.core.links.chaos.take_if(|chaos| *chaos == call));
+            });
+            "of each link".into()
+        });
+        self
+    }
+
+    /// Adds clock faults: a host's clock jumps ahead, or runs faster or slower for a while, by 20
+    /// to 500,000 millionths. The test's own clock is left alone. A clock that has a
+    /// [drift](super::Clock::drift) keeps it, and only jumps.
+    ///
+    /// ```
+    /// use polder::time::sleep;
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     let minute = Duration::from_secs(60);
+    ///     let sleeper = sim.host("sleeper").start(move || sleep(minute));
+    ///     sim.chaos(minute).clocks();
+    ///     sleeper.finished().await;
+    ///     polder::sometimes!(sim.now() < minute, "its clock was ahead");
+    /// });
+    /// ```
+    pub fn clocks(self) -> Chaos {
+        self.add(Kind::Clock, "clocks", State::change_clock)
+    }
+
+    /// Adds wall clock faults: the wall clock of a host other than the test's is stepped ahead or
+    /// back by up to two days, and set right again after a while. Programs see it through
+    /// `SystemTime`, if [`answer_for_libc`](super::answer_for_libc) makes the world answer; nothing
+    /// else uses it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.host("store").start(std::future::pending::<()>);
+    ///     sim.chaos(Duration::from_secs(30)).wall_clocks();
+    ///     sim.sleep(Duration::from_secs(20)).await;
+    ///     sim.quiesce(); // All are right.
+    /// });
+    /// ```
+    pub fn wall_clocks(self) -> Chaos {
+        self.add(Kind::Wall, "wall clocks", State::step_wall)
+    }
+
+    /// Draws an [`Order`] of processes and tasks: for half of the seeds first come, first served,
+    /// or by priorities that change once, twice or three times; otherwise the test's order applies.
+    /// It does no damage, so it is not a fault.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// polder_sim::check(0..30, |sim| async move {
+    ///     sim.chaos(Duration::from_secs(30)).orders();
+    ///     sim.quiesce();
+    /// });
+    /// ```
+    pub fn orders(self) -> Chaos {
+        let until = self.until;
+        let own = with_kernel(|kernel| kernel.core.pollers.order);
+        self.draw("orders", &own.describe(), |plan, mut stream| {
+            let drawn = Order::of_chaos(&mut stream);
+            with_kernel(|kernel| kernel.core.set_order(drawn));
+            // If two are on at a time, the first one has saved the test's order.
+            plan.order_before.get_or_insert(own);
+            plan.schedule(until, |state| state.chaos.borrow_mut().end_order());
+            drawn.describe()
+        });
+        self
+    }
+
+    fn add(self, kind: Kind, name: &'static str, begin: impl Fn(&State, Harm) + 'static) -> Chaos {
+        let (call, until) = (self.call, self.until);
+        self.draw(name, "none", |plan, mut stream| {
+            self.count(plan, kind, name);
+            let gap = pick(&mut stream, &GAPS) * MILLISECOND;
+            let length = pick(&mut stream, &LENGTHS) * MILLISECOND;
+            let faults = Faults {
+                id: (kind, call as u32, 0, 0),
+                name,
+                begin: Rc::new(begin),
+                stream,
+                gap,
+                length,
+                until,
+            };
+            plan.schedule_next(faults);
+            match kind {
+                Kind::Reset => format!("one in {}", Seconds(gap)),
+                _ => format!("one in {}, for {}", Seconds(gap), Seconds(length)),
+            }
+        });
+        self
+    }
+
+    /// Draws whether a kind is on. If it is, calls `add` with the rest of its stream. The report
+    /// shows what `add` returns, or else `off`. The name is also the label of the streams.
+    fn draw(&self, name: &str, off: &str, add: impl FnOnce(&mut Plan, Stream) -> String) {
+        let mut plan = self.state.chaos.borrow_mut();
+        let mut stream = Stream::new(seed(), name, self.call, 0);
+        let is_on = stream.below(2) == 0 && seed() >= FIRST_WILD && !plan.is_calm;
+        let words = if is_on {
+            add(&mut plan, stream)
+        } else {
+            off.to_owned()
+        };
+        let _ = writeln!(plan.drawn, "    {name}: {words}");
+    }
+}
+
+fn seed() -> u64 {
+    with_kernel(|kernel| kernel.core.seed)
+}
+
+fn now() -> u64 {
+    with_kernel(|kernel| kernel.core.time.now())
+}
+
+fn pick<T: Copy>(stream: &mut Stream, table: &[T]) -> T {
+    table[stream.below(table.len() as u64) as usize]
+}
+
+/// Draws a duration with this mean, of at least a nanosecond.
+fn about(stream: &mut Stream, mean: u64) -> u64 {
+    1 + stream.below(2 * mean)
+}
+
+/// Begins a fault of one kind.
+type Begin = dyn Fn(&State, Harm);
+
+/// The faults of one kind that one call has added.
+struct Faults {
+    /// That of the last one.
+    id: Id,
+    name: &'static str,
+    begin: Rc<Begin>,
+    stream: Stream,
+    gap: u64,
+    length: u64,
+    until: u64,
+}
+
+/// A fault that begins now, unless it is left out or has nothing to act on.
+struct Harm {
+    id: Id,
+    at: u64,
+    lasts: u64,
+    /// The end of its chaos.
+    until: u64,
+    /// The numbers that it draws, whether or not it uses them.
+    stream: Stream,
+}
+
+impl Harm {
+    /// Describes it as a fault of one host.
+    fn of(&self, host: usize) -> Fault {
+        Fault {
+            lasts: Some(self.lasts),
+            ..Fault::new(self.id, self.at, vec![host], Vec::new())
+        }
+    }
+}
+
+/// An action that is scheduled.
+type Action = Box<dyn FnOnce(&State)>;
+
+/// A crash that waits for steps of its host.
+struct Crash {
+    host: usize,
+    steps: u64,
+    harm: Harm,
+}
+
+/// All chaos of a world: what was drawn, and what is scheduled.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Whether nothing is drawn, regardless of the seed.
+    pub(super) is_calm: bool,
+    calls: usize,
+    /// Probabilities in effect, in parts of ten thousand, with their kind and call.
+    rates: Vec<(Kind, usize, u16)>,
+    actions: BTreeMap<u64, Action>,
+    next_action: u64,
+    crashes: Vec<Crash>,
+    /// The order before one was drawn.
+    order_before: Option<Order>,
+    /// Description of what was drawn.
+    pub(super) drawn: String,
+    /// The kinds that are on, and the names under which they are counted.
+    counted: BTreeSet<(&'static str, Kind)>,
+}
+
+impl Plan {
+    /// Returns how often each kind that is on has struck, by name.
+    pub(super) fn strikes(&self) -> BTreeMap<&'static str, usize> {
+        let mut strikes = BTreeMap::new();
+        for (name, kind) in &self.counted {
+            let struck = with_kernel(|kernel| kernel.core.faults.count(*kind));
+            *strikes.entry(*name).or_default() += struck;
+        }
+        strikes
+    }
+
+    fn schedule(&mut self, at: u64, action: impl FnOnce(&State) + 'static) {
+        let number = self.next_action;
+        self.next_action += 1;
+        self.actions.insert(number, Box::new(action));
+        with_kernel(|kernel| kernel.core.schedule_chaos(at, number));
+    }
+
+    /// Applies the highest rate of a kind that is in effect.
+    fn set_rate(&self, kind: Kind) {
+        let rates = self.rates.iter().filter(|rate| rate.0 == kind);
+        let parts = rates.map(|rate| rate.2).max().unwrap_or_default();
+        let rate = Probability::of_ten_thousand(parts);
+        with_kernel(|kernel| kernel.core.set_rate_by_chaos(kind, rate));
+    }
+
+    fn end_order(&mut self) {
+        if let Some(order) = self.order_before.take() {
+            with_kernel(|kernel| kernel.core.set_order(order));
+        }
+    }
+
+    /// Schedules the next fault of a kind, unless it would come too late.
+    fn schedule_next(&mut self, mut faults: Faults) {
+        let at = now() + about(&mut faults.stream, faults.gap);
+        if at < faults.until {
+            self.schedule(at, move |state| state.begin(faults));
+        }
+    }
+}
+
+impl State {
+    /// Performs the action of this number, which is due. Called between two steps, so no process is
+    /// in the middle of one.
+    pub(super) fn chaos_is_due(&self, number: u64) {
+        let action = self.chaos.borrow_mut().actions.remove(&number);
+        if let Some(action) = action {
+            action(self);
+        }
+    }
+
+    fn schedule(&self, at: u64, action: impl FnOnce(&State) + 'static) {
+        self.chaos.borrow_mut().schedule(at, action);
+    }
+
+    /// Begins a fault of a kind, and schedules the next one.
+    fn begin(&self, mut faults: Faults) {
+        faults.id.3 += 1;
+        let (id, until, at) = (faults.id, faults.until, now());
+        let mut stream = Stream::new(seed(), faults.name, id.1 as usize, id.3 as usize);
+        let lasts = about(&mut stream, faults.length).min(until - at);
+        let begin = faults.begin.clone();
+        let harm = Harm {
+            id,
+            at,
+            lasts,
+            until,
+            stream,
+        };
+        self.chaos.borrow_mut().schedule_next(faults);
+        begin(self, harm);
+    }
+
+    /// Schedules what ends a fault that has begun.
+    fn heal_later(&self, harm: &Harm, heal: impl FnOnce(&mut Kernel) + 'static) {
+        self.schedule(harm.at + harm.lasts, move |_| with_kernel(heal));
+    }
+
+    /// Parts the network in two: the parts cannot reach each other, or only late or slowly.
+    fn part(&self, mut harm: Harm) {
+        let Some((these, others)) = parts(&mut harm.stream, count_hosts()) else {
+            return;
+        };
+        let is_one_way = harm.stream.below(4) == 0;
+        let (how, detail) = match harm.id.0 {
+            Kind::Hold => (How::Held, String::new()),
+            Kind::Slow => {
+                let bandwidth = u64::from(pick(&mut harm.stream, &HALF_OCTAVES)) * 1_000;
+                (How::Slow(bandwidth), format!("{bandwidth} B/s"))
+            }
+            _ => (How::Cut, String::new()),
+        };
+        let happens = comes(Fault {
+            is_one_way,
+            lasts: Some(harm.lasts),
+            detail,
+            ..Fault::new(harm.id, harm.at, these.clone(), others.clone())
+        });
+        if happens {
+            let parting = with_kernel(|kernel| kernel.part(&these, &others, how));
+            if is_one_way {
+                with_kernel(|kernel| kernel.core.make_one_way(parting));
+            }
+            self.heal_later(&harm, move |kernel| kernel.core.rejoin(parting));
+        }
+    }
+
+    /// Resets all connections between two hosts.
+    fn reset(&self, mut harm: Harm) {
+        if let Some((a, b)) = pair(&mut harm.stream, count_hosts()) {
+            if comes(Fault::new(harm.id, harm.at, vec![a], vec![b])) {
+                with_kernel(|kernel| kernel.network().reset_between(a, b));
+            }
+        }
+    }
+
+    /// Pauses the process of a host, or suspends the host.
+    fn pause(&self, mut harm: Harm) {
+        let host = host(&mut harm.stream).filter(|host| self.runs_on(*host));
+        if let Some(host) = host.filter(|host| comes(harm.of(*host))) {
+            let pause = with_kernel(|kernel| match harm.id.0 {
+                Kind::Suspend => kernel.suspend(host),
+                _ => kernel.core.pause(host),
+            });
+            self.heal_later(&harm, move |kernel| kernel.resume(pause));
+        }
+    }
+
+    /// Makes the clock of a host jump by `lasts`, or drift for `lasts`.
+    fn change_clock(&self, mut harm: Harm) {
+        let stream = &mut harm.stream;
+        let Some(host) = host(stream) else {
+            return;
+        };
+        let (jumps, is_slow) = (stream.below(2) == 0, stream.below(2) == 0);
+        let drift = pick(stream, &DRIFTS) * if is_slow { -1 } else { 1 };
+        let own = with_kernel(|kernel| kernel.core.time.drift(host));
+        let (lasts, detail) = if jumps {
+            (None, format!("is set ahead by {}", Seconds(harm.lasts)))
+        } else {
+            (Some(harm.lasts), format!("drifts by {drift} ppm"))
+        };
+        let fault = Fault {
+            lasts,
+            detail,
+            ..harm.of(host)
+        };
+        let is_possible = jumps || own == 0;
+        if !is_possible || !comes(fault) {
+            return;
+        }
+        if jumps {
+            return with_kernel(|kernel| kernel.core.set_clock(host, harm.lasts, None));
+        }
+        with_kernel(|kernel| kernel.core.set_clock(host, 0, Some(drift)));
+        self.heal_later(&harm, move |kernel| {
+            // Unless it has another drift by now.
+            if kernel.core.time.drift(host) == drift {
+                kernel.core.set_clock(host, 0, Some(0));
+            }
+        });
+    }
+
+    /// Makes the wall clock of a host wrong for `lasts`.
+    fn step_wall(&self, mut harm: Harm) {
+        let stream = &mut harm.stream;
+        let Some(host) = host(stream) else {
+            return;
+        };
+        let is_back = stream.below(2) == 0;
+        let mean = pick(stream, &WALL_STEPS) * MILLISECOND;
+        let step = about(stream, mean);
+        let way = if is_back { "back" } else { "ahead" };
+        let happens = comes(Fault {
+            detail: format!("is set {way} by {}", Seconds(step)),
+            ..harm.of(host)
+        });
+        if happens {
+            // At most two days in nanoseconds, which fits easily.
+            let by = step as i64 * if is_back { -1 } else { 1 };
+            with_kernel(|kernel| kernel.core.step_wall(host, by, true));
+            self.heal_later(&harm, move |kernel| kernel.core.step_wall(host, -by, true));
+        }
+    }
+
+    /// Crashes one of these hosts, immediately or after some steps of its process.
+    fn crash_one_of(&self, hosts: &[usize], mut harm: Harm) {
+        let host = pick(&mut harm.stream, hosts);
+        if harm.stream.below(2) == 0 {
+            harm.id.0 = Kind::PowerOff;
+        }
+        match harm.stream.below(STEPS) {
+            0 => self.crash(host, harm),
+            steps => (self.chaos.borrow_mut().crashes).push(Crash { host, steps, harm }),
+        }
+    }
+
+    /// Crashes a host if it is up, and schedules its restart.
+    fn crash(&self, host: usize, mut harm: Harm) {
+        harm.at = now();
+        if !self.runs_on(host) || harm.at >= harm.until {
+            return;
+        }
+        harm.lasts = harm.lasts.min(harm.until - harm.at);
+        if !comes(harm.of(host)) {
+            return;
+        }
+        match harm.id.0 {
+            Kind::PowerOff => self.end_process(host, Fact::PoweredOff),
+            _ => self.end_process(host, Fact::Killed),
+        }
+        self.hosts.borrow_mut()[host].stopped_by = Some(harm.id);
+        self.schedule(harm.at + harm.lasts, move |state| {
+            // Unless the test has stopped or started it since.
+            if state.hosts.borrow()[host].stopped_by == Some(harm.id) {
+                state.start_again(host);
+            }
+        });
+    }
+
+    /// Counts down the crashes that wait for steps of this process, after each of its steps.
+    pub(super) fn chaos_after_step(&self, poller: usize) {
+        if self.chaos.borrow().crashes.is_empty() {
+            return;
+        }
+        let host = with_kernel(|kernel| kernel.core.pollers.host_of(poller));
+        let mut crashes = std::mem::take(&mut self.chaos.borrow_mut().crashes);
+        let ours = crashes.iter_mut().filter(|crash| crash.host == host);
+        ours.for_each(|crash| crash.steps -= 1);
+        let (due, left): (Vec<_>, _) = crashes.into_iter().partition(|crash| crash.steps == 0);
+        self.chaos.borrow_mut().crashes = left;
+        for Crash { host, harm, .. } in due {
+            self.crash(host, harm);
+        }
+    }
+
+    /// Cancels everything that is scheduled.
+    pub(super) fn end_chaos(&self) {
+        let mut plan = self.chaos.borrow_mut();
+        plan.actions.clear();
+        plan.rates.clear();
+        plan.crashes.clear();
+        plan.end_order();
+        let first = plan.next_action;
+        with_kernel(|kernel| {
+            kernel.call_off_chaos(first);
+            kernel.core.faults.by_chaos.clear();
+            kernel.core.links.chaos = None;
+        });
+    }
+}
+
+/// Returns whether a fault happens.
+fn comes(fault: Fault) -> bool {
+    with_kernel(|kernel| kernel.core.faults.allow(fault.id, || fault))
+}
+
+fn count_hosts() -> usize {
+    with_kernel(|kernel| kernel.core.hosts.count())
+}
+
+/// Draws a host other than the test's, if there is one.
+fn host(stream: &mut Stream) -> Option<usize> {
+    let others = count_hosts() as u64 - 1;
+    (others > 0).then(|| 1 + stream.below(others) as usize)
+}
+
+/// Draws two different hosts.
+fn pair(stream: &mut Stream, hosts: usize) -> Option<(usize, usize)> {
+    if hosts < 2 {
+        return None;
+    }
+    let a = stream.below(hosts as u64) as usize;
+    let b = stream.below(hosts as u64 - 1) as usize;
+    Some((a, if b >= a { b + 1 } else { b }))
+}
+
+/// Draws two parts of the network: one host and one, one and all others, or any two.
+fn parts(stream: &mut Stream, hosts: usize) -> Option<(Vec<usize>, Vec<usize>)> {
+    let how = stream.below(3);
+    let (a, b) = pair(stream, hosts)?;
+    Some(match how {
+        0 => (vec![a], vec![b]),
+        1 => (vec![a], (0..hosts).filter(|host| *host != a).collect()),
+        // The two hosts are on different sides, so neither side is empty.
+        _ => (0..hosts).partition(|host| *host == a || *host != b && stream.below(2) == 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_network_are_never_empty_and_hold_each_host_once() {
+        let mut stream = Stream::new(1, "test", 0, 0);
+        for hosts in 2..7 {
+            for _ in 0..100 {
+                let (these, others) = parts(&mut stream, hosts).unwrap();
+                assert!(!these.is_empty() && !others.is_empty());
+                let mut all = [these, others].concat();
+                all.sort_unstable();
+                let count = all.len();
+                all.dedup();
+                assert_eq!(all.len(), count, "a host is on both sides");
+                assert!(all.last().is_some_and(|host| *host < hosts));
+            }
+        }
+        assert_eq!(parts(&mut stream, 1), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! [`World`]: the [`Kernel`] that a world's thread has, which passes each call to the part that
+//! answers it.
+
+use std::any::Any;
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Instant;
+
+use polder::kernel::files::Files;
+use polder::kernel::sockets::Sockets;
+use polder::kernel::{self, BlockingCall, Checks, Installed, Kernel, LookUp, install};
+use polder::time::Timer;
+
+use super::files::HostDisk;
+use crate::world;
+use crate::world::foreign::panic_message;
+
+struct World;
+
+/// Installs the world's kernel for this thread, until the result is dropped.
+pub(super) fn enter() -> Installed {
+    install(&World)
+}
+
+impl Kernel for World {
+    fn now(&self) -> Instant {
+        world::now().unwrap_or_else(Instant::now)
+    }
+
+    fn reads_clock(&self) {
+        world::count_reading();
+    }
+
+    fn task_id(&self) -> Option<u64> {
+        world::take_task_id()
+    }
+
+    fn choose_task(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
+        world::choose_task(count, (0..count).map(id))
+    }
+
+    fn choose_injected(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
+        world::choose_injected(count, (0..count).map(id))
+    }
+
+    fn polls(&self, id: u64, site: &'static Location<'static>) {
+        world::note_poll(id, site);
+    }
+
+    fn task_panicked(&self, site: &'static Location<'static>, message: &str) {
+        world::task_has_panicked(site, message);
+    }
+
+    fn panic_is_taken(&self, site: &'static Location<'static>, message: &str) {
+        world::panic_is_taken(site, message);
+    }
+
+    fn report_panic(&self, site: &'static Location<'static>, message: &str) -> bool {
+        world::fail_unless_permitted(message, || {
+            format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
+        });
+        true
+    }
+
+    fn panic_was_contained(&self, panic: &(dyn Any + Send)) {
+        world::panic_was_contained(panic_message(panic));
+    }
+
+    fn permit(&self, what: &str) -> io::Result<()> {
+        Err(world::unsupported(what))
+    }
+
+    fn look_up(&self, host: &str) -> Option<LookUp> {
+        let answer = world::names::look_up(host)?;
+        Some(Box::pin(async {
+            let answer = answer?;
+            Timer::after(answer.delay).await;
+            answer.addresses
+        }))
+    }
+
+    /// Outside of any process the call is made immediately.
+    fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
+        if let Some(call) = world::blocking::submit(call) {
+            call.run();
+        }
+        true
+    }
+
+    fn sockets(&self) -> Option<&dyn Sockets> {
+        world::is_here().then_some(&world::MakesSockets)
+    }
+
+    fn files(&self) -> Option<&'static dyn Files> {
+        Some(&HostDisk)
+    }
+
+    fn signals(&self, numbers: &[usize]) -> Option<io::Result<Box<dyn kernel::Signals>>> {
+        world::listeners::listen(numbers)
+    }
+
+    fn checks(&self) -> Option<&'static dyn Checks> {
+        world::checks_here().then_some(&World)
+    }
+}
+
+impl Checks for World {
+    fn does_not_hold(&self, name: &str, site: &'static Location<'static>) {
+        world::does_not_hold(name, site);
+    }
+
+    fn asks_for(&self, name: &str) -> bool {
+        world::asks_for(name)
+    }
+
+    fn note_sometimes(&self, name: &str, is_so: bool) {
+        world::note_sometimes(name, is_so);
+    }
+
+    fn buggify(&self, name: &str) -> bool {
+        world::buggify(name)
+    }
+}

@@ -1,0 +1,41 @@
+//! [`Step`]: an event, for functions that observe a run.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::link::nanos;
+use super::trace::Seconds;
+
+/// An event of a world, passed to the function given to [`Sim::on_step`](crate::Sim::on_step).
+/// Its text is a line of a report's last events.
+///
+/// ```
+/// polder_sim::check(0..1, |sim| async move {
+///     sim.on_step(|step| {
+///         assert!(step.to_string().ends_with(&format!("{}: {}", step.host, step.words)));
+///     });
+///     sim.host("store").start(|| async {}).finished().await;
+/// });
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Step {
+    /// The time since the world began.
+    pub time: Duration,
+    /// The name of the host on which it has happened.
+    pub host: String,
+    /// Its description: `task 7 runs, spawned at src/store.rs:12:5`, `data 1+64 came from client`.
+    pub words: String,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}: {}",
+            Seconds(nanos(self.time)),
+            self.host,
+            self.words
+        )
+    }
+}

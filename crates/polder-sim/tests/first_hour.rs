@@ -1,0 +1,110 @@
+//! What is written first: the examples that README.md lists by task, some of them in simulated
+//! worlds, where a minute takes no time.
+
+use std::io::Result;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polder::io::{AsyncReadExt, AsyncWriteExt};
+use polder::net::{TcpListener, TcpStream, serve};
+use polder::time::sleep;
+use polder_sim::check;
+
+#[allow(dead_code, reason = "it has a `main`")]
+#[path = "../../../examples/chat.rs"]
+mod chat;
+#[allow(dead_code, reason = "it has a `main`")]
+#[path = "../../../examples/echo.rs"]
+mod echo;
+#[allow(dead_code, reason = "it has a `main`")]
+#[path = "../examples/simulated.rs"]
+mod simulated;
+
+const README: &str = include_str!("../../../README.md");
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn bind() -> Result<TcpListener> {
+    TcpListener::bind("0.0.0.0:7000").await
+}
+
+#[test]
+fn each_task_has_an_example_of_at_most_80_lines() {
+    let (_, list) = README.split_once("\n## Examples\n").expect("the list");
+    let (list, _) = list.split_once("\n## ").expect("its end");
+    let links = list.split("](").skip(1);
+    let paths: Vec<_> = links.filter_map(|link| link.split(')').next()).collect();
+    let programs: Vec<_> = paths.iter().filter(|path| path.ends_with(".rs")).collect();
+    assert_eq!(programs.len(), 7, "{paths:?}");
+    for path in programs {
+        let file = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
+        let lines = std::fs::read_to_string(file).expect(path).lines().count();
+        assert!(lines <= 80, "{path} has {lines} lines");
+    }
+}
+
+#[test]
+fn echo_closes_the_connection_of_a_client_that_is_silent_for_a_minute() {
+    check(0..4, |sim| async move {
+        let server = || async { serve(bind().await?, echo::client).await };
+        sim.host("server").start(server);
+        let client = sim.host("client").start(|| async {
+            let mut silent = TcpStream::connect("server:7000").await?;
+            let mut other = TcpStream::connect("server:7000").await?;
+            for round in 0..4 {
+                sleep(MINUTE / 2).await;
+                other.write_all(&[round]).await?;
+                other.read_exact(&mut [0]).await?;
+            }
+            assert_eq!(silent.read(&mut [0]).await?, 0);
+            Result::Ok(())
+        });
+        client.finished().within(10 * MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn chat_disconnects_a_client_that_reads_nothing_and_delays_no_other() {
+    const LINES: usize = 2_000;
+
+    check(0..4, |sim| async move {
+        sim.host("server").start(|| async {
+            let room = Arc::new(chat::Room::default());
+            let client = |stream, peer| {
+                let room = room.clone();
+                async move { _ = chat::client(stream, peer, &room).await }
+            };
+            serve(bind().await?, client).await
+        });
+        let clients = sim.host("client").start(|| async {
+            let mut stuck = TcpStream::connect("server:7000").await?;
+            let mut other = TcpStream::connect("server:7000").await?;
+            let mut talker = TcpStream::connect("server:7000").await?;
+            let line = "x".repeat(999) + "\n";
+            let talk = async {
+                for _ in 0..LINES {
+                    talker.write_all(line.as_bytes()).await?;
+                }
+                Result::Ok(())
+            };
+            let listen = async { other.read_exact(&mut vec![0; LINES * line.len()]).await };
+            let (talked, listened) = polder::future::zip(talk, listen).await;
+            talked.and(listened)?;
+            sleep(MINUTE).await;
+            let mut bytes = Vec::new();
+            stuck.read_to_end(&mut bytes).await?;
+            assert!(bytes.len() < LINES * line.len(), "{}", bytes.len());
+            Result::Ok(())
+        });
+        clients.finished().within(10 * MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn the_planted_bug_is_found_with_what_it_takes_and_without_it_no_seed_fails() {
+    simulated::each_request_counts_once(false);
+    let panic = std::panic::catch_unwind(|| simulated::each_request_counts_once(true));
+    let report = panic.expect_err("the bug is not found");
+    let report = report.downcast::<String>().expect("a report");
+    assert!(report.contains(" needed: loss of "), "{report}");
+}
