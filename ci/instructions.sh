@@ -82,11 +82,11 @@ compare() {
 }
 compare
 [ "${1:-}" != --short ] || exit 0
-# The seam of simulated worlds, where the kernel answers: it costs a round trip no more than one and a half per cent,
-# and no other operation more than three, but a spawn six. How the compiler divides the code differs: it does not inline a
-# task's poll with the feature, which notes the panic that a task has ended with: 56 instructions of a spawn's 1,106.
-# (Inlined by force it costs each round trip 21.) So the limit of a round trip holds for the compiler that the file
-# names: there it is 26 of 2,253.
+# The seam with no kernel installed: two per cent of a round trip, of a yield and of timers, four of a spawn. Of a
+# round trip it is 40 of 2,294: whether the socket is another kernel's is asked four times. Asked once, before the loop
+# of the attempts, the descriptor is kept in a register, and both builds cost more (2,323 and 2,345). Of a spawn's 34
+# none is the seam's own code: the compiler does not inline a task's poll, which notes the panic that a task has ended
+# with. (Inlined by force it costs each round trip 21.) Where the compiler is another one, it divides the code otherwise.
 program=$(ci/executable.sh bench instructions --features kernel)
 for kind in tcp unix spawn yield timer reset; do
     count "$kind" 1000
@@ -95,7 +95,7 @@ awk -v is_known="$([ "$(sed -n 3p "$work/figures")" != "$(sed -n 3p "$file")" ] 
     /^#/ { next }
     NR == FNR { kernel[$1] = $2; next }
     {
-        per_cent = $1 == "spawn" ? 6 : is_known && ($1 == "tcp" || $1 == "unix") ? 1.5 : 3
+        per_cent = is_known ? ($1 == "spawn" ? 4 : 2) : 6
         if ($2 > kernel[$1] * (1 + per_cent / 100)) {
             print $1 ": " $2 " instructions with the feature kernel, more than " per_cent " per cent above " kernel[$1]
             bad = 1
