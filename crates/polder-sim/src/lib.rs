@@ -1,7 +1,7 @@
 //! A simulated world for tests: the unchanged program on several hosts, driven by one seed.
 //!
-//! A test starts parts of the program, written with [`polder::net`](polder::net),
-//! [`polder::time`](polder::time) and [`spawn`](polder::spawn), as processes of *hosts*. They run
+//! A test starts parts of the program, written with [`polder::net`],
+//! [`polder::time`] and [`spawn`](polder::spawn), as processes of *hosts*. They run
 //! on one thread, with a virtual clock that jumps to the next event, on a network with latency and
 //! faults. The seed decides everything that is random: a failure prints its seed, and the seed
 //! replays it. The program itself does not change: whether the system or a world answers is decided

@@ -1,9 +1,9 @@
 //! The C library's clock and randomness, answered by the program.
 //!
-//! [`answer_for_libc!`] defines a few of the C library's functions in the program that invokes it,
-//! and the linker prefers these. The standard library, and every crate that calls the C library,
-//! then calls the program's functions instead. It is a macro, since a library must not define them
-//! for every program that links it.
+//! [`answer_for_libc!`](crate::answer_for_libc) defines a few of the C library's functions in the
+//! program that invokes it, and the linker prefers these. The standard library, and every crate
+//! that calls the C library, then calls the program's functions instead. It is a macro, since a
+//! library must not define them for every program that links it.
 //!
 //! The functions ask the [`Answers`] that were [`set`]. If there are none, or if these have no
 //! answer, the kernel gives it, through the system call: it is the same as the C library's, and

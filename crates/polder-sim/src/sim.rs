@@ -21,8 +21,8 @@ use crate::world::parting::How;
 use crate::world::step::Step;
 use crate::world::{self, kernel as with_kernel};
 
-/// A handle to a simulated world, passed to the test's function by [`check`]. Clones are handles to
-/// the same world.
+/// A handle to a simulated world, passed to the test's function by [`check`](crate::check). Clones
+/// are handles to the same world.
 ///
 /// ```
 /// use polder_sim::Sim;
@@ -264,10 +264,10 @@ impl Sim {
         with_kernel(|kernel| kernel.core.set_order(order));
     }
 
-    /// Makes [`check`] run this test in every order of what is ready or due at the same moment,
-    /// instead of some orders that seeds draw: for a small program that must be right in all of
-    /// them. The orders of ready tasks are tried, those of segments, datagrams, timers and calls of
-    /// `unblock` that are due at one moment of the world's time, and all results of
+    /// Makes [`check`](crate::check) run this test in every order of what is ready or due at the
+    /// same moment, instead of some orders that seeds draw: for a small program that must be right
+    /// in all of them. The orders of ready tasks are tried, those of segments, datagrams, timers
+    /// and calls of `unblock` that are due at one moment of the world's time, and all results of
     /// [`choose`](Self::choose). Hosts share nothing but the network, so two orders that differ
     /// only between hosts count as one.
     ///
@@ -440,9 +440,9 @@ impl Sim {
         self.state.always.add(name, 0, condition);
     }
 
-    /// Requires `condition` to be true at some moment for at least one of the seeds of [`check`],
-    /// which fails otherwise: a test that never reaches that state does not test what it is meant
-    /// to.
+    /// Requires `condition` to be true at some moment for at least one of the seeds of
+    /// [`check`](crate::check), which fails otherwise: a test that never reaches that state does
+    /// not test what it is meant to.
     ///
     /// ```
     /// use std::time::Duration;
@@ -459,10 +459,10 @@ impl Sim {
         self.state.sometimes.add(name, 0, condition);
     }
 
-    /// Tells an exploration (`POLDER_SIM_EXPLORE`, see [`check`]) the state that something has come
-    /// to, such as the role of a node or the number of an election. Runs with a state that none has
-    /// had before, or with another order of states of this name, are continued. It changes nothing
-    /// in the world.
+    /// Tells an exploration (`POLDER_SIM_EXPLORE`, see [`check`](crate::check)) the state that
+    /// something has come to, such as the role of a node or the number of an election. Runs with a
+    /// state that none has had before, or with another order of states of this name, are continued.
+    /// It changes nothing in the world.
     ///
     /// A good state has from a few to some thousand values: of one that is always new, each run is
     /// as good as any other.
@@ -488,7 +488,7 @@ impl Sim {
     /// functions are called in the order in which they were added. (To print every event the moment
     /// it happens, set `POLDER_SIM_LOG=1` instead.)
     ///
-    /// `f` is also called in the second run of a seed: see [`check`].
+    /// `f` is also called in the second run of a seed: see [`check`](crate::check).
     ///
     /// ```
     /// use std::cell::Cell;
@@ -660,9 +660,10 @@ impl Sim {
     /// [`serve`](polder::net::serve), in a task that is not awaited, in a destructor or in a waker.
     /// They do not fail the run any more. This is for programs that must survive such panics.
     ///
-    /// A process then ends as [`Exit::Panicked`] if its future panics, and its sockets are closed.
-    /// The test has to start it [again](Host::restart), in place of a supervisor;
-    /// [`quiesce`](Self::quiesce) does not. (A panic of the test itself still fails the run.)
+    /// A process then ends as [`Exit::Panicked`](crate::Exit::Panicked) if its future panics, and
+    /// its sockets are closed. The test has to start it [again](Host::restart), in place of a
+    /// supervisor; [`quiesce`](Self::quiesce) does not. (A panic of the test itself still fails the
+    /// run.)
     ///
     /// ```
     /// let test = |permits: bool| {
@@ -707,15 +708,15 @@ impl Sim {
     ///
     /// It applies to the world in which it is called. A failure still depends on the seed alone: a
     /// failing seed runs again on a new thread, and so does the first world that runs on the thread
-    /// of another one (with `POLDER_SIM_CHECK=1`, all do). If the two runs differ, [`check`] fails.
-    /// Polder's own thread-locals are as new in each world.
+    /// of another one (with `POLDER_SIM_CHECK=1`, all do). If the two runs differ,
+    /// [`check`](crate::check) fails. Polder's own thread-locals are as new in each world.
     ///
     /// A test may reset a counter in a thread-local when a world begins. It cannot reset the keys
     /// of the standard library's `HashMap`, which are kept in a thread-local. So a program that
     /// iterates over a map, and behaves differently in another order, needs new threads. A handle
     /// of a world (`Sim`, [`Host`], [`Cut`]) in a thread-local would act on the next world.
     ///
-    /// It has no effect in [`run`], or in a world that runs within another one.
+    /// It has no effect in [`run`](crate::run), or in a world that runs within another one.
     ///
     /// ```
     /// use std::cell::Cell;
