@@ -43,7 +43,7 @@ for target in "${targets[@]}"; do
             CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check --lib --features polling 2>&1 | tee -a "$log" ;;
     esac
     # Those of the standard library, where it is built too, are not ours.
-    if grep -qE '^warning: `(polder|polder-sim|thread-stack)`' "$log"; then
+    if grep -qE '^warning: `(polder|polder-sim|polder-stack)`' "$log"; then
         echo "$0: there are warnings for $target" >&2
         exit 1
     fi

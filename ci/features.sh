@@ -25,7 +25,7 @@ if [ "$(uname)" = Linux ]; then
         not_run "the suite on io-uring, since this kernel makes no ring"
 fi
 cargo test --all-features --lib
-cargo test -p thread-stack
+cargo test -p polder-stack
 cargo test --all-features --test backtrace --test budgets --test conformance --test ends \
     --test one_reactor --test platform --test smallest --test spans
 cargo test -p polder-sim --lib

@@ -35,7 +35,7 @@ ci/lines.sh --check
 comments_fit
 ci/unsafe.sh --check
 cargo clippy --all-targets -- -D warnings
-cargo clippy -p polder-sim -p thread-stack --all-targets -- -D warnings
+cargo clippy -p polder-sim -p polder-stack --all-targets -- -D warnings
 ci/documented.sh
 PACKAGE=polder-sim ci/documented.sh
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features -p polder -p polder-sim

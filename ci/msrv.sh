@@ -113,7 +113,7 @@ else
     exit 1
 fi
 
-"${cargo[@]}" check -p polder-sim -p thread-stack
+"${cargo[@]}" check -p polder-sim -p polder-stack
 if [ "${1:-}" = --short ]; then
     "${cargo[@]}" check --all-targets
     "${cargo[@]}" test --lib

@@ -1,11 +1,11 @@
 //! Backtraces of stalled workers: the feature `backtrace`. The addresses are taken when the stall
-//! is noticed (`thread_stack`), and resolved when they are printed, from the debug information.
+//! is noticed (`polder_stack`), and resolved when they are printed, from the debug information.
 
 use std::env;
 use std::fmt;
 use std::path::Path;
 
-use thread_stack::Function;
+use polder_stack::Function;
 
 /// The backtrace of a worker's thread, from
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
@@ -41,12 +41,12 @@ use thread_stack::Function;
 /// SIGURG itself or blocks it, the signal is not sent, and the backtrace is empty.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
-pub struct Backtrace(thread_stack::Trace);
+pub struct Backtrace(polder_stack::Trace);
 
 impl Backtrace {
     /// Returns `None` on systems that lack this.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
-        thread_stack::of_thread(thread).map(Backtrace)
+        polder_stack::of_thread(thread).map(Backtrace)
     }
 
     /// Returns the address of an instruction for each frame, the innermost first. In a caller it is
@@ -83,7 +83,7 @@ impl Backtrace {
 /// Does not resolve names.
 impl fmt::Debug for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let thread_stack::Trace { addresses, problem } = &self.0;
+        let polder_stack::Trace { addresses, problem } = &self.0;
         write!(f, "Backtrace({addresses:#x?}, {problem:?})")
     }
 }
@@ -93,9 +93,9 @@ impl fmt::Display for Backtrace {
         let here = env::current_dir().ok();
         let mut lines = Lines { f, count: 0 };
         for &address in &self.0.addresses {
-            let functions = thread_stack::functions(address);
+            let functions = polder_stack::functions(address);
             if functions.is_empty() {
-                match thread_stack::object(address) {
+                match polder_stack::object(address) {
                     Some((path, offset)) => {
                         let path = path.display();
                         lines.add(format_args!("{address:#x}, at {path}+{offset:#x}"))?;

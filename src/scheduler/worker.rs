@@ -634,7 +634,7 @@ impl Worker {
             // The worker stays on this thread.
             let thread = sys::thread_id();
             #[cfg(feature = "backtrace")]
-            thread_stack::note();
+            polder_stack::note();
             self.remote().thread.store(thread, Ordering::Relaxed);
         }
         let before = Running::get();

@@ -23,7 +23,7 @@
 //! - The wait reason of a future of `block_on` (`scheduler/main_future.rs`) is reset before
 //!   each of its polls, and only that future reads it.
 //! - The number of this thread (`poller/backends/io_uring.rs`) and the place of its stack
-//!   (the crate `thread-stack`) belong to the thread, and no world reads them.
+//!   (the crate `polder-stack`) belong to the thread, and no world reads them.
 //!
 //! Sockets, timers, wakers and tasks that outlive their world refer to it by its number, or hold
 //! its parts, and find nothing in the next world. The handles of a test (`Sim`, `Cut`) act on the

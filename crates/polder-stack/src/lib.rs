@@ -15,13 +15,13 @@
 //! let other = std::thread::spawn({
 //!     let barrier = barrier.clone();
 //!     move || {
-//!         sender.send(thread_stack::note()).unwrap();
+//!         sender.send(polder_stack::note()).unwrap();
 //!         barrier.wait();
 //!     }
 //! });
-//! if let Some(trace) = thread_stack::of_thread(receiver.recv().unwrap()) {
+//! if let Some(trace) = polder_stack::of_thread(receiver.recv().unwrap()) {
 //!     for address in trace.addresses {
-//!         for function in thread_stack::functions(address) {
+//!         for function in polder_stack::functions(address) {
 //!             println!("{}", function.name);
 //!         }
 //!     }
