@@ -72,7 +72,7 @@ height=$((${#lines[@]} * 18 + 60))
         echo "  <circle cx=\"$x\" cy=\"18\" r=\"5\" fill=\"#$colour\"/>"
         x=$((x + 18))
     done
-    echo "  <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"13\" xml:space=\"preserve\">"
+    echo "  <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"13\">"
     y=50
     for line in "${lines[@]}"; do
         text=${line//&/&amp;}
@@ -81,7 +81,7 @@ height=$((${#lines[@]} * 18 + 60))
             '$ '*) colour=8fd0ff ;;
             *) colour=d8e4ec ;;
         esac
-        [ -z "$text" ] || echo "    <text x=\"18\" y=\"$y\" fill=\"#$colour\">$text</text>"
+        [ -z "$text" ] || echo "    <text xml:space=\"preserve\" x=\"18\" y=\"$y\" fill=\"#$colour\">$text</text>"
         y=$((y + 18))
     done
     echo "  </g>"

@@ -56,7 +56,7 @@ fn svg(buffer: &Buffer) -> String {
     }
     out.push_str(
         "  <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" \
-         font-size=\"13\" xml:space=\"preserve\">\n",
+         font-size=\"13\">\n",
     );
     for y in 0..ROWS {
         let mut x = 0;
@@ -147,7 +147,7 @@ fn run(out: &mut String, x: u16, y: u16, text: &str, look: Look) {
     let base = top + 14;
     let _ = writeln!(
         out,
-        "    <text x=\"{left:.1}\" y=\"{base}\" fill=\"{colour}\"{weight} \
+        "    <text xml:space=\"preserve\" x=\"{left:.1}\" y=\"{base}\" fill=\"{colour}\"{weight} \
          textLength=\"{width:.1}\">{text}</text>"
     );
 }
