@@ -38,4 +38,4 @@ test=(rustup run nightly cargo test --all-features --target "$target" "${tests[@
 "${test[@]}" --no-run
 # Nor what measures resident memory: the sanitizer keeps for a while what is freed.
 timeout 1800 "${test[@]}" --no-fail-fast -- \
-    --skip leave_no_memory --skip leave_no_descriptor_thread_or_memory "$@"
+    --skip leave_no_memory "$@"

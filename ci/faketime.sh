@@ -19,11 +19,11 @@ suite=$(ci/executable.sh test conformance)
 # They compare one reading of a clock with another, and none with the clock of somebody else.
 tests=(
     time::deadlines::timers_are_never_early
-    time::deadlines::a_timer_that_the_worker_sleeps_for_is_never_early
-    time::deadlines::equal_deadlines_fire_in_the_order_they_were_set
-    time::deadlines::zero_and_past_deadlines_are_ready_at_the_first_poll
-    time::threads::a_runtime_sleeps_until_the_earliest_of_its_timers
-    time::intervals::under_burst_every_tick_comes_and_stays_on_the_grid
+    time::deadlines::timer_worker_sleeps_for_never_early
+    time::deadlines::equal_deadlines_fire_in_set_order
+    time::deadlines::zero_and_past_ready_at_first_poll
+    time::threads::runtime_sleeps_until_earliest_timer
+    time::intervals::burst_keeps_every_tick_on_grid
     time::deadlines::a_sleep_that_is_reset_ends_at_its_new_deadline
 )
 

@@ -25,9 +25,9 @@ emulated_rules=(numbers:: events:: tasks:: taskset:: pollers:: time:: streams:: 
 
 # Tests that need what the emulator may lack (ci/machines/probe.c), each after the name of that.
 emulated_needs=(
-    select numbers::rule_21_descriptors_beyond_fd_setsize_are_served_beside_others
+    select numbers::rule_21_descriptors_beyond_fd_setsize
     select streams::listeners::many_connections_all_echo
-    seccomp pollers::backends::a_ring_that_is_refused_is_passed_over_and_alone_says_why
+    seccomp pollers::backends::refused_ring_skipped_or_explained
     multicast udp::multicast_reaches_those_who_joined
 )
 

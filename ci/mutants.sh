@@ -28,8 +28,8 @@ rooms() {
     local core="$suite numbers:: events:: tasks:: taskset:: runtime:: workers:: pollers:: time:: streams:: udp:: unix::"
     core+=' connecting:: async_io:: waiters:: kernel:: names:: scope:: serve_on_workers:: diagnostics::'
     # Of simulated worlds: what runs many seeds comes last.
-    local seeds='planted:: every_kind_does_harm on_a_shared_thread killed_and_restarted_at_any_moment'
-    seeds+=' a_port_that_is_used_again is_left_out_of_the_queue one_has_priority_until'
+    local seeds='planted:: every_kind_does_harm threads::shared_thread_ killed_and_restarted_at_any_moment'
+    seeds+=' port_reused_ is_left_out_of_the_queue priority_until_'
     local worlds="--lib --test=sim -- --skip ${seeds// / --skip }"
 
     out 'src/lib.rs' 'it declares modules'
@@ -84,7 +84,7 @@ sample=(
     'delete ! in Pool::load'
     'delete ! in Parting::lies_between'
 )
-sample_tests='--lib --test=miri --test=signals -- --skip is_left_out_of_the_queue --skip one_has_priority_until'
+sample_tests='--lib --test=miri --test=signals -- --skip is_left_out_of_the_queue --skip priority_until_'
 
 . ci/tool.sh
 tool cargo-mutants 27.1.0

@@ -10,20 +10,20 @@ cd "$(dirname "$0")/.."
 # What the monitor is for, and what counts its inspections. All of these block a worker, as a computation does, until
 # what waits for that worker has run elsewhere (rules 75 and 77).
 monitored=(
-    runtime::stealing::a_backlog_
-    runtime::stealing::a_socket_that_is_readable_waits_for_no_worker_that_computes
-    runtime::stealing::a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it
-    runtime::stealing::a_timer_that_is_due_waits_for_no_worker_that_computes
-    runtime::stealing::a_worker_that_sleeps_for_moments_only_looks_after_those_that_compute
-    runtime::stealing::looks_are_frequent_beside_a_worker_that_computes
+    runtime::stealing::backlog_
+    runtime::stealing::computing_worker_does_not_hold_socket
+    runtime::stealing::computing_worker_does_not_hold_woken_task
+    runtime::stealing::computing_worker_does_not_hold_timer
+    runtime::stealing::briefly_sleeping_worker_monitors
+    runtime::stealing::inspections_frequent_beside_computing_worker
     runtime::stealing::looks_at_others_are_no_reason_to_poll_busily
-    runtime::stealing::one_idle_worker_looks_after_one_that_computes_and_the_others_sleep
-    runtime::stealing::tasks_that_were_taken_from_a_worker_count_there_no_more
-    runtime::stealing::tasks_that_yield_wait_for_no_worker_that_computes
-    runtime::stealing::what_comes_due_beside_the_only_worker_that_is_awake_does_not_wait_for_it
-    runtime::stealing::what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between
-    runtime::stealing::what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work
-    runtime::outliving::a_worker_that_was_helped_goes_on_where_no_descriptor_is_left
+    runtime::stealing::one_idle_worker_monitors_others_sleep
+    runtime::stealing::stolen_tasks_no_longer_counted
+    runtime::stealing::computing_worker_does_not_hold_yielding_tasks
+    runtime::stealing::due_beside_only_awake_worker_not_held
+    runtime::stealing::backlog_left_by_long_poll_taken_without_sleep
+    runtime::stealing::computing_worker_does_not_hold_ready_when_busy
+    runtime::outliving::helped_worker_continues_without_descriptors
 )
 
 rules=("$@")

@@ -18,32 +18,32 @@ skipped=(
     # A reset reads as an end of file: its server takes the error from the socket when it polls.
     streams::ends::a_reply_comes_before_the_reset_that_follows_it
     streams::ends::errors_are_told_and_the_loop_goes_on
-    pollers::readiness::rule_08_a_reply_before_a_reset_is_read_before_the_error
-    streams::listeners::a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed
-    memory::a_reset_of_one_side_is_an_error_and_can_be_passed_on
-    streams::listeners::closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest
+    pollers::readiness::rule_08_reply_before_reset_read_first
+    streams::listeners::zero_linger_resets_on_close
+    memory::reset_is_an_error_and_passed_on
+    streams::listeners::listener_close_resets_queue_refuses_rest
 
     # What waits in a listener's queue hears nothing when that is closed, and waits for ever.
-    serve::whoever_was_accepted_is_served_also_while_it_stops
+    serve::accepted_are_served_while_stopping
 
     # A connection that was reset in the queue is an error of `accept` (WSAENOTCONN).
-    streams::listeners::a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody
+    streams::listeners::aborted_in_queue_harms_nobody
 
     # TCP_KEEPIDLE and its like are not there.
-    streams::keepalive::keepalive_is_off_until_it_is_set_and_reads_back_as_it_was_set
-    streams::keepalive::times_of_keepalive_that_no_kernel_takes_are_refused_and_change_nothing
+    streams::keepalive::keepalive_off_until_set_reads_back
+    streams::keepalive::keepalive_bad_times_change_nothing
 
     # CopyFileEx does not report its progress, from which the standard library counts bytes.
     files::a_tree_is_made_listed_copied_and_removed
 
     # SIG_GET, with which a signal's handler is asked for, is set as the handler, and then called.
     a_signal_before_the_first_poll_is_told
-    a_signal_before_the_listener_was_made_is_not_told
-    a_signal_for_which_nobody_waits_does_not_end_the_process
+    signal_before_listener_not_told
+    signal_without_waiter_keeps_process
     dropping_a_listener_leaves_the_other
     each_signal_is_told_to_whoever_waits_for_it
-    listeners_in_two_runtimes_on_two_threads_both_get_one_signal
-    signals_between_two_looks_are_told_once_for_each_kind
+    listeners_in_two_runtimes_get_signal
+    signals_coalesce_per_kind
     two_listeners_both_get_one_signal
 )
 

@@ -111,8 +111,9 @@ fn place(text: &str, name: &str) -> usize {
         .unwrap_or_else(|| panic!("{name} is missing in\n{text}"))
 }
 
+/// A task that computes is told with its functions from the innermost to its own.
 #[test]
-fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own() {
+fn computing_task_shown_innermost_first() {
     for workers in [1, 2] {
         let backtrace = backtrace_within("culprit", workers, |is_over| {
             black_box(accomplice(is_over));
@@ -138,13 +139,14 @@ fn a_task_that_computes_is_told_with_its_functions_from_the_innermost_to_its_own
     }
 }
 
+/// A call that the kernel restarts is told and goes on.
 #[test]
-fn a_call_that_the_kernel_restarts_is_told_and_goes_on() {
+fn restarted_call_reported_and_continues() {
     // TSan's runtime delays handlers until a C library function is called.
     if cfg!(tsan) {
         return;
     }
-    const TEST: &str = "a_call_that_the_kernel_restarts_is_told_and_goes_on";
+    const TEST: &str = "restarted_call_reported_and_continues";
     backtrace_within(TEST, 1, |is_told| {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         // (Writes after the read was interrupted.)

@@ -81,8 +81,9 @@ async fn pair() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
+/// Reading writing and local wakes allocate nothing.
 #[test]
-fn reading_writing_and_local_wakes_allocate_nothing() {
+fn reads_writes_and_local_wakes_allocate_nothing() {
     in_every_runtime(async |backend| {
         // We cannot promise how much async-io allocates.
         if backend == Backend::AsyncIo {
@@ -265,8 +266,9 @@ mod clock {
         })
     }
 
+    /// A sleep reads the clock when it is made and when its worker goes to sleep.
     #[test]
-    fn a_sleep_reads_the_clock_when_it_is_made_and_when_its_worker_goes_to_sleep() {
+    fn sleep_reads_clock_twice() {
         for backend in ours() {
             // On epoll the last part of a long sleep is another wait.
             for (micros, most) in [(300, 2), (2_000, 2), (20_000, 2), (60_000, 3)] {
@@ -345,8 +347,9 @@ mod sleeps_of_pools {
         })
     }
 
+    /// A request now and then is little more than one sleep.
     #[test]
-    fn a_request_now_and_then_is_little_more_than_one_sleep() {
+    fn sparse_request_costs_little_over_one_sleep() {
         for runtime in pools() {
             let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
             let address = listener.local_addr().unwrap();
@@ -371,8 +374,9 @@ mod sleeps_of_pools {
         }
     }
 
+    /// A ticker is little more than one sleep a tick and one an inspection.
     #[test]
-    fn a_ticker_is_little_more_than_one_sleep_a_tick_and_one_an_inspection() {
+    fn ticker_costs_little_over_one_sleep_per_tick() {
         for runtime in pools() {
             let ticks = Arc::new(AtomicUsize::new(0));
             let ticker = {
@@ -639,8 +643,9 @@ mod system_calls {
         }
     }
 
+    /// An echo round trip is one wait one receive and one send.
     #[test]
-    fn an_echo_round_trip_is_one_wait_one_receive_and_one_send() {
+    fn echo_round_trip_is_wait_receive_send() {
         for backend in traceable() {
             let calls = trace(
                 "echo",
@@ -675,9 +680,11 @@ mod system_calls {
         }
     }
 
+    /// An ended connection is one receive one deregistration and one close.
+    ///
     /// A burst of ends spends its time in the kernel, so polder makes no more calls than needed.
     #[test]
-    fn an_ended_connection_is_one_receive_one_deregistration_and_one_close() {
+    fn ended_connection_is_three_calls() {
         for backend in traceable() {
             let calls = trace(
                 "ends",
@@ -768,8 +775,9 @@ mod system_calls {
         }
     }
 
+    /// A short sleep is one wait and at most one more call.
     #[test]
-    fn a_short_sleep_is_one_wait_and_at_most_one_more_call() {
+    fn short_sleep_is_one_wait_and_one_call_at_most() {
         for backend in traceable() {
             let calls = trace("sleep", backend, None);
             let waits: Vec<_> = (0..calls.len()).filter(|i| calls[*i] == "wait").collect();
@@ -811,10 +819,12 @@ mod system_calls {
         }
     }
 
+    /// A small file is read by seven calls and no thread.
+    ///
     /// Of a file that is in memory, on a disk that can be asked for that.
     #[cfg(feature = "fs")]
     #[test]
-    fn a_small_file_is_read_by_seven_calls_and_no_thread() {
+    fn small_file_is_seven_calls_no_thread() {
         let disk = rustix::fs::statfs("Cargo.toml").unwrap().f_type;
         if disk != 0xEF53 || std::env::var_os("POLDER_FS").is_some() {
             return; // Not ext4.

@@ -57,8 +57,9 @@ fn in_children(
 
 const STATUS: i32 = 42;
 
+/// Exit within a task of a thread local runtime ends the process.
 #[test]
-fn exit_within_a_task_of_a_thread_local_runtime_ends_the_process() {
+fn exit_in_thread_local_runtimes_task() {
     thread_local! {
         static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
     }
@@ -117,10 +118,12 @@ fn exit_during_calls_on_files_ends_the_process() {
     );
 }
 
+/// A runtime in a thread local ends with its thread.
+///
 /// One runtime is dropped by a thread-local's destructor; another is made and driven in such a
 /// destructor, after other thread-locals were destroyed.
 #[test]
-fn a_runtime_in_a_thread_local_ends_with_its_thread() {
+fn thread_local_runtime_ends_with_thread() {
     /// Drives a runtime in its destructor.
     struct Drives(Backend, usize);
     impl Drop for Drives {
@@ -231,8 +234,9 @@ async fn wait_forever(_dropped: Dropped, waiting: Arc<AtomicUsize>) {
     sleep(Duration::MAX).await;
 }
 
+/// A runtime with a poller that fails ends with a message, and drops each task on its thread.
 #[test]
-fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on_its_thread() {
+fn failed_pollers_end_runtime_and_tasks() {
     fn end(backend: Backend, workers: usize) {
         let runtime = runtime_of(backend, workers);
         let (count, elsewhere) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
@@ -296,7 +300,7 @@ fn a_runtime_whose_pollers_fail_for_good_ends_with_words_and_drops_every_task_on
 
 /// The future of the scope is done when the runtime fails.
 #[test]
-fn a_scope_whose_runtime_fails_while_it_waits_for_tasks_panics() {
+fn scope_panics_when_runtime_fails() {
     fn end(backend: Backend, workers: usize) {
         let runtime = runtime_of(backend, workers);
         let mut is_done = false;
@@ -315,10 +319,12 @@ fn a_scope_whose_runtime_fails_while_it_waits_for_tasks_panics() {
     in_children(can_break, end, has_ended);
 }
 
+/// A runtime that is dropped by the panic of its failed wait drops its tasks.
+///
 /// The runtime is dropped while the panic of a failed wait unwinds: a second failure must not
 /// abort.
 #[test]
-fn a_runtime_that_is_dropped_by_the_panic_of_its_failed_wait_drops_its_tasks() {
+fn failed_wait_panic_drops_tasks() {
     fn end(backend: Backend, workers: usize) {
         let count = Arc::<AtomicUsize>::default();
         let counted = count.clone();

@@ -137,14 +137,14 @@ fn a_dump_comes_with_the_signal() {
 }
 
 #[test]
-fn a_dump_is_appended_to_a_file_that_nobody_else_can_read() {
+fn dump_appended_to_private_file() {
     if what().is_some() {
         return wait_in_runtime();
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump");
     let value = format!("usr1:{}", path.display());
-    let test = "a_dump_is_appended_to_a_file_that_nobody_else_can_read";
+    let test = "dump_appended_to_private_file";
     let dumps = || {
         let text = fs::read_to_string(&path).unwrap_or_default();
         text.matches("\"the one that waits\"").count()
@@ -208,9 +208,10 @@ fn a_file_that_is_not_of_its_making_is_left_alone() {
     }
 }
 
+/// A program that hangs says what it waits for after a while.
 #[test]
-fn a_program_that_hangs_says_what_it_waits_for_after_a_while() {
-    const TEST: &str = "a_program_that_hangs_says_what_it_waits_for_after_a_while";
+fn hanging_program_says_what_it_waits_for() {
+    const TEST: &str = "hanging_program_says_what_it_waits_for";
     if what().is_some() {
         // Two runtimes, one of them computing.
         thread::spawn(|| {
@@ -256,8 +257,8 @@ fn a_stall_is_told_by_its_place() {
 }
 
 #[test]
-fn a_value_that_means_nothing_is_reported_and_harms_nobody() {
-    const TEST: &str = "a_value_that_means_nothing_is_reported_and_harms_nobody";
+fn bad_value_reported_and_harmless() {
+    const TEST: &str = "bad_value_reported_and_harmless";
     if what().is_some() {
         polder::block_on(async {});
         return Runtime::new().unwrap().block_on(async {});
@@ -316,12 +317,13 @@ fn a_dump_for_which_there_is_no_folder_is_printed() {
     assert!(dump.starts_with("polder: process "), "{said}");
 }
 
+/// Without them there is no thread and the signal has its own meaning.
 #[test]
 #[cfg(target_os = "linux")]
-fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
+fn unset_no_thread_and_default_signal() {
     use std::os::unix::process::ExitStatusExt;
 
-    const TEST: &str = "without_them_there_is_no_thread_and_the_signal_has_its_own_meaning";
+    const TEST: &str = "unset_no_thread_and_default_signal";
     if what().is_some() {
         polder::block_on(async {});
         for thread in fs::read_dir("/proc/self/task").unwrap() {
@@ -347,10 +349,12 @@ fn without_them_there_is_no_thread_and_the_signal_has_its_own_meaning() {
     }
 }
 
+/// A process that is stopped for a while does not stall.
+///
 /// A stopped process has not stalled.
 #[test]
-fn a_process_that_is_stopped_for_a_while_does_not_stall() {
-    const TEST: &str = "a_process_that_is_stopped_for_a_while_does_not_stall";
+fn stopped_process_is_no_stall() {
+    const TEST: &str = "stopped_process_is_no_stall";
     if what().is_some() {
         println!("ready");
         return polder::block_on(async {
@@ -389,9 +393,10 @@ fn polls(path: &Path) -> usize {
     events.filter(is_ours).count()
 }
 
+/// A trace of each runtime is written when it ends.
 #[test]
-fn a_trace_of_each_runtime_is_written_when_it_ends() {
-    const TEST: &str = "a_trace_of_each_runtime_is_written_when_it_ends";
+fn trace_written_at_runtime_end() {
+    const TEST: &str = "trace_written_at_runtime_end";
     if let Some(what) = what() {
         let [first, second] = [(); 2].map(|()| Runtime::new().unwrap());
         first.block_on(first.spawn(async {}));
@@ -499,9 +504,10 @@ fn be_watched() {
     drop(other);
 }
 
+/// A client is sent all runtimes once a second, in groups.
 #[test]
-fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
-    const TEST: &str = "whoever_connects_is_told_all_runtimes_once_a_second_in_groups";
+fn clients_told_runtimes_once_a_second() {
+    const TEST: &str = "clients_told_runtimes_once_a_second";
     if what().is_some() {
         return be_watched();
     }
@@ -556,9 +562,10 @@ fn whoever_connects_is_told_all_runtimes_once_a_second_in_groups() {
     child.wait().unwrap();
 }
 
+/// The oldest 64 runtimes are told and the others counted.
 #[test]
-fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
-    const TEST: &str = "the_oldest_64_runtimes_are_told_and_the_others_counted";
+fn oldest_64_runtimes_listed_rest_counted() {
+    const TEST: &str = "oldest_64_runtimes_listed_rest_counted";
     if what().is_some() {
         let runtimes: Vec<Runtime> = (0..70).map(|_| Runtime::new().unwrap()).collect();
         println!("ready");
@@ -579,10 +586,12 @@ fn the_oldest_64_runtimes_are_told_and_the_others_counted() {
     child.wait().unwrap();
 }
 
+/// Each line is JSON and has every worker and group.
+///
 /// Parses lines like polder-top does.
 #[test]
-fn each_line_is_json_and_has_every_worker_and_group() {
-    const TEST: &str = "each_line_is_json_and_has_every_worker_and_group";
+fn line_is_json_with_workers_and_groups() {
+    const TEST: &str = "line_is_json_with_workers_and_groups";
     if what().is_some() {
         return be_watched();
     }
@@ -626,8 +635,8 @@ fn each_line_is_json_and_has_every_worker_and_group() {
 
 /// Another program's socket, a file, a link, and a path that is too long.
 #[test]
-fn what_is_where_the_socket_should_be_is_left_alone() {
-    const TEST: &str = "what_is_where_the_socket_should_be_is_left_alone";
+fn socket_path_taken_left_alone() {
+    const TEST: &str = "socket_path_taken_left_alone";
     if what().is_some() {
         return polder::block_on(async {});
     }
@@ -659,9 +668,10 @@ fn what_is_where_the_socket_should_be_is_left_alone() {
     assert!(fs::symlink_metadata(&old).is_ok());
 }
 
+/// The socket goes with the process and one that was left is replaced.
 #[test]
-fn the_socket_goes_with_the_process_and_one_that_was_left_is_replaced() {
-    const TEST: &str = "the_socket_goes_with_the_process_and_one_that_was_left_is_replaced";
+fn socket_removed_at_exit_stale_replaced() {
+    const TEST: &str = "socket_removed_at_exit_stale_replaced";
     match what().as_deref() {
         Some("waits") => return wait_in_runtime(),
         Some("ends") => {
@@ -729,8 +739,8 @@ fn a_forked_child_leaves_the_socket_to_its_parent() {
 
 /// The forked child has its parent's environment, but another process id in its paths.
 #[test]
-fn a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own() {
-    const TEST: &str = "a_forked_child_that_builds_a_runtime_has_a_socket_of_its_own";
+fn forked_child_has_own_socket() {
+    const TEST: &str = "forked_child_has_own_socket";
     if what().is_some() {
         let path = std::env::var("POLDER_TOP").unwrap();
         let at = |process: u32| path.replace("%p", &process.to_string());

@@ -130,8 +130,9 @@ fn end(backend: Backend, workers: usize) {
     spawning.join().unwrap();
 }
 
+/// A spawner that is stopped anywhere does not keep a runtime that ends asleep.
 #[test]
-fn a_spawner_that_is_stopped_anywhere_does_not_keep_a_runtime_that_ends_asleep() {
+fn stopped_spawner_does_not_hold_ending_runtime() {
     install();
     for backend in Backend::available() {
         for workers in [1, 2] {

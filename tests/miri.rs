@@ -126,8 +126,9 @@ fn tasks_spawn_yield_and_are_joined() {
     });
 }
 
+/// A wake from another thread reaches a worker that goes to sleep.
 #[test]
-fn a_wake_from_another_thread_reaches_a_worker_that_goes_to_sleep() {
+fn wake_elsewhere_reaches_worker_going_to_sleep() {
     on_workers(|runtime| {
         for _ in 0..MANY {
             let (here, there) = (Meeting::default(), Meeting::default());
@@ -156,8 +157,9 @@ fn a_wake_from_another_thread_reaches_a_worker_that_goes_to_sleep() {
     });
 }
 
+/// Channels pass between tasks of all workers and a thread.
 #[test]
-fn channels_pass_between_tasks_of_all_workers_and_a_thread() {
+fn channels_between_workers_and_thread() {
     on_workers(|runtime| {
         let (to_task, from_thread) = async_channel::bounded::<usize>(1);
         let (to_main, from_task) = async_channel::unbounded::<usize>();
@@ -241,8 +243,9 @@ fn local_tasks_share_what_cannot_be_sent() {
     });
 }
 
+/// Tasks are cancelled while they run and are woken.
 #[test]
-fn tasks_are_cancelled_while_they_run_and_are_woken() {
+fn tasks_cancelled_while_running_and_woken() {
     on_workers(|runtime| {
         for round in 0..MANY {
             let count = Arc::new(AtomicUsize::new(0));
@@ -279,7 +282,7 @@ fn tasks_are_cancelled_while_they_run_and_are_woken() {
 }
 
 #[test]
-fn panics_reach_whoever_awaits_and_harm_nobody_else() {
+fn panics_reach_awaiter_only() {
     on_workers(|runtime| {
         let other = runtime.spawn(async {
             for _ in 0..MANY {
@@ -306,8 +309,9 @@ fn panics_reach_whoever_awaits_and_harm_nobody_else() {
     });
 }
 
+/// A runtime ends in the middle of wakes spawns and cancels.
 #[test]
-fn a_runtime_ends_in_the_middle_of_wakes_spawns_and_cancels() {
+fn runtime_ends_during_wakes_spawns_cancels() {
     /// Spawns and wakes in its destructor.
     struct Parting(Meeting);
     impl Drop for Parting {
@@ -349,8 +353,9 @@ fn a_runtime_ends_in_the_middle_of_wakes_spawns_and_cancels() {
     }
 }
 
+/// Handles spawn from other threads into a runtime that runs.
 #[test]
-fn handles_spawn_from_other_threads_into_a_runtime_that_runs() {
+fn handles_spawn_from_other_threads() {
     on_workers(|runtime| {
         let done = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..2)
@@ -382,8 +387,9 @@ fn handles_spawn_from_other_threads_into_a_runtime_that_runs() {
     });
 }
 
+/// Run sees the end of the last task of all workers.
 #[test]
-fn run_sees_the_end_of_the_last_task_of_all_workers() {
+fn run_sees_last_task_of_all_workers() {
     on_workers(|runtime| {
         let ended = Arc::new(AtomicUsize::new(0));
         for _ in 0..MANY {
@@ -405,9 +411,11 @@ fn run_sees_the_end_of_the_last_task_of_all_workers() {
     });
 }
 
+/// Timers are pushed back moved and dropped on other threads.
+///
 /// Distant timers are in the heap, and are set by threads other than their worker.
 #[test]
-fn timers_are_pushed_back_moved_and_dropped_on_other_threads() {
+fn timers_reset_moved_dropped_elsewhere() {
     on_workers(|runtime| {
         let timers = runtime.block_on(async {
             let mut timers = Vec::new();
@@ -525,9 +533,11 @@ fn a_scopes_tasks_borrow_from_its_caller() {
     });
 }
 
+/// A task that is awaited is aborted by another thread.
+///
 /// A task that is awaited on one thread and aborted by another.
 #[test]
-fn a_task_that_is_awaited_is_aborted_by_another_thread() {
+fn awaited_task_aborted_by_thread() {
     on_workers(|runtime| {
         for _ in 0..MANY {
             let task = runtime.spawn(pending::<Box<u8>>());

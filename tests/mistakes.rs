@@ -67,10 +67,11 @@ fn of_a_call_that_blocks_it_says_where_to_put_it() {
     );
 }
 
+/// A guard held over an await: the message says to drop it before.
 #[test]
-fn of_a_guard_that_is_held_over_an_await_it_says_to_drop_it_before() {
+fn guard_over_await_advises_drop() {
     says(
-        "of_a_guard_that_is_held_over_an_await_it_says_to_drop_it_before",
+        "guard_over_await_advises_drop",
         STALL,
         || {
             let lock = Rc::new(Mutex::new(()));
@@ -91,10 +92,11 @@ fn of_a_guard_that_is_held_over_an_await_it_says_to_drop_it_before() {
     );
 }
 
+/// `block_on` in a task that waits for another one: the message says to await.
 #[test]
-fn of_a_block_on_within_a_task_that_waits_for_another_one_it_says_to_await() {
+fn nested_block_on_advises_await() {
     says(
-        "of_a_block_on_within_a_task_that_waits_for_another_one_it_says_to_await",
+        "nested_block_on_advises_await",
         STALL,
         || {
             polder::block_on(async {
@@ -106,10 +108,11 @@ fn of_a_block_on_within_a_task_that_waits_for_another_one_it_says_to_await() {
     );
 }
 
+/// A task that is never polled: the message says which calls drive it.
 #[test]
-fn of_a_task_that_is_never_polled_it_says_which_calls_do() {
+fn unpolled_task_says_which_calls_drive() {
     says(
-        "of_a_task_that_is_never_polled_it_says_which_calls_do",
+        "unpolled_task_says_which_calls_drive",
         ("POLDER_DUMP", "after:100ms"),
         || {
             let runtime = Runtime::new().unwrap();
@@ -120,10 +123,11 @@ fn of_a_task_that_is_never_polled_it_says_which_calls_do() {
     );
 }
 
+/// Too few descriptors for the connections: the message says which limits there are.
 #[test]
-fn of_too_few_descriptors_for_connections_it_says_which_limits_there_are() {
+fn few_descriptors_say_which_limits() {
     says(
-        "of_too_few_descriptors_for_connections_it_says_which_limits_there_are",
+        "few_descriptors_say_which_limits",
         ("POLDER_STALL", ""),
         || {
             polder::block_on(async {

@@ -35,8 +35,9 @@ fn check(error: impl std::fmt::Display) {
     assert!(words.contains("cannot start a thread"), "{words}");
 }
 
+/// Without a thread to be had what blocks is refused with words and goes on later.
 #[test]
-fn without_a_thread_to_be_had_what_blocks_is_refused_with_words_and_goes_on_later() {
+fn no_thread_refuses_blocks_then_recovers() {
     within(LIMIT, "on a thread", || {
         polder::block_on(async {
             let mut file = Unblock::new(std::fs::File::open("Cargo.toml").unwrap());

@@ -234,8 +234,9 @@ async fn called(call: impl FnOnce() + Send + 'static) {
     .detach();
 }
 
+/// A spawn and a timer made by a waker in its reactor are not lost.
 #[test]
-fn a_spawn_and_a_timer_made_by_a_waker_in_its_reactor_are_not_lost() {
+fn waker_in_reactor_spawns_and_sets_timer() {
     for workers in [1, 2] {
         run_on(workers, || async {
             let done = Arc::new(Event::new());
@@ -255,8 +256,9 @@ fn a_spawn_and_a_timer_made_by_a_waker_in_its_reactor_are_not_lost() {
     }
 }
 
+/// A waker in its reactor may drive another runtime and wait for this one.
 #[test]
-fn a_waker_in_its_reactor_may_drive_another_runtime_and_wait_for_this_one() {
+fn waker_in_reactor_drives_other_runtime() {
     for workers in [1, 2] {
         run_on(workers, || async {
             let done = Arc::new(Event::new());

@@ -36,8 +36,9 @@ fn poll(timer: &mut Timer, waker: Waker) {
     let _ = Pin::new(timer).poll(&mut Context::from_waker(&waker));
 }
 
+/// A waker that panics takes no other wake up with it.
 #[test]
-fn a_waker_that_panics_takes_no_other_wake_up_with_it() {
+fn waker_panic_takes_no_other_wake() {
     with_every_runtime(|runtime, _| {
         let panics = Arc::<Panics>::default();
         runtime.block_on(async {
@@ -68,7 +69,7 @@ impl Drop for Bomb {
 
 /// With two of them a panic would come in the middle of another one, which ends the process.
 #[test]
-fn wakers_whose_destructors_panic_do_not_hinder_the_drop_of_a_descriptor() {
+fn waker_drop_panic_keeps_descriptor_drop() {
     with_every_runtime(|runtime, _| {
         runtime.block_on(async {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -83,11 +84,13 @@ fn wakers_whose_destructors_panic_do_not_hinder_the_drop_of_a_descriptor() {
     });
 }
 
+/// A waker that panics does not end the telling of signals.
+///
 /// Otherwise the process could no longer be ended by a signal: the handler is installed, but its
 /// thread is gone.
 #[cfg(unix)]
 #[test]
-fn a_waker_that_panics_does_not_end_the_telling_of_signals() {
+fn waker_panic_keeps_signals() {
     use polder::signal::ctrl_c;
     let interrupt = || {
         // SAFETY: it takes two integers; the process is ourselves.
@@ -150,7 +153,7 @@ mod brittle {
 /// The signal thread serves all waiters, and clones no waker.
 #[cfg(unix)]
 #[test]
-fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
+fn waker_clone_panic_keeps_signals() {
     use polder::signal::{Signal, Signals};
     use polder::stream::StreamExt;
 
@@ -182,8 +185,9 @@ fn a_waker_whose_clone_panics_does_not_end_the_telling_of_signals() {
     });
 }
 
+/// A waker that panics does not end the background runtime.
 #[test]
-fn a_waker_that_panics_does_not_end_the_background_runtime() {
+fn waker_panic_keeps_background_runtime() {
     let limit = Duration::from_secs(10);
     within(limit, "on a plain thread", || {
         let panics = Arc::<Panics>::default();
@@ -224,9 +228,10 @@ impl Drop for PanicsWhenDropped {
 #[cfg(feature = "net")]
 const MORE_THAN_THREADS: usize = 200;
 
+/// Wakers that panic end no thread that looks up names.
 #[cfg(feature = "net")]
 #[test]
-fn wakers_that_panic_end_no_thread_that_looks_up_names() {
+fn waker_panic_keeps_lookup_threads() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     within(Duration::from_secs(30), "on a plain thread", || {
@@ -245,11 +250,13 @@ fn wakers_that_panic_end_no_thread_that_looks_up_names() {
     });
 }
 
+/// Wakers that panic end no thread of the blocking pool.
+///
 /// A call that is awaited with a panicking waker ends no thread of the pool, and returns its
 /// output.
 #[cfg(feature = "blocking")]
 #[test]
-fn wakers_that_panic_end_no_thread_of_the_blocking_pool() {
+fn waker_panic_keeps_blocking_pool() {
     within(Duration::from_secs(30), "on a plain thread", || {
         let (begin, begun) = std::sync::mpsc::channel::<()>();
         let mut task = polder::unblock(move || begun.recv().is_ok());

@@ -5,8 +5,9 @@ use polder::poller::Poller;
 
 const PAGE: &str = include_str!("../docs/PLATFORM.md");
 
+/// The table of capabilities is what the backends say.
 #[test]
-fn the_table_of_capabilities_is_what_the_backends_say() {
+fn capabilities_table_is_current() {
     let (_, section) = PAGE.split_once("## Capabilities").expect("a section");
     let (section, _) = section.split_once("\n## ").expect("another section");
     for backend in Backend::available() {

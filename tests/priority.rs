@@ -41,11 +41,13 @@ fn schedule(real_time: bool) -> bool {
     }
 }
 
+/// A real time worker does not spin for a sender that it has preempted.
+///
 /// With one worker the senders push to its inbox, and with pool workers to the inject queue. A pool
 /// worker that spins does not delay another one's timers, since it yields to threads of the same
 /// priority; it delays the senders.
 #[test]
-fn a_real_time_worker_does_not_spin_for_a_sender_that_it_has_preempted() {
+fn realtime_worker_does_not_spin_for_sender() {
     on_every_backend_alone(|backend| {
         for workers in [1, 2] {
             let what = format!("with real-time priority and {workers} workers");

@@ -368,8 +368,9 @@ fn before_open_metrics(text: &str) -> String {
     told.collect()
 }
 
+/// Prometheus reads the numbers with their types and has the same.
 #[test]
-fn prometheus_reads_the_numbers_with_their_types_and_has_the_same() {
+fn prometheus_reads_numbers_and_types() {
     let Some(programs) = std::env::var_os("POLDER_PROMETHEUS").map(PathBuf::from) else {
         return eprintln!("not run: POLDER_PROMETHEUS does not say where Prometheus is");
     };

@@ -88,8 +88,9 @@ fn two_listeners_both_get_one_signal() {
     });
 }
 
+/// Listeners in two runtimes on two threads both get one signal.
 #[test]
-fn listeners_in_two_runtimes_on_two_threads_both_get_one_signal() {
+fn listeners_in_two_runtimes_get_signal() {
     let _alone = alone();
     on_every_backend(|backend| {
         let waiting = Arc::new(Barrier::new(3));
@@ -131,9 +132,11 @@ fn thread_is_done() {
     }
 }
 
+/// A waker may block on a task with the same signal.
+///
 /// The thread of the signals calls tasks' own wakers first.
 #[test]
-fn a_waker_may_block_on_a_task_with_the_same_signal() {
+fn waker_may_block_on_same_signal() {
     /// Blocks until it is told that the task has run, and reports whether it has.
     struct Blocks(Mutex<mpsc::Receiver<()>>, mpsc::Sender<bool>);
     impl Wake for Blocks {
@@ -213,8 +216,9 @@ fn a_signal_before_the_first_poll_is_told() {
     });
 }
 
+/// A signal before the listener was made is not told.
 #[test]
-fn a_signal_before_the_listener_was_made_is_not_told() {
+fn signal_before_listener_not_told() {
     let _alone = alone();
     within(Duration::from_secs(30), "on a plain thread", || {
         for _ in 0..200 {
@@ -246,7 +250,7 @@ fn each_signal_is_told_to_whoever_waits_for_it() {
 
 /// As documented: after the first call Ctrl-C never ends the process.
 #[test]
-fn a_signal_for_which_nobody_waits_does_not_end_the_process() {
+fn signal_without_waiter_keeps_process() {
     let _alone = alone();
     on_every_backend(|backend| {
         // (A listener that exists but is not polled: it shows when the signal has arrived.)
@@ -316,8 +320,9 @@ fn a_number_gives_the_signal_that_has_it() {
     assert_eq!(Signal::Usr1.number().is_some(), cfg!(unix));
 }
 
+/// Numbers of no signal and of signals that cannot be had are errors.
 #[test]
-fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
+fn invalid_signal_numbers_are_errors() {
     let _alone = alone();
     let refused = |number: i32, words: &str| {
         for error in [
@@ -354,10 +359,12 @@ fn numbers_of_no_signal_and_of_signals_that_cannot_be_had_are_errors() {
     }
 }
 
+/// A signal without a name is listened to by its number.
+///
 /// Some signals have no variant, and a signal may be listened to by its variant and by its number.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_signal_without_a_name_is_listened_to_by_its_number() {
+fn signal_without_name_by_number() {
     let _alone = alone();
     let (first, last) = (libc::SIGRTMIN() + 1, libc::SIGRTMAX());
     in_every_kernel_runtime(move |_| async move {
@@ -381,9 +388,10 @@ fn a_signal_without_a_name_is_listened_to_by_its_number() {
     assert_eq!(Signal::Other(last).to_string(), format!("signal {last}"));
 }
 
+/// Each listener gets the signals that it asked for.
 #[test]
 #[cfg(unix)]
-fn each_listener_gets_the_signals_that_it_asked_for() {
+fn listener_gets_requested_signals() {
     let _alone = alone();
     in_every_kernel_runtime(|_| async {
         let listen = |signals: &[Signal]| {
@@ -416,10 +424,12 @@ fn each_listener_gets_the_signals_that_it_asked_for() {
     });
 }
 
+/// Signals between two looks are told once for each kind.
+///
 /// As documented: signals of one kind between two polls are reported once, and do not hide signals
 /// of another kind.
 #[test]
-fn signals_between_two_looks_are_told_once_for_each_kind() {
+fn signals_coalesce_per_kind() {
     let _alone = alone();
     within(Duration::from_secs(30), "on a plain thread", || {
         let mut signals = Signals::new([Signal::Int, Signal::Term]).expect("two");
@@ -448,13 +458,15 @@ fn signals_between_two_looks_are_told_once_for_each_kind() {
     support::backends().into_iter().for_each(support::passed);
 }
 
+/// If eventfd is refused, all rules of signals hold with a socket pair.
+///
 /// A sandbox may refuse the descriptor that connects the handler to the thread: then another one
 /// does.
 #[test]
 #[cfg(target_os = "linux")]
-fn where_an_eventfd_is_refused_all_of_this_holds_too() {
+fn refused_eventfd_keeps_all_rules() {
     const CHILD: &str = "POLDER_TEST_REFUSED";
-    const NAME: &str = "where_an_eventfd_is_refused_all_of_this_holds_too";
+    const NAME: &str = "refused_eventfd_keeps_all_rules";
     if std::env::var_os(CHILD).is_some() {
         // Ensures that the other tests of the child really run without eventfd.
         let made = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);

@@ -17,8 +17,9 @@ polder::test! {
     }
 }
 
+/// A backend with its feature off is named where it is asked for, and not elsewhere.
 #[test]
-fn a_backend_whose_feature_is_off_is_named_where_it_is_asked_for_and_nowhere_else() {
+fn disabled_backend_named_only_where_asked() {
     let mut optional = vec![
         (Backend::AsyncIo, cfg!(feature = "async-io")),
         (Backend::Polling, cfg!(feature = "polling")),

@@ -298,8 +298,9 @@ fn a_task_has_a_span_that_tokio_console_knows() {
     });
 }
 
+/// Every way to spawn gives the task a span with its kind and place.
 #[test]
-fn whatever_spawns_gives_its_task_a_span_with_its_kind_and_place() {
+fn every_spawn_has_span_kind_and_place() {
     /// Checks a task's kind, name and spawn location, which is the caller of this function.
     #[track_caller]
     fn check(kind: &str, name: Option<&str>, id: Id) {
@@ -348,8 +349,9 @@ fn whatever_spawns_gives_its_task_a_span_with_its_kind_and_place() {
     });
 }
 
+/// A task that is spawned within another one's span is a root too.
 #[test]
-fn a_task_that_is_spawned_within_another_one_s_span_is_a_root_too() {
+fn task_spawned_in_span_is_root() {
     on_each(|runtime| {
         let outer = runtime.spawn(async {
             let inner = polder::spawn(async {});
@@ -363,8 +365,9 @@ fn a_task_that_is_spawned_within_another_one_s_span_is_a_root_too() {
 
 // Polls.
 
+/// Each poll and the drop of the future are within the span.
 #[test]
-fn each_poll_and_the_drop_of_the_future_are_within_the_span() {
+fn polls_and_drop_within_span() {
     on_each(|runtime| {
         let polls = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..20)
@@ -422,8 +425,9 @@ fn polls_are_counted_exactly() {
 
 // Ends.
 
+/// A span is closed when the future is dropped however its task ends.
 #[test]
-fn a_span_is_closed_when_the_future_is_dropped_however_its_task_ends() {
+fn span_closed_with_future() {
     on_each(|runtime| {
         let done = runtime.spawn(async {});
         let panics = runtime.spawn(async { resume_unwind(Box::new("bad luck")) });
@@ -560,8 +564,9 @@ fn who_wakes_itself_is_told_from_who_is_woken() {
     });
 }
 
+/// The number of wakers is told at the end of each poll.
 #[test]
-fn the_number_of_wakers_is_told_at_the_end_of_each_poll() {
+fn waker_count_told_after_each_poll() {
     on_each(|runtime| {
         let wakers: Arc<Mutex<Vec<Waker>>> = Arc::default();
         let task = {
@@ -626,10 +631,12 @@ fn a_dump_tells_what_a_task_with_a_span_waits_for() {
     });
 }
 
+/// A dump tells what a task with a span leaves unread.
+///
 /// The future that would read is neither polled nor dropped. (With one worker: if a task has moved
 /// since it last waited, its waker is not kept.)
 #[test]
-fn a_dump_tells_what_a_task_with_a_span_leaves_unread() {
+fn dump_shows_unread_of_spanned_task() {
     on_each(|runtime| {
         if runtime.workers() > 1 {
             return;
@@ -680,8 +687,9 @@ fn wakes_of(id: Id) -> usize {
 
 // Foreign code.
 
+/// A subscriber may spawn, wake and inspect the runtime in any callback.
 #[test]
-fn a_subscriber_may_spawn_wake_and_look_at_the_runtime_whatever_it_is_told() {
+fn subscriber_may_spawn_wake_and_inspect() {
     static LATCH: LazyLock<Latch> = LazyLock::new(Latch::new);
     static DONE: AtomicUsize = AtomicUsize::new(0);
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
@@ -799,8 +807,9 @@ fn a_panic_that_nobody_awaits_is_an_event() {
     assert!(told[0].fields["spawned_at"].starts_with(&format!("{}:{line}:", file!())));
 }
 
+/// A poll that takes too long is an event if it is watched.
 #[test]
-fn a_poll_that_takes_too_long_is_an_event_if_it_is_watched() {
+fn slow_poll_is_an_event_if_watched() {
     listen();
     let told = Arc::new(AtomicBool::new(false));
     let runtime = {
@@ -823,8 +832,9 @@ fn a_poll_that_takes_too_long_is_an_event_if_it_is_watched() {
     assert_eq!(ended, ["false", "true"]);
 }
 
+/// An error of accept that a server survives is an event.
 #[test]
-fn an_error_of_accept_that_a_server_survives_is_an_event() {
+fn accept_error_survived_is_an_event() {
     /// Reports that no descriptor is left, for three attempts.
     struct Broken(AtomicUsize);
     impl Listener for Broken {

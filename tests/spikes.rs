@@ -111,9 +111,11 @@ fn comes_back(before: isize, more: isize, of: &str, mut goes_on: impl FnMut()) {
     }
 }
 
+/// Connections that have gone leave no memory behind.
+///
 /// Eight bytes for each of them at most, and what lists keep for the next ones.
 #[test]
-fn connections_that_have_gone_leave_no_memory_behind() {
+fn gone_connections_leave_no_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in Backend::available() {
         // We cannot promise how much async-io keeps.
@@ -156,8 +158,9 @@ fn connections_that_have_gone_leave_no_memory_behind() {
     }
 }
 
+/// Tasks that have ended leave no memory behind also in a set that goes on.
 #[test]
-fn tasks_that_have_ended_leave_no_memory_behind_also_in_a_set_that_goes_on() {
+fn ended_tasks_leave_no_memory() {
     const TASKS: usize = 50_000;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for workers in [1, 2] {

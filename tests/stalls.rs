@@ -54,8 +54,9 @@ fn block_until_told<T>(stalls: &Receiver<T>) -> T {
     stalls.recv_timeout(LIMIT).expect("nobody notices")
 }
 
+/// A task that computes is told while it does and when it goes on.
 #[test]
-fn a_task_that_computes_is_told_while_it_does_and_when_it_goes_on() {
+fn computing_task_told_during_and_after() {
     on_each(|backend, workers| {
         let told = Arc::new(AtomicBool::new(false));
         let (sender, stalls) = mpsc::channel();
@@ -121,8 +122,9 @@ fn a_call_that_blocks_is_told_by_its_name() {
     });
 }
 
+/// The future of `block_on` is told too also within another one.
 #[test]
-fn the_future_of_block_on_is_told_too_also_within_another_one() {
+fn block_on_future_told_also_nested() {
     on_each(|backend, workers| {
         let (runtime, stalls) = watched(backend, workers, OVER);
         let line = line!() + 1;
@@ -197,8 +199,9 @@ fn nothing_is_told_where_nothing_stalls() {
     });
 }
 
+/// A function that panics is called again for the next stall.
 #[test]
-fn a_function_that_panics_is_called_again_for_the_next_stall() {
+fn function_panic_called_again_next_stall() {
     let (sender, stalls) = mpsc::channel();
     let runtime = Runtime::builder()
         .stalls(OVER, move |stall| {
@@ -260,9 +263,11 @@ fn slow_reports_keep_nothing_from_being_watched() {
     assert!(is_measured, "each time somebody is not watched");
 }
 
+/// A function that keeps a handle is dropped with the runtime.
+///
 /// A reference cycle: the function is kept alive by the handle that it holds.
 #[test]
-fn a_function_that_keeps_a_handle_is_dropped_with_the_runtime() {
+fn function_with_handle_dropped_with_runtime() {
     let (sender, stalls) = mpsc::channel();
     let handle = Arc::new(OnceLock::<Handle>::new());
     let runtime = Runtime::builder()

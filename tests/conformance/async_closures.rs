@@ -20,10 +20,12 @@ async fn greeted(address: std::net::SocketAddr) -> String {
     text
 }
 
+/// A closure that captures nothing is a handler of `serve`.
+///
 /// Its future may own the closure's arguments, but could only borrow captures: those need a closure
 /// that returns an `async move` block.
 #[test]
-fn one_that_captures_nothing_is_a_handler_of_a_server() {
+fn capturing_nothing_as_server_handler() {
     for backend in Backend::available() {
         let runtime = Runtime::builder().backend(backend).workers(2).build();
         runtime.unwrap().block_on(async {
@@ -65,8 +67,9 @@ fn one_that_captures_nothing_is_a_handler_of_a_server() {
     }
 }
 
+/// A closure that borrows is the body of a scope; its tasks call it.
 #[test]
-fn one_that_borrows_is_the_body_of_a_scope_and_its_tasks_are_called_ones() {
+fn borrowing_closure_as_scope_body() {
     let runtime = Runtime::new().unwrap();
     let (text, count) = (String::from("text"), Cell::new(0));
     let length = runtime.scope(async |scope| {
@@ -103,9 +106,11 @@ fn one_that_captures_is_what_a_worker_is_given() {
     assert_eq!(count.load(SeqCst), 2);
 }
 
+/// A closure passed to `unblock` returns a future that is awaited here.
+///
 /// The pool calls only the closure. Its future is the output: it runs where it is awaited.
 #[test]
-fn one_that_is_unblocked_returns_its_future_which_is_awaited_here() {
+fn unblocked_closure_future_awaited_here() {
     polder::block_on(async {
         let here = std::thread::current().id();
         let future = polder::unblock(async || std::thread::current().id());

@@ -72,8 +72,9 @@ fn a_socket_is_accepted_and_echoed_through_async() {
     });
 }
 
+/// Readable tells what is so now and not what was told.
 #[test]
-fn readable_tells_what_is_so_now_and_not_what_was_told() {
+fn readable_says_current_state() {
     in_every_runtime(|_| async {
         let (near, mut far) = pair();
         let waiting = poll_once(near.readable()).await;
@@ -142,9 +143,11 @@ fn writable_waits_for_room_whoever_has_filled_it() {
     });
 }
 
+/// An operation that takes part and would block is called again for the rest.
+///
 /// The operation may take a message and wait again because it wants another one.
 #[test]
-fn an_operation_that_takes_part_and_would_block_is_called_again_for_the_rest() {
+fn operation_partly_done_called_for_rest() {
     in_every_runtime(|_| async {
         let (near, far) = (
             UdpSocket::bind("127.0.0.1:0").expect("a port"),
@@ -173,10 +176,12 @@ fn an_operation_that_takes_part_and_would_block_is_called_again_for_the_rest() {
     });
 }
 
+/// An operation that never wants what is there does not hold the loop.
+///
 /// An operation that always returns `WouldBlock` on a ready socket is called any number of times,
 /// but does not keep others from running.
 #[test]
-fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
+fn operation_never_satisfied_frees_loop() {
     in_every_runtime(|_| async {
         let (near, mut far) = pair();
         far.write_all(b"x").expect("it is connected");
@@ -199,9 +204,11 @@ fn an_operation_that_never_wants_what_is_there_does_not_hold_the_loop() {
     });
 }
 
+/// An operation that never wants what is there rests.
+///
 /// And so it does not keep a processor busy.
 #[test]
-fn an_operation_that_never_wants_what_is_there_rests() {
+fn operation_never_satisfied_rests() {
     in_every_kernel_runtime(|_| async {
         let (near, mut far) = pair();
         far.write_all(b"x").expect("it is connected");
@@ -221,8 +228,9 @@ fn an_operation_that_never_wants_what_is_there_rests() {
     });
 }
 
+/// Operations that rest are called again without an event.
 #[test]
-fn operations_that_rest_are_called_again_without_an_event() {
+fn operation_at_rest_retried_without_event() {
     in_every_kernel_runtime(|_| async {
         let (near, mut far) = pair();
         far.write_all(b"x").expect("it is connected");
@@ -261,10 +269,12 @@ fn operations_that_rest_are_called_again_without_an_event() {
     });
 }
 
+/// A file that reports changes is polled by unblock.
+///
 /// As the documentation of `Async` says: a change is reported to one poll(2), which a thread makes.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_that_reports_changes_is_polled_by_unblock() {
+fn inotify_file_polled_by_unblock() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::fs::File;
 
@@ -299,9 +309,11 @@ fn a_file_that_reports_changes_is_polled_by_unblock() {
     });
 }
 
+/// An operation that declines many messages comes to the last.
+///
 /// On edges an event is reported once, and an operation may leave many messages behind.
 #[test]
-fn an_operation_that_declines_many_messages_comes_to_the_last() {
+fn operation_declining_messages_reaches_last() {
     const MESSAGES: usize = 200;
     in_every_kernel_runtime(|_| async {
         let (near, mut far) = pair();
@@ -324,9 +336,11 @@ fn an_operation_that_declines_many_messages_comes_to_the_last() {
     });
 }
 
+/// An operation that never wants what is there ends the poll on a plain thread too.
+///
 /// The same on a plain thread, where there is no budget.
 #[test]
-fn an_operation_that_never_wants_what_is_there_ends_the_poll_on_a_plain_thread_too() {
+fn operation_never_satisfied_ends_plain_thread_poll() {
     on_every_backend(|_| {
         let (near, mut far) = pair();
         far.write_all(b"x").expect("it is connected");
@@ -347,9 +361,11 @@ fn an_operation_that_never_wants_what_is_there_ends_the_poll_on_a_plain_thread_t
     });
 }
 
+/// Tasks that poll one source neither lose nor wake each other.
+///
 /// In async-io the tasks would wake each other forever.
 #[test]
-fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {
+fn source_shared_by_tasks_loses_no_wake() {
     const TASKS: usize = 20;
     with_every_runtime_alone(|runtime, _| {
         let (near, mut far) = pair();
@@ -377,7 +393,7 @@ fn tasks_that_poll_one_source_neither_lose_nor_wake_each_other() {
 }
 
 #[test]
-fn tasks_that_read_and_write_by_reference_at_once_are_all_served() {
+fn shared_reference_reads_and_writes_served() {
     in_every_runtime(|_| async {
         const TASKS: usize = 8;
         const BYTES: usize = 2_000;
@@ -415,10 +431,12 @@ fn tasks_that_read_and_write_by_reference_at_once_are_all_served() {
     });
 }
 
+/// Tasks of two runtimes poll one source and one of the runtimes stands still.
+///
 /// Each task is served by the runtime that it waits in: the other runtime may not be driven for any
 /// length of time.
 #[test]
-fn tasks_of_two_runtimes_poll_one_source_and_one_of_the_runtimes_stands_still() {
+fn source_shared_by_running_and_idle_runtime() {
     on_every_backend(|backend| {
         let (driven, left) = (runtime(backend), runtime(backend));
         let (near, mut far) = pair();
@@ -581,7 +599,7 @@ mod unix {
     }
 
     #[test]
-    fn a_pipe_whose_other_end_goes_wakes_whoever_waits() {
+    fn pipe_end_wakes_waiters() {
         in_every_runtime(|_| async {
             let (mut reader, writer) = async_pipe();
             assert!(poll_once(reader.readable()).await.is_none());
@@ -597,8 +615,9 @@ mod unix {
         });
     }
 
+    /// A datagram socket of the standard library's works.
     #[test]
-    fn a_datagram_socket_of_the_standard_librarys_works() {
+    fn std_datagram_socket_works() {
         in_every_runtime(|_| async {
             let (near, far) = UnixDatagram::pair().expect("two sockets");
             let (near, far) = (
@@ -624,8 +643,9 @@ mod unix {
         });
     }
 
+    /// A regular file is an error that points to unblock.
     #[test]
-    fn a_regular_file_is_an_error_that_points_to_unblock() {
+    fn regular_file_error_points_to_unblock() {
         in_every_runtime(|_| async {
             for path in ["Cargo.toml", "src"] {
                 let open = || File::open(path).expect("the tests run at the crate's root");

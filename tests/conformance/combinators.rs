@@ -45,8 +45,9 @@ fn read_to_string_needs_an_empty_string() {
     });
 }
 
+/// Dropping `read_line` loses bytes and lines keep them.
 #[test]
-fn dropping_read_line_loses_bytes_and_lines_keep_them() {
+fn drop_read_line_loses_bytes_lines_keeps() {
     in_every_runtime(|_| async {
         let (mut near, far) = duplex(100);
         let mut reader = BufReader::new(far);
@@ -83,8 +84,9 @@ fn dropping_read_until_keeps_bytes_in_the_vec() {
     });
 }
 
+/// Dropping `read_to_end` keeps bytes, and `read_to_string` loses them.
 #[test]
-fn dropping_read_to_end_keeps_bytes_and_to_string_loses_them() {
+fn drop_read_to_end_keeps_to_string_loses() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = duplex(100);
         let mut all = Vec::new();
@@ -107,8 +109,9 @@ fn dropping_read_to_end_keeps_bytes_and_to_string_loses_them() {
     });
 }
 
+/// Dropping `read_exact` and `write_all` leaves a part done.
 #[test]
-fn dropping_read_exact_and_write_all_leaves_a_part_done() {
+fn drop_read_exact_write_all_partly_done() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = duplex(2);
         let mut bytes = *b"....";

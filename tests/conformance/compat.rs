@@ -11,8 +11,9 @@ use polder::stream::StreamExt;
 
 use crate::support::in_every_runtime;
 
+/// Std sockets in async have the functions of async I/O.
 #[test]
-fn std_sockets_in_async_have_the_functions_of_async_io() {
+fn std_sockets_have_async_io_functions() {
     in_every_runtime(|_| async {
         let listener = Async::<TcpListener>::bind(([127, 0, 0, 1], 0)).expect("a port");
         let address = listener.get_ref().local_addr().expect("it has one");
@@ -41,8 +42,9 @@ fn std_sockets_in_async_have_the_functions_of_async_io() {
     });
 }
 
+/// Std datagram sockets in async send peek and receive.
 #[test]
-fn std_datagram_sockets_in_async_send_peek_and_receive() {
+fn std_datagram_async_send_peek_receive() {
     in_every_runtime(|_| async {
         let bind = || Async::<UdpSocket>::bind(([127, 0, 0, 1], 0)).expect("a port");
         let (near, far) = (bind(), bind());
@@ -62,9 +64,10 @@ fn std_datagram_sockets_in_async_send_peek_and_receive() {
     });
 }
 
+/// Std Unix sockets in async have the functions of async I/O.
 #[cfg(unix)]
 #[test]
-fn std_unix_sockets_in_async_have_the_functions_of_async_io() {
+fn std_unix_have_async_io_functions() {
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
     in_every_runtime(|_| async {
@@ -110,10 +113,12 @@ fn std_unix_sockets_in_async_have_the_functions_of_async_io() {
     });
 }
 
+/// A path that begins with a NUL connects async to an abstract name.
+///
 /// In async-io, and so in programs ported from it, such a path is an abstract name.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_path_that_begins_with_a_nul_connects_async_to_an_abstract_name() {
+fn abstract_path_connects_async() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     use std::sync::atomic::{AtomicUsize, Ordering};

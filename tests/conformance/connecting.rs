@@ -27,8 +27,9 @@ fn datagrams() -> Socket {
     Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap()
 }
 
+/// A socket that was prepared listens and connects with its options.
 #[test]
-fn a_socket_that_was_prepared_listens_and_connects_with_its_options() {
+fn prepared_socket_keeps_options() {
     in_every_runtime(|_| async {
         let socket = stream();
         socket.set_recv_buffer_size(1 << 16).unwrap();
@@ -59,9 +60,10 @@ fn a_socket_that_was_prepared_listens_and_connects_with_its_options() {
     });
 }
 
+/// Two listeners that were prepared to share a port do.
 #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
 #[test]
-fn two_listeners_that_were_prepared_to_share_a_port_do() {
+fn two_prepared_listeners_share_port() {
     in_every_runtime(|_| async {
         let shared = |address| {
             let socket = stream();
@@ -76,8 +78,9 @@ fn two_listeners_that_were_prepared_to_share_a_port_do() {
     });
 }
 
+/// Sockets that are bound listening or connected already are taken over.
 #[test]
-fn sockets_that_are_bound_listening_or_connected_already_are_taken_over() {
+fn bound_listening_connected_taken_over() {
     in_every_runtime(|_| async {
         let socket = stream();
         socket.bind(&ANY.into()).unwrap();
@@ -101,9 +104,11 @@ fn sockets_that_are_bound_listening_or_connected_already_are_taken_over() {
     });
 }
 
+/// A descriptor is taken over by its own kind of socket only.
+///
 /// Every kind of descriptor is converted into every kind of socket.
 #[test]
-fn a_descriptor_is_taken_over_by_its_own_kind_of_socket_only() {
+fn descriptor_taken_by_own_kind_only() {
     type Take = fn(Owned) -> Result<(), std::io::Error>;
     type Make = fn() -> Owned;
     fn take<T: TryFrom<Owned, Error = std::io::Error>>(descriptor: Owned) -> std::io::Result<()> {
@@ -180,8 +185,9 @@ fn a_descriptor_is_taken_over_by_its_own_kind_of_socket_only() {
     }
 }
 
+/// Sockets of the wrong kind cannot be bound or connected.
 #[test]
-fn sockets_of_the_wrong_kind_cannot_be_bound_or_connected() {
+fn wrong_kind_cannot_bind_or_connect() {
     in_every_runtime(|_| async {
         let listener = TcpListener::bind(ANY).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -217,9 +223,11 @@ fn silent() -> (SocketAddr, impl Sized) {
     (address, Some((listener, holder, first)))
 }
 
+/// A connect with a limit gives each address its share.
+///
 /// On all backends at the same time, since it waits for the time limit of the silent addresses.
 #[test]
-fn a_connect_with_a_limit_gives_each_address_its_share() {
+fn connect_limit_shared_among_addresses() {
     fn rule(backend: Backend) {
         runtime(backend).block_on(async {
             let (silent, _held) = silent();
@@ -264,9 +272,11 @@ fn a_connect_with_a_limit_gives_each_address_its_share() {
     on_every_backend_alone_in_parallel(rule);
 }
 
+/// An address that is silent is overtaken and its socket closed.
+///
 /// RFC 8305: the second address is tried while the first one is silent.
 #[test]
-fn an_address_that_is_silent_is_overtaken_and_its_socket_closed() {
+fn silent_address_overtaken_and_closed() {
     in_every_runtime(|_| async {
         // On a loaded machine the queue of the silent one may not be full yet. And a client of
         // another test, which used a listener at this port before, may connect to the other one.
@@ -335,7 +345,7 @@ fn is_connecting_to(address: SocketAddr) -> bool {
 }
 
 #[test]
-fn a_name_that_nobody_can_have_is_an_error_that_tells_it() {
+fn impossible_name_error_names_it() {
     in_every_runtime(|_| async {
         // Longer than a label of a name may be: no server is asked.
         let host = "x".repeat(64);

@@ -268,8 +268,9 @@ fn each(kinds: &[Kind]) -> Vec<(Kind, Api)> {
 
 const ALL: [Shutdown; 3] = [Shutdown::Read, Shutdown::Write, Shutdown::Both];
 
+/// Reads and accepts end when another owner shuts down.
 #[test]
-fn reads_and_accepts_end_when_another_owner_shuts_down() {
+fn reads_end_on_shutdown_by_other_owner() {
     in_every_kernel_runtime(|_| async {
         for ((kind, api), how) in each(&SOCKETS)
             .into_iter()
@@ -305,8 +306,9 @@ fn reads_and_accepts_end_when_another_owner_shuts_down() {
     });
 }
 
+/// Serve ends when another owner shuts its listener down.
 #[test]
-fn serve_ends_when_another_owner_shuts_its_listener_down() {
+fn serve_ends_on_shutdown_by_other_owner() {
     in_every_kernel_runtime(|_| async {
         for waits in [false, true] {
             let ends = Ends::new(Kind::UnixListener);
@@ -323,8 +325,9 @@ fn serve_ends_when_another_owner_shuts_its_listener_down() {
     });
 }
 
+/// Writes end or sleep when another owner shuts down.
 #[test]
-fn writes_end_or_sleep_when_another_owner_shuts_down() {
+fn writes_end_or_sleep_on_shutdown_elsewhere() {
     in_every_kernel_runtime(|_| async {
         let streams = each(&[Kind::TcpStream, Kind::UnixStream]);
         for ((kind, api), how) in streams
@@ -354,8 +357,9 @@ fn writes_end_or_sleep_when_another_owner_shuts_down() {
     });
 }
 
+/// Reads sleep when another owner closes or sets flags.
 #[test]
-fn reads_sleep_when_another_owner_closes_or_sets_flags() {
+fn reads_sleep_despite_other_owner() {
     let all = [&SOCKETS[..], &[Kind::Pipe]].concat();
     in_every_kernel_runtime(move |_| {
         let all = all.clone();
@@ -385,9 +389,11 @@ fn reads_sleep_when_another_owner_closes_or_sets_flags() {
     });
 }
 
+/// Operations of net block no worker when sockets are made blocking.
+///
 /// The flag is the open file's, and so that of every owner.
 #[test]
-fn operations_of_net_block_no_worker_when_sockets_are_made_blocking() {
+fn net_works_on_sockets_made_blocking() {
     let kinds = [
         Kind::TcpStream,
         Kind::UnixStream,

@@ -51,10 +51,12 @@ impl Drop for SetsOnDrop {
     }
 }
 
+/// A task woken by a waker's destructor is run.
+///
 /// Another thread drops a timer, and the driving thread drops the timer's waker. This must not come
 /// after the last check for ready tasks.
 #[test]
-fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
+fn waker_drop_waking_task_leaves_none() {
     in_every_kernel_runtime_alone(|_| async {
         let event = Arc::new(Event::new());
         let timer = timer_with(Arc::new(SetsOnDrop(event.clone())));
@@ -67,7 +69,7 @@ fn a_waker_whose_destructor_wakes_a_task_does_not_leave_it_lying() {
 }
 
 #[test]
-fn a_waker_whose_destructor_wakes_a_task_tells_a_foreign_loop() {
+fn waker_drop_waking_task_tells_foreign_loop() {
     with_every_runtime_alone(|runtime, _| {
         let Ok(descriptor) = runtime.backend_fd() else {
             return;
@@ -122,10 +124,12 @@ fn a_waker_whose_destructor_panics_ends_no_worker() {
     });
 }
 
+/// Closing does not wait for a worker that waits for a task that never began.
+///
 /// All other workers are stuck, so no worker starts the task before the runtime closes, and none
 /// does afterwards.
 #[test]
-fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
+fn close_not_blocked_by_never_started_task() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let (here, arrived) = mpsc::channel();
         let free = Arc::new(AtomicBool::new(false));
@@ -159,8 +163,9 @@ fn closing_does_not_wait_for_a_worker_that_waits_for_a_task_that_never_began() {
     });
 }
 
+/// Runtimes close while their tasks spawn and block on each other.
 #[test]
-fn runtimes_close_while_their_tasks_spawn_and_block_on_each_other() {
+fn runtimes_close_during_spawns_and_block_on() {
     on_every_backend_with_several(|backend, workers| {
         for round in 0..share(backend == Backend::default(), 200) as u64 {
             let runtime = runtime_of(backend, workers);
@@ -182,8 +187,9 @@ fn runtimes_close_while_their_tasks_spawn_and_block_on_each_other() {
     });
 }
 
+/// Run leaves no task whether tasks await or detach others.
 #[test]
-fn run_leaves_no_task_whether_tasks_await_or_detach_others() {
+fn run_leaves_no_awaited_or_detached_task() {
     with_every_runtime(|runtime, backend| {
         let ended = Arc::new(AtomicUsize::new(0));
         for round in 0..sized(backend, 3_000) {
@@ -233,8 +239,9 @@ impl Wake for PollsInWake {
     }
 }
 
+/// A timer that is polled while its runtime closes is not ready early.
 #[test]
-fn a_timer_that_is_polled_while_its_runtime_closes_is_not_ready_early() {
+fn timer_polled_during_close_not_early() {
     on_every_backend(|backend| {
         let polls = Arc::<PollsInWake>::default();
         let runtime = runtime(backend);
@@ -263,8 +270,9 @@ async fn short_idle_times() {
     }
 }
 
+/// A worker that polls for long keeps no task to itself.
 #[test]
-fn a_worker_that_polls_for_long_keeps_no_task_to_itself() {
+fn long_polling_worker_keeps_no_task() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = busy(backend, workers);
         let task = runtime.spawn(async {
@@ -285,8 +293,9 @@ fn a_worker_that_polls_for_long_keeps_no_task_to_itself() {
     });
 }
 
+/// A worker that polls for long serves its sockets.
 #[test]
-fn a_worker_that_polls_for_long_serves_its_sockets() {
+fn long_polling_worker_serves_sockets() {
     on_every_backend(|backend| {
         for workers in [1, 2] {
             let runtime = busy(backend, workers);
@@ -314,8 +323,9 @@ fn a_worker_that_polls_for_long_serves_its_sockets() {
     });
 }
 
+/// Run returns in time though workers poll for long.
 #[test]
-fn run_returns_in_time_though_workers_poll_for_long() {
+fn run_returns_in_time_despite_long_polls() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = busy(backend, workers);
         let (sender, end) = mpsc::channel();
@@ -331,10 +341,12 @@ fn run_returns_in_time_though_workers_poll_for_long() {
     });
 }
 
+/// Turns in which nothing comes do not teach it to poll.
+///
 /// A foreign loop, such as a game's, in which no event arrives: no reason to spin.
 #[cfg(target_os = "linux")]
 #[test]
-fn turns_in_which_nothing_comes_do_not_teach_it_to_poll() {
+fn empty_turns_do_not_start_busy_polling() {
     fn used() -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -32,9 +32,11 @@ fn a_set_before_the_wait_is_kept_and_two_are_one() {
     });
 }
 
+/// A finished operation completes beside a future that always uses up the budget.
+///
 /// They are polled after the task's budget is used up, each time.
 #[test]
-fn what_is_over_ends_also_beside_a_future_that_always_takes_the_whole_budget() {
+fn finished_ends_beside_budget_hog() {
     in_every_runtime(async |_| {
         let busy = || async {
             loop {
@@ -57,9 +59,11 @@ fn what_is_over_ends_also_beside_a_future_that_always_takes_the_whole_budget() {
     });
 }
 
+/// A wait is queued by its first poll with any budget left.
+///
 /// Otherwise two signals were one, and a signal that is reset would not have been.
 #[test]
-fn a_wait_is_queued_by_its_first_poll_whatever_is_left_of_the_budget() {
+fn wait_queued_by_first_poll_at_any_budget() {
     in_every_runtime(async |_| {
         let event = Event::new();
         let mut waits = [(); 3].map(|()| Box::pin(event.wait()));
@@ -83,9 +87,11 @@ fn a_wait_is_queued_by_its_first_poll_whatever_is_left_of_the_budget() {
     });
 }
 
+/// A wait that finds the event set takes the signal with any budget left.
+///
 /// Otherwise a second signal would be lost, or a later waiter would be released first.
 #[test]
-fn a_wait_that_finds_the_event_set_has_the_signal_whatever_is_left_of_the_budget() {
+fn wait_finds_set_event_at_any_budget() {
     in_every_runtime(async |_| {
         let event = Event::new();
         event.set();
@@ -109,8 +115,9 @@ fn a_wait_that_finds_the_event_set_has_the_signal_whatever_is_left_of_the_budget
     });
 }
 
+/// A set from another thread wakes a runtime that sleeps.
 #[test]
-fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
+fn set_elsewhere_wakes_sleeping_runtime() {
     with_every_runtime(|runtime, _| {
         let event = Arc::new(Event::new());
         let answered = Arc::new(Event::new());
@@ -133,8 +140,9 @@ fn a_set_from_another_thread_wakes_a_runtime_that_sleeps() {
     });
 }
 
+/// Each set releases one waiter in the order in which they came.
 #[test]
-fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
+fn set_releases_waiters_in_order() {
     in_every_runtime_alone(async |_| {
         let event = Arc::new(Event::new());
         let [came, released] = [(); 2].map(|()| Arc::new(std::sync::Mutex::new(Vec::new())));
@@ -160,8 +168,9 @@ fn each_set_releases_one_waiter_in_the_order_in_which_they_came() {
     });
 }
 
+/// A waiter that gives up after its release passes it on.
 #[test]
-fn a_waiter_that_gives_up_after_its_release_passes_it_on() {
+fn waiter_passes_release_on_when_dropped() {
     in_every_runtime(async |_| {
         let event = Event::new();
         let mut first = Box::pin(event.wait());

@@ -68,7 +68,7 @@ fn the_same_holds_if_threads_make_all_calls() {
 }
 
 #[test]
-fn rule_79_a_completed_write_is_read_at_once_by_others() {
+fn rule_79_completed_write_seen_by_others() {
     in_every_runtime(|_| async {
         let folder = Folder::new();
         let mut file = File::create(folder.at("file")).await.unwrap();
@@ -84,7 +84,7 @@ fn rule_79_a_completed_write_is_read_at_once_by_others() {
 }
 
 #[test]
-fn rule_79_a_read_whose_future_is_dropped_loses_no_bytes() {
+fn rule_79_dropped_read_loses_nothing() {
     in_every_runtime(|_| async {
         let folder = Folder::new();
         let all = bytes(20_000);
@@ -126,7 +126,7 @@ async fn read_with_drops(file: &mut File, all: &[u8]) -> usize {
 }
 
 #[test]
-fn rule_79_a_write_whose_future_is_dropped_and_that_is_repeated_is_made_once() {
+fn rule_79_dropped_write_repeated_once() {
     in_every_runtime(|_| async {
         let folder = Folder::new();
         let all = bytes(9_000);
@@ -149,8 +149,9 @@ fn rule_79_a_write_whose_future_is_dropped_and_that_is_repeated_is_made_once() {
     });
 }
 
+/// Rule 79: a write after a dropped one comes behind it or in its place.
 #[test]
-fn rule_79_a_write_after_a_dropped_one_comes_behind_it_or_in_its_place() {
+fn rule_79_write_after_dropped_write() {
     in_every_runtime(|_| async {
         let folder = Folder::new();
         let mut file = file_of(&folder, b"").await;
@@ -162,8 +163,9 @@ fn rule_79_a_write_after_a_dropped_one_comes_behind_it_or_in_its_place() {
     });
 }
 
+/// Rule 79: after a dropped read the position is the one that the program has seen.
 #[test]
-fn rule_79_after_a_dropped_read_the_position_is_the_one_that_the_program_has_seen() {
+fn rule_79_dropped_read_keeps_position() {
     in_every_runtime(|_| async {
         let folder = Folder::new();
         let all = bytes(1_000);
@@ -275,9 +277,10 @@ fn a_file_that_is_copied_to_itself_is_empty() {
     });
 }
 
+/// Links and permissions are the system's or unsupported.
 #[cfg(unix)]
 #[test]
-fn links_and_permissions_are_the_systems_or_unsupported() {
+fn links_and_permissions_or_unsupported() {
     in_every_runtime(|_| async {
         let folder = Folder::new();
         let file = file_of(&folder, b"text").await;
@@ -375,9 +378,10 @@ fn metadata_have_the_numbers_of_stat() {
     });
 }
 
+/// A file type tells pipes sockets and devices apart.
 #[cfg(unix)]
 #[test]
-fn a_file_type_tells_pipes_sockets_and_devices_apart() {
+fn file_type_of_pipes_sockets_devices() {
     use fs::unix::FileTypeExt;
 
     in_every_kernel_runtime(|_| async {
@@ -409,9 +413,10 @@ fn a_file_type_tells_pipes_sockets_and_devices_apart() {
     });
 }
 
+/// Metadata have the attributes and times of Windows.
 #[cfg(windows)]
 #[test]
-fn metadata_have_the_attributes_and_times_of_windows() {
+fn windows_metadata_attributes_and_times() {
     use std::os::windows::fs::MetadataExt;
 
     in_every_kernel_runtime(|_| async {
@@ -430,10 +435,12 @@ fn metadata_have_the_attributes_and_times_of_windows() {
     });
 }
 
+/// Options and permissions have the traits of Unix.
+///
 /// The standard library's traits, by whose names programs know these methods.
 #[cfg(unix)]
 #[test]
-fn options_and_permissions_have_the_traits_of_unix() {
+fn unix_option_and_permission_traits() {
     use fs::unix::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 
     fn private(options: &mut impl OpenOptionsExt) {
@@ -506,10 +513,12 @@ fn a_lent_descriptor_is_the_files() {
     });
 }
 
+/// Files are those of the kernel that the thread has.
+///
 /// By the seam that simulated worlds use, which needs nothing private.
 #[cfg(feature = "kernel")]
 #[test]
-fn files_are_those_of_the_kernel_that_the_thread_has() {
+fn files_of_threads_kernel() {
     use polder::kernel::files::{Call, DirEntry, Files, Metadata, OpenFile};
     use polder::kernel::{self, Kernel, files};
     use std::io;
@@ -614,8 +623,9 @@ fn files_are_those_of_the_kernel_that_the_thread_has() {
     .unwrap();
 }
 
+/// A file is taken over and given back at the position that was seen.
 #[test]
-fn a_file_is_taken_over_and_given_back_at_the_position_that_was_seen() {
+fn conversion_keeps_position_seen() {
     in_every_kernel_runtime(|_| async {
         let folder = Folder::new();
         std::fs::write(folder.at("file"), bytes(1_000)).unwrap();
@@ -629,10 +639,12 @@ fn a_file_is_taken_over_and_given_back_at_the_position_that_was_seen() {
     });
 }
 
+/// The error of a dropped write is returned by the next operation.
+///
 /// Writes to this device fail.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_error_of_a_write_whose_future_is_dropped_comes_with_what_is_next() {
+fn dropped_writes_error_comes_next() {
     in_every_kernel_runtime(|_| async {
         let open = || OpenOptions::new().write(true).open("/dev/full");
         let full = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::StorageFull);
@@ -673,10 +685,12 @@ fn the_same_bytes_are_written_again_after_a_flush() {
     });
 }
 
+/// A file that only claims to have a position keeps the bytes of a dropped read.
+///
 /// lseek(2) of an eventfd succeeds, and does nothing.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_only_claims_to_have_a_position_keeps_the_bytes_of_a_dropped_read() {
+fn dropped_read_of_false_seek_keeps_bytes() {
     use rustix::event::{EventfdFlags, eventfd};
 
     in_every_kernel_runtime(|_| async {
@@ -694,10 +708,12 @@ fn what_only_claims_to_have_a_position_keeps_the_bytes_of_a_dropped_read() {
     });
 }
 
+/// A pipe is written and flushed though a read of it was dropped.
+///
 /// What has no position keeps the bytes of a dropped read, and can be written and closed meanwhile.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_pipe_is_written_and_flushed_though_a_read_of_it_was_dropped() {
+fn pipe_usable_after_dropped_read() {
     in_every_kernel_runtime(|_| async {
         let folder = Folder::new();
         let path = folder.at("pipe");
@@ -753,11 +769,13 @@ fn a_pipe_that_is_opened_waits_for_its_other_end() {
     });
 }
 
+/// Files are used where the calls that do not wait are refused.
+///
 /// A kernel that lacks a call, and a sandbox that refuses it: threads make the calls.
 #[cfg(target_os = "linux")]
 #[test]
-fn files_are_used_where_the_calls_that_do_not_wait_are_refused() {
-    const TEST: &str = "files::files_are_used_where_the_calls_that_do_not_wait_are_refused";
+fn files_work_without_nowait_calls() {
+    const TEST: &str = "files::files_work_without_nowait_calls";
     const VARIABLE: &str = "POLDER_REFUSED_CALL";
     let calls = [
         ("openat2", libc::SYS_openat2),
@@ -802,11 +820,13 @@ fn files_are_used_where_the_calls_that_do_not_wait_are_refused() {
     }
 }
 
+/// A write of which the kernel takes a part says how much.
+///
 /// The limit of a file's length is in the middle of a write: the kernel writes a part of it, and
 /// refuses the rest.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_write_of_which_the_kernel_takes_a_part_says_how_much() {
+fn partial_write_reports_count() {
     crate::child::in_children(|_| {
         const LIMIT: usize = 5_000;
         // SAFETY: the signal of that limit is ignored from now on; no memory is touched.
@@ -840,10 +860,12 @@ fn a_write_of_which_the_kernel_takes_a_part_says_how_much() {
     });
 }
 
+/// A file of which parts are in memory is read byte for byte.
+///
 /// Pages that the kernel has dropped are read again by a thread, and those around them at once.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_of_which_parts_are_in_memory_is_read_byte_for_byte() {
+fn partly_cached_file_read_exactly() {
     use rustix::fs::{Advice, fadvise};
     use std::num::NonZeroU64;
 
@@ -867,10 +889,12 @@ fn a_file_of_which_parts_are_in_memory_is_read_byte_for_byte() {
     });
 }
 
+/// An opened file has the flags of the standard library's.
+///
 /// The flag that opening without waiting takes is not left.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_opened_file_has_the_flags_of_the_standard_librarys() {
+fn open_flags_match_std() {
     in_every_kernel_runtime(|_| async {
         let folder = Folder::new();
         fs::write(folder.at("file"), "text").await.unwrap();
@@ -890,7 +914,7 @@ fn an_opened_file_has_the_flags_of_the_standard_librarys() {
 /// pipe whose bytes would be lost is not given away.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_a_dropped_read_of_a_pipe_has_found_is_not_lost() {
+fn dropped_read_of_pipe_keeps_bytes() {
     in_every_kernel_runtime(|_| async {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut file = File::from(std::fs::File::from(reader));

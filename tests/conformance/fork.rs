@@ -164,8 +164,9 @@ fn a_child_of_a_task_drives_a_runtime_of_its_own() {
     });
 }
 
+/// In a child timers and sockets work in an executor of any kind.
 #[test]
-fn in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind() {
+fn executors_in_child_have_timers_and_sockets() {
     in_children(|backend| {
         let used = async {
             Timer::after(SOON).await;
@@ -191,9 +192,11 @@ fn in_a_child_timers_and_sockets_work_in_an_executor_of_any_kind() {
     });
 }
 
+/// A timer that the parent waits for fires in the child too.
+///
 /// libuv: fork_timer, started by the parent.
 #[test]
-fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
+fn timer_of_parent_fires_in_child() {
     in_children(|backend| {
         let mut timer = Timer::after(20 * SOON);
         plainly(async { assert!(future::poll_once(&mut timer).await.is_none()) });
@@ -208,8 +211,9 @@ fn a_timer_that_the_parent_waits_for_fires_in_the_child_too() {
     });
 }
 
+/// A child waits for no lock that a thread of its parent has held.
 #[test]
-fn a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held() {
+fn locks_of_parent_threads_not_waited_for() {
     in_children(|backend| {
         let (mut near, mut far) = polder::block_on(tcp_pair());
         // The background runtime's thread always has a timer to fire and an event to deliver.
@@ -245,9 +249,11 @@ fn a_child_waits_for_no_lock_that_a_thread_of_its_parent_has_held() {
     });
 }
 
+/// A child uses the sockets that its parent has made.
+///
 /// libuv: fork_socketpair.
 #[test]
-fn a_child_uses_the_sockets_that_its_parent_has_made() {
+fn sockets_of_parent_used_in_child() {
     in_children(|backend| {
         let listener = polder::block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let child = fork(|| {
@@ -273,10 +279,12 @@ fn a_child_uses_the_sockets_that_its_parent_has_made() {
     });
 }
 
+/// Operations of a child on its parent's sockets end none of the parent's waits.
+///
 /// libuv: fork_socketpair_started. The child uses a socket that its parent waits for, and closes
 /// its own copies of others. The parent, which waits all the time, is not affected.
 #[test]
-fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
+fn waits_of_parent_survive_use_in_child() {
     in_children(|backend| {
         let runtime = Runtime::new().unwrap();
         runtime.block_on(async {
@@ -318,9 +326,11 @@ fn what_a_child_does_with_its_parents_sockets_ends_no_wait_of_the_parents() {
     });
 }
 
+/// Blocking calls work in a child although the parent's threads are idle.
+///
 /// libuv: fork_threadpool_queue_work_simple.
 #[test]
-fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
+fn blocking_calls_work_in_child() {
     in_children(|_| {
         assert_eq!(plainly(polder::unblock(|| 4)), 4);
         // The pool has a thread now, which waits half a second for the next call.
@@ -336,9 +346,11 @@ fn blocking_calls_work_in_a_child_although_the_parents_threads_are_idle() {
     });
 }
 
+/// A call under way when its process forks is a panic in the child and ends in the parent.
+///
 /// The thread that runs the call exists only in the parent.
 #[test]
-fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_the_parent() {
+fn call_in_progress_panics_in_child() {
     in_children(|_| {
         let (go_on, wait) = std::sync::mpsc::channel();
         let (begins, begun) = std::sync::mpsc::channel();
@@ -360,8 +372,9 @@ fn a_call_under_way_when_its_process_forks_is_a_panic_in_the_child_and_ends_in_t
     });
 }
 
+/// An unblock in use when its process forks is an error in the child.
 #[test]
-fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
+fn unblock_in_use_errors_in_child() {
     in_children(|_| {
         let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut reader = polder::io::Unblock::new(reader);
@@ -378,9 +391,10 @@ fn an_unblock_in_use_when_its_process_forks_is_an_error_in_the_child() {
     });
 }
 
+/// A file in use when its process forks is an error in the child and others are not.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_not() {
+fn file_in_use_errors_in_child() {
     in_children(|_| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
@@ -404,10 +418,12 @@ fn a_file_in_use_when_its_process_forks_is_an_error_in_the_child_and_others_are_
     });
 }
 
+/// Files work in a child, whichever files its parent was using.
+///
 /// At random points of the parent's calls.
 #[test]
 #[cfg(all(feature = "fs", target_os = "linux"))]
-fn files_are_used_in_a_child_whatever_its_parent_does_with_files_meanwhile() {
+fn files_used_in_child_despite_parent() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -451,9 +467,11 @@ fn files_are_used_in_a_child_whatever_its_parent_does_with_files_meanwhile() {
     });
 }
 
+/// Names are looked up in a child although the parent's threads are idle.
+///
 /// The case of a name lookup under way during the fork is a test in src/net/resolver.rs.
 #[test]
-fn names_are_looked_up_in_a_child_although_the_parents_threads_are_idle() {
+fn lookups_work_in_child() {
     in_children(|_| {
         plainly(polder::net::resolve("localhost:1")).unwrap();
         fork(|| {
@@ -495,9 +513,11 @@ mod signals {
         }
     }
 
+    /// A signal to the child reaches listeners old and new and none of the parent's.
+    ///
     /// libuv: fork_signal_to_child.
     #[test]
-    fn a_signal_to_the_child_reaches_listeners_old_and_new_and_none_of_the_parents() {
+    fn signal_to_child_reaches_its_listeners() {
         in_children(|_| {
             // (A storm of signals uses SIGUSR2: see `support`.)
             let mut inherited = Signals::new([Signal::Usr1, Signal::Winch]).unwrap();
@@ -532,8 +552,9 @@ mod signals {
         });
     }
 
+    /// A listener that only the parent has used wakes in the child.
     #[test]
-    fn a_listener_that_only_the_parent_has_used_wakes_in_the_child() {
+    fn listener_of_parent_wakes_in_child() {
         in_children(|_| {
             let mut signals = Signals::new([Signal::Usr1]).unwrap();
             plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
@@ -549,9 +570,11 @@ mod signals {
         });
     }
 
+    /// A listener dropped in the child ends none of the parent's.
+    ///
     /// libuv: fork_signal_to_child_closed, fork_close_signal_in_child.
     #[test]
-    fn a_listener_dropped_in_the_child_ends_none_of_the_parents() {
+    fn listener_dropped_in_child_keeps_parents() {
         in_children(|_| {
             let mut signals = Signals::new([Signal::Usr1]).unwrap();
             plainly(async { assert!(future::poll_once(signals.next()).await.is_none()) });
@@ -600,9 +623,11 @@ fn stalls_are_reported_in_a_child_too() {
     });
 }
 
+/// A runtime driven in a child of its process ends with words and goes on in the parent.
+///
 /// Kernel objects shared by the two processes are not used by both.
 #[test]
-fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the_parent() {
+fn runtime_of_parent_panics_in_child() {
     in_children(|_| {
         for workers in [1, 2] {
             let runtime = Runtime::builder().workers(workers).build().unwrap();
@@ -653,8 +678,9 @@ fn a_runtime_driven_in_a_child_of_its_process_ends_with_words_and_goes_on_in_the
     });
 }
 
+/// A poller of its parent's gives a child errors and its parent everything.
 #[test]
-fn a_poller_of_its_parents_gives_a_child_errors_and_its_parent_everything() {
+fn poller_of_parent_errors_in_child() {
     use polder::poller::{Events, Interest, Mode, Poller, Token};
 
     in_children(|backend| {

@@ -5,31 +5,35 @@
 //! the same, and are empty.
 
 #[test]
-fn rule_67_an_error_queue_that_nobody_reads_costs_no_time_and_hides_no_datagram() {
+fn rule_67_unread_error_queue_is_harmless() {
     #[cfg(target_os = "linux")]
     linux::an_error_queue();
 }
 
+/// Rule 69: a timer is not late by the time that its process was stopped.
 #[test]
-fn rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped() {
+fn rule_69_timer_on_time_after_process_stop() {
     #[cfg(target_os = "linux")]
     linux::a_stop();
 }
 
+/// Rule 70: a backend works without what it can do without.
 #[test]
-fn rule_70_a_backend_works_without_what_it_can_do_without() {
+fn rule_70_backend_works_without_optionals() {
     #[cfg(target_os = "linux")]
     linux::without_eventfd_and_timerfd();
 }
 
+/// Rule 70: connections are accepted where only the older call is allowed.
 #[test]
-fn rule_70_connections_are_accepted_where_only_the_older_call_is_allowed() {
+fn rule_70_accepts_by_older_call() {
     #[cfg(target_os = "linux")]
     linux::without_accept4();
 }
 
+/// Rule 70: a backend that cannot be opened says which and why.
 #[test]
-fn rule_70_a_backend_that_cannot_be_opened_says_which_and_why() {
+fn rule_70_unopenable_backend_says_which_and_why() {
     #[cfg(target_os = "linux")]
     linux::words();
 }
@@ -163,8 +167,7 @@ pub mod linux {
     // Rule 69.
 
     const STOPPED: &str = "POLDER_TEST_STOPPED";
-    const NAME: &str =
-        "kernel::rule_69_a_timer_is_not_late_by_the_time_that_its_process_was_stopped";
+    const NAME: &str = "kernel::rule_69_timer_on_time_after_process_stop";
 
     /// The child's timer; the delay of the stop after the child has reported that the timer runs;
     /// the length of the stop; the timer's tolerated lateness. A timer late by the pause fires 550

@@ -19,8 +19,9 @@ use crate::streams::{Count, Random, poll_read, poll_write};
 use crate::support::is_in_world;
 use crate::support::{in_every_runtime, sized, until};
 
+/// A full stream in memory waits for its reader and an empty one for its writer.
 #[test]
-fn a_full_stream_in_memory_waits_for_its_reader_and_an_empty_one_for_its_writer() {
+fn duplex_full_waits_reader_empty_waits_writer() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = duplex(4);
         let (reader, writer) = (Count::new(), Count::new());
@@ -49,8 +50,9 @@ fn a_full_stream_in_memory_waits_for_its_reader_and_an_empty_one_for_its_writer(
     });
 }
 
+/// An end in memory comes after all bytes and only where it belongs.
 #[test]
-fn an_end_in_memory_comes_after_all_bytes_and_only_where_it_belongs() {
+fn duplex_end_after_all_bytes() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = duplex(8);
         near.write_all(b"hello").await.unwrap();
@@ -83,8 +85,9 @@ fn an_end_in_memory_comes_after_all_bytes_and_only_where_it_belongs() {
     });
 }
 
+/// Bytes in memory all arrive in pieces between threads.
 #[test]
-fn bytes_in_memory_all_arrive_in_pieces_between_threads() {
+fn duplex_bytes_arrive_between_threads() {
     in_every_runtime(|backend| async move {
         for capacity in [1, 7, 4096] {
             // With the small capacities each byte is a wake.
@@ -118,8 +121,9 @@ fn chain() -> (DuplexStream, DuplexStream, DuplexStream, DuplexStream) {
     (client, near, far, server)
 }
 
+/// The end of one side is passed on and the other direction goes on.
 #[test]
-fn the_end_of_one_side_is_passed_on_and_the_other_direction_goes_on() {
+fn half_close_relayed_other_way_open() {
     in_every_runtime(|_| async {
         for turned in [false, true] {
             let (mut client, mut near, mut far, mut server) = chain();
@@ -161,8 +165,9 @@ fn the_end_of_one_side_is_passed_on_and_the_other_direction_goes_on() {
     });
 }
 
+/// A slow side holds the other back and loses nothing.
 #[test]
-fn a_slow_side_holds_the_other_back_and_loses_nothing() {
+fn slow_side_applies_backpressure() {
     in_every_runtime(|_| async {
         let (mut client, mut near, mut far, mut server) = chain();
         let proxy =
@@ -190,8 +195,9 @@ fn a_slow_side_holds_the_other_back_and_loses_nothing() {
     });
 }
 
+/// Bytes that a writer buffers are flushed before the next wait.
 #[test]
-fn what_a_writer_buffers_is_flushed_before_it_is_waited_for_more() {
+fn buffered_flushed_before_waiting() {
     in_every_runtime(|_| async {
         /// A stream that reads from one part and writes to the other.
         struct Joined<R, W>(R, W);
@@ -246,8 +252,9 @@ fn what_a_writer_buffers_is_flushed_before_it_is_waited_for_more() {
     });
 }
 
+/// A reset of one side is an error and can be passed on.
 #[test]
-fn a_reset_of_one_side_is_an_error_and_can_be_passed_on() {
+fn reset_is_an_error_and_passed_on() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let client = TcpStream::connect(address).await.unwrap();
@@ -347,8 +354,9 @@ fn what_was_interrupted_is_tried_again() {
     });
 }
 
+/// Two sides that never wait do not hold the worker.
 #[test]
-fn two_sides_that_never_wait_do_not_hold_the_worker() {
+fn busy_sides_do_not_hold_worker() {
     in_every_runtime(|_| async {
         let endless = || Endless::new(0, usize::MAX);
         let busy = [
@@ -379,8 +387,9 @@ fn buffers_of_a_copy_have_a_limit() {
     });
 }
 
+/// Two directions that never wait get equal shares.
 #[test]
-fn two_directions_that_never_wait_get_equal_shares() {
+fn busy_directions_share_equally() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = (Endless::new(0, usize::MAX), Endless::new(0, usize::MAX));
         {
@@ -396,8 +405,9 @@ fn two_directions_that_never_wait_get_equal_shares() {
     });
 }
 
+/// A copy is flushed before more is waited for and at the end.
 #[test]
-fn a_copy_is_flushed_before_more_is_waited_for_and_at_the_end() {
+fn copy_flushes_before_waiting_and_at_end() {
     in_every_runtime(|_| async {
         let (mut client, near) = duplex(64);
         let (far, mut server) = duplex(64);

@@ -49,8 +49,9 @@ fn on_every_backend(rule: impl Fn(Builder) + Clone + Send + 'static) {
     });
 }
 
+/// A runtime's own resolver is asked for each name and once for identical look ups under way.
 #[test]
-fn a_runtimes_own_resolver_is_asked_for_each_name_and_once_for_identical_look_ups_under_way() {
+fn own_resolver_asked_once_for_joined_lookups() {
     on_every_backend(|builder| {
         let (asked, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Latch::new()));
         let resolver = {
@@ -116,8 +117,9 @@ fn a_runtimes_own_resolver_is_asked_for_each_name_and_once_for_identical_look_up
     });
 }
 
+/// Within a resolver and outside of its runtime names are looked up by the system.
 #[test]
-fn within_a_resolver_and_outside_of_its_runtime_names_are_looked_up_by_the_system() {
+fn system_lookup_inside_resolver_and_outside() {
     on_every_backend(|builder| {
         let resolver = |host: String| async move {
             yield_now().await;
@@ -136,8 +138,9 @@ fn within_a_resolver_and_outside_of_its_runtime_names_are_looked_up_by_the_syste
     });
 }
 
+/// Another runtime that a resolver drives has its own resolver.
 #[test]
-fn another_runtime_that_a_resolver_drives_has_its_own_resolver() {
+fn nested_runtime_has_own_resolver() {
     on_every_backend(|builder| {
         let inner = Ipv4Addr::new(127, 1, 2, 4);
         let resolver = move |host: String| async move {
@@ -170,8 +173,9 @@ impl Wake for Curious {
     }
 }
 
+/// A waker that a look up wakes is not within the resolver.
 #[test]
-fn a_waker_that_a_look_up_wakes_is_not_within_the_resolver() {
+fn waker_of_lookup_runs_outside_resolver() {
     on_every_backend(|builder| {
         let begun = Arc::new(Latch::new());
         let resolver = {
@@ -200,8 +204,9 @@ fn a_waker_that_a_look_up_wakes_is_not_within_the_resolver() {
     });
 }
 
+/// The last waiter that gives up cancels the resolver; a runtime that ends wakes the waiters.
 #[test]
-fn who_gives_up_last_cancels_the_resolver_and_a_runtime_that_ends_tells_who_waits() {
+fn last_waiter_cancels_resolver() {
     struct Given(Arc<AtomicUsize>);
     impl Drop for Given {
         fn drop(&mut self) {
@@ -262,8 +267,9 @@ impl Drop for Captured {
     }
 }
 
+/// A resolver that has a handle a task and a waker of its runtime is dropped with it.
 #[test]
-fn a_resolver_that_has_a_handle_a_task_and_a_waker_of_its_runtime_is_dropped_with_it() {
+fn resolver_holding_runtime_is_dropped_with_it() {
     type Own = (Handle, Task<()>, Waker);
 
     on_every_backend(|builder| {
@@ -300,8 +306,9 @@ fn a_resolver_that_has_a_handle_a_task_and_a_waker_of_its_runtime_is_dropped_wit
     });
 }
 
+/// A panic in a resolver's destructor ends neither the drop of its runtime nor the process.
 #[test]
-fn a_resolver_whose_destructor_panics_ends_neither_the_drop_of_its_runtime_nor_the_process() {
+fn resolver_drop_panic_is_contained() {
     on_every_backend(|builder| {
         let dropped = Arc::new(AtomicUsize::new(0));
         let captured = Captured {

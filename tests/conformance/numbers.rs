@@ -15,10 +15,12 @@ use rustix::process::Resource;
 use crate::child::{allow_descriptors, in_children, limit};
 use crate::support::{LIMIT, runtime_of};
 
+/// Rule 21: descriptors beyond `FD_SETSIZE` are served beside others.
+///
 /// In libc the sets of `select` end at 1,024, in the kernels they do not; higher numbers would
 /// touch memory outside the set.
 #[test]
-fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
+fn rule_21_descriptors_beyond_fd_setsize() {
     let rule = |backend| {
         allow_descriptors(2_600);
         let poller = Poller::new(backend).expect("it is available");
@@ -56,9 +58,11 @@ fn rule_21_descriptors_beyond_fd_setsize_are_served_beside_others() {
     in_children(rule);
 }
 
+/// Rule 21: a limit that is lowered below what is waited for loses nothing.
+///
 /// poll(2) takes no more descriptors than the current limit of the process.
 #[test]
-fn rule_21_a_limit_that_is_lowered_below_what_is_waited_for_loses_nothing() {
+fn rule_21_lowered_limit_loses_nothing() {
     let rule = |backend| {
         for workers in [1, 2] {
             allow_descriptors(400);

@@ -46,8 +46,9 @@ fn a_scope_ends_when_all_its_tasks_have_ended() {
     });
 }
 
+/// Tasks of a scope are awaited there and local ones share cells.
 #[test]
-fn tasks_of_a_scope_are_awaited_there_and_local_ones_share_cells() {
+fn tasks_awaited_and_local_share_cells() {
     with_every_runtime(|runtime, _| {
         let (text, count) = (String::from("text"), Cell::new(0));
         let length = runtime.scope(async |scope| {
@@ -96,7 +97,7 @@ fn tasks_of_a_scope_that_are_done_let_others_run() {
 /// The future panics while tasks borrow from its caller: they are cancelled, and dropped before the
 /// panic continues.
 #[test]
-fn a_scope_whose_future_panics_cancels_its_tasks_first() {
+fn scope_panic_cancels_tasks_first() {
     with_every_runtime(|runtime, _| {
         let (started, dropped) = (Event::new(), AtomicUsize::new(0));
         let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -126,8 +127,9 @@ fn a_scope_whose_future_panics_cancels_its_tasks_first() {
     });
 }
 
+/// A panic of a scope's task reaches who awaits it or the scope when all have ended.
 #[test]
-fn a_panic_of_a_scopes_task_reaches_who_awaits_it_or_the_scope_when_all_have_ended() {
+fn task_panic_reaches_awaiter_or_scope() {
     with_every_runtime(|runtime, _| {
         let others = AtomicUsize::new(0);
         let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -172,8 +174,9 @@ fn a_task_of_a_scope_can_be_aborted() {
     });
 }
 
+/// A task that is spawned after the scope's future has panicked is cancelled.
 #[test]
-fn what_is_spawned_after_the_scopes_future_has_panicked_is_cancelled_too() {
+fn spawn_after_scopes_panic_is_cancelled() {
     struct Spawns<'scope, 'env>(&'scope Scope<'scope, 'env>, &'scope AtomicUsize);
     impl Drop for Spawns<'_, '_> {
         fn drop(&mut self) {
@@ -229,7 +232,7 @@ fn scopes_nest() {
 
 /// Forgetting a handle does not end its task: the scope waits until the task completes.
 #[test]
-fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
+fn scope_waits_for_forgotten_handles() {
     with_every_runtime(|runtime, _| {
         let mut number = 0;
         let go_on = Arc::new(Event::new());
@@ -247,9 +250,11 @@ fn a_scope_waits_for_tasks_whose_handles_are_forgotten() {
     });
 }
 
+/// A local task of a scope is refused where another worker or another runtime is driven.
+///
 /// A local task may hold values that must not leave the thread.
 #[test]
-fn a_local_task_of_a_scope_is_refused_where_another_worker_or_another_runtime_is_driven() {
+fn local_task_refused_off_its_worker() {
     on_every_backend(|backend| {
         fn is_refused<'scope>(scope: &'scope Scope<'scope, '_>) {
             let spawned = catch_unwind(AssertUnwindSafe(|| drop(scope.spawn_local(async {}))));
@@ -279,8 +284,9 @@ fn a_local_task_of_a_scope_is_refused_where_another_worker_or_another_runtime_is
     });
 }
 
+/// A task of a scope is finished once it is done or cancelled.
 #[test]
-fn a_task_of_a_scope_is_finished_once_it_is_done_or_cancelled() {
+fn task_finished_once_done_or_cancelled() {
     with_every_runtime(|runtime, _| {
         let event = Event::new();
         runtime.scope(async |scope| {

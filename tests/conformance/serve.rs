@@ -115,8 +115,9 @@ fn queue(listener: &TcpListener) -> usize {
     info.tcpi_unacked as usize
 }
 
+/// Clients are served until it is told to stop and counted.
 #[test]
-fn clients_are_served_until_it_is_told_to_stop_and_counted() {
+fn clients_served_until_stop_and_counted() {
     in_every_runtime(|backend| async move {
         let clients = sized(backend, 1_000);
         let (listener, address) = listen().await;
@@ -186,8 +187,9 @@ fn a_limit_stops_accepting_and_loses_nobody() {
     });
 }
 
+/// In the grace period connections finish and the rest is cancelled after it.
 #[test]
-fn in_the_grace_period_connections_finish_and_the_rest_is_cancelled_after_it() {
+fn grace_period_then_cancelled() {
     in_every_runtime(|_| async {
         let mut grace = Duration::from_millis(300);
         loop {
@@ -223,7 +225,7 @@ fn in_the_grace_period_connections_finish_and_the_rest_is_cancelled_after_it() {
 }
 
 #[test]
-fn it_ends_as_soon_as_the_last_connection_has_ended() {
+fn ends_when_last_connection_ends() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let stop = Latch::new();
@@ -243,7 +245,7 @@ fn it_ends_as_soon_as_the_last_connection_has_ended() {
 }
 
 #[test]
-fn without_a_grace_period_connections_are_cancelled_at_once() {
+fn without_grace_cancelled_at_once() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let stop = Latch::new();
@@ -292,8 +294,9 @@ fn a_panicking_handler_costs_only_its_connection() {
     });
 }
 
+/// Dropping it cancels its connections and closes the listener.
 #[test]
-fn dropping_it_cancels_its_connections_and_closes_the_listener() {
+fn drop_cancels_connections_closes_listener() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let server = serve(listener, |stream, _| echo(stream)).into_future();
@@ -307,7 +310,7 @@ fn dropping_it_cancels_its_connections_and_closes_the_listener() {
 
 /// Every accepted connection is served, whenever the server stops.
 #[test]
-fn whoever_was_accepted_is_served_also_while_it_stops() {
+fn accepted_are_served_while_stopping() {
     in_every_runtime(|backend| async move {
         for round in 0..sized(backend, 50) {
             // Clients connect after the server has stopped, too: none may reach another test's
@@ -352,9 +355,11 @@ fn whoever_was_accepted_is_served_also_while_it_stops() {
     });
 }
 
+/// Connections in the queue when the server stops are served within the grace period.
+///
 /// More clients than a task may accept in one poll.
 #[test]
-fn whoever_waits_in_the_queue_when_it_stops_is_served_within_the_grace_period() {
+fn queued_on_stop_served_within_grace() {
     in_every_runtime(|_| async {
         const CLIENTS: usize = 150;
         let (listener, address) = listen().await;
@@ -369,8 +374,9 @@ fn whoever_waits_in_the_queue_when_it_stops_is_served_within_the_grace_period() 
     });
 }
 
+/// With drain switched off who waits is left to those that share the listener.
 #[test]
-fn with_drain_switched_off_who_waits_is_left_to_those_that_share_the_listener() {
+fn without_drain_queue_left_to_sharers() {
     in_every_runtime(|_| async {
         const CLIENTS: usize = 10;
         let (listener, _) = listen().await;
@@ -389,8 +395,9 @@ fn with_drain_switched_off_who_waits_is_left_to_those_that_share_the_listener() 
     });
 }
 
+/// Of the queued connections on stop, no more are accepted than the limit allows.
 #[test]
-fn of_those_who_wait_when_it_stops_no_more_are_accepted_than_the_limit_allows() {
+fn limit_holds_for_queue_on_stop() {
     in_every_runtime(|_| async {
         const CLIENTS: usize = 30;
         const LIMIT: usize = 10;
@@ -483,8 +490,9 @@ async fn greet(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// An accept that takes several steps loses no connection while others end.
 #[test]
-fn an_accept_of_several_steps_loses_nobody_while_connections_end() {
+fn accept_in_steps_loses_nobody() {
     in_every_runtime(|_| async {
         const ROUNDS: usize = 5;
         const ENDS: usize = 5;
@@ -538,8 +546,9 @@ fn an_accept_of_several_steps_loses_nobody_while_connections_end() {
     });
 }
 
+/// An accept that is not done is dropped when it stops.
 #[test]
-fn an_accept_that_is_not_done_is_dropped_when_it_stops() {
+fn accept_pending_dropped_on_stop() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let listener = Greeted::new(listener);
@@ -727,7 +736,7 @@ mod errors {
 
     /// accept(2) of Linux, "Error handling", and the error of a firewall.
     #[test]
-    fn errors_about_one_connection_are_passed_over_at_once() {
+    fn connection_errors_skipped_at_once() {
         in_every_runtime(|_| async {
             let errors = [
                 libc::ECONNABORTED,
@@ -777,8 +786,9 @@ mod errors {
         });
     }
 
+    /// When something has run out it rests and goes on by itself.
     #[test]
-    fn when_something_has_run_out_it_rests_and_goes_on_by_itself() {
+    fn exhaustion_pauses_and_resumes() {
         in_every_runtime_in_parallel(|_| async {
             for code in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
                 let turns = (0..12).map(|_| system(code)).chain([Ok(1)]);
@@ -806,8 +816,9 @@ mod errors {
         });
     }
 
+    /// Errors that it meets once it was told to stop are told like those before.
     #[test]
-    fn errors_that_it_meets_once_it_was_told_to_stop_are_told_like_those_before() {
+    fn errors_after_stop_reported_as_before() {
         in_every_runtime(|_| async {
             let run = async |script: Script, stops_after: usize| {
                 let (attempts, mut told) = (script.attempts.clone(), Vec::new());
@@ -913,8 +924,9 @@ mod errors {
         });
     }
 
+    /// A listener that is broken ends the server after the grace period.
     #[test]
-    fn what_is_no_listener_ends_it_after_the_grace_period() {
+    fn broken_listener_ends_after_grace() {
         in_every_runtime(|_| async {
             for code in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
                 let finished = Arc::new(AtomicUsize::new(0));
@@ -958,9 +970,11 @@ fn it_can_be_given_a_time_limit() {
     });
 }
 
+/// Dumps tell connections by the place of the call of serve.
+///
 /// A dump can name a connection only by the place where its server was made.
 #[test]
-fn dumps_tell_connections_by_the_place_of_the_call_of_serve() {
+fn dumps_name_connections_by_serve_call() {
     in_every_kernel_runtime(|_| async {
         let (listener, address) = listen().await;
         let stop = Latch::new();

@@ -52,8 +52,9 @@ async fn listen(count: usize) -> (Vec<TcpListener>, SocketAddr) {
     (listeners, address)
 }
 
+/// Connections reach all workers and each stays where it was accepted.
 #[test]
-fn connections_reach_all_workers_and_each_stays_where_it_was_accepted() {
+fn connections_reach_all_workers_and_stay() {
     with_1_2_and_4_workers(|workers| async move {
         let (listeners, address) = listen(workers).await;
         let stop = Latch::new();
@@ -110,8 +111,9 @@ fn connections_reach_all_workers_and_each_stays_where_it_was_accepted() {
     });
 }
 
+/// Connections in any queue when the server stops are served within the grace period.
 #[test]
-fn whoever_waits_in_any_queue_when_it_stops_is_served_within_the_grace_period() {
+fn queued_anywhere_on_stop_served_within_grace() {
     with_1_2_and_4_workers(|workers| async move {
         const CLIENTS: usize = 60;
         let (listeners, address) = listen(workers).await;
@@ -127,8 +129,9 @@ fn whoever_waits_in_any_queue_when_it_stops_is_served_within_the_grace_period() 
     });
 }
 
+/// The server stops on all workers when it is dropped, and when it panics on one.
 #[test]
-fn it_stops_on_all_workers_when_it_is_dropped_and_when_it_panics_on_one() {
+fn stops_everywhere_on_drop_or_panic() {
     with_1_2_and_4_workers(|workers| async move {
         let (listeners, address) = listen(workers).await;
         let server = serve_on_workers(listeners, |_| |stream, _| echo(stream)).into_future();
@@ -162,8 +165,9 @@ fn it_stops_on_all_workers_when_it_is_dropped_and_when_it_panics_on_one() {
     });
 }
 
+/// Of several panics the first is resumed, although dropping the others panics.
 #[test]
-fn of_several_panics_the_first_is_resumed_though_dropping_the_others_panics() {
+fn first_panic_resumed_despite_others() {
     struct PanicsInDrop;
 
     impl Drop for PanicsInDrop {
@@ -189,9 +193,11 @@ fn of_several_panics_the_first_is_resumed_though_dropping_the_others_panics() {
     });
 }
 
+/// A runtime that ends before the loops have begun ends the server.
+///
 /// With one worker, no loop has started.
 #[test]
-fn a_runtime_that_ends_before_the_loops_have_begun_ends_the_server() {
+fn runtime_ending_early_ends_server() {
     on_every_backend_alone(|backend| {
         for workers in [1, 2, 4] {
             let runtime = runtime_of(backend, workers);
@@ -207,10 +213,12 @@ fn a_runtime_that_ends_before_the_loops_have_begun_ends_the_server() {
     });
 }
 
+/// A listener that cannot go on stops all others after their grace period.
+///
 /// Linux returns EINVAL for a listener that was shut down.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
+fn listener_failure_stops_all_after_grace() {
     with_1_2_and_4_workers(|workers| async move {
         let (listeners, address) = listen(workers).await;
         let other = listeners[workers - 1].clone();
@@ -253,7 +261,7 @@ fn a_listener_that_cannot_go_on_stops_all_others_after_their_grace_period() {
 
 /// Otherwise each connection wakes all workers, all but one spuriously.
 #[test]
-fn listeners_that_the_kernel_balances_have_each_a_queue_of_its_own() {
+fn balanced_listeners_have_own_queues() {
     with_1_2_and_4_workers(|workers| async move {
         const CLIENTS: usize = 40;
         let (listeners, _) = listen(workers).await;
@@ -274,9 +282,11 @@ fn listeners_that_the_kernel_balances_have_each_a_queue_of_its_own() {
     });
 }
 
+/// Workers with clones of a listener share its queue, and lose no connection.
+///
 /// The listeners that `bind_balanced` returns where the kernel does not distribute connections.
 #[test]
-fn workers_whose_listeners_are_clones_share_one_queue_and_lose_nobody() {
+fn cloned_listeners_share_queue() {
     with_1_2_and_4_workers(|workers| async move {
         const CLIENTS: usize = 60;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -330,8 +340,9 @@ impl Listener for Failing {
     }
 }
 
+/// Errors of accept are told once in a row on the worker of their listener.
 #[test]
-fn errors_of_accept_are_told_once_in_a_row_on_the_worker_of_their_listener() {
+fn accept_errors_told_once_on_their_worker() {
     with_1_2_and_4_workers(|workers| async move {
         let (listeners, _) = listen(workers).await;
         let listeners = listeners.into_iter().map(|listener| Failing {
@@ -376,7 +387,7 @@ fn errors_of_accept_are_told_once_in_a_row_on_the_worker_of_their_listener() {
 }
 
 #[test]
-fn a_limit_holds_for_each_listener_and_loses_nobody() {
+fn limit_per_listener_loses_nobody() {
     with_1_2_and_4_workers(|workers| async move {
         const LIMIT: usize = 2;
         let clients = 12 * workers;
@@ -432,8 +443,9 @@ fn a_limit_holds_for_each_listener_and_loses_nobody() {
     });
 }
 
+/// A handler that panics costs its connection and its worker goes on.
 #[test]
-fn a_handler_that_panics_costs_its_connection_and_its_worker_goes_on() {
+fn handler_panic_costs_its_connection_only() {
     with_1_2_and_4_workers(|workers| async move {
         const CLIENTS: usize = 30;
         let (listeners, address) = listen(workers).await;
@@ -478,8 +490,9 @@ fn a_handler_that_panics_costs_its_connection_and_its_worker_goes_on() {
     });
 }
 
+/// More listeners than workers are served and none is an error.
 #[test]
-fn more_listeners_than_workers_are_served_and_none_is_an_error() {
+fn listeners_over_workers_or_none() {
     with_1_2_and_4_workers(|workers| async move {
         let (listeners, address) = listen(2 * workers + 1).await;
         let count = listeners.len();

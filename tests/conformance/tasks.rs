@@ -35,8 +35,9 @@ use crate::support::{
 
 // 44: driven, and reached from other threads.
 
+/// Spawned work runs only while the runtime is driven.
 #[test]
-fn spawned_work_runs_only_while_the_runtime_is_driven() {
+fn spawned_runs_only_while_driven() {
     with_every_runtime_alone(|runtime, _| {
         let step = Arc::new(AtomicUsize::new(0));
         let task = runtime.spawn({
@@ -132,8 +133,9 @@ impl Answering {
     }
 }
 
+/// A spawn from another thread reaches an idle and a busy runtime.
 #[test]
-fn a_spawn_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
+fn spawn_elsewhere_reaches_idle_and_busy() {
     idle_and_busy(|runtime, backend| {
         let handle = runtime.handle();
         let thread = Answering::start(move |round, answers| {
@@ -145,8 +147,9 @@ fn a_spawn_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
     });
 }
 
+/// A wake from another thread reaches an idle and a busy runtime.
 #[test]
-fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
+fn wake_elsewhere_reaches_idle_and_busy() {
     idle_and_busy(|runtime, backend| {
         let thread = Answering::start(|round, answers| answers.send(round));
         // The future of `block_on` waits for one half, a task for the other half.
@@ -160,9 +163,11 @@ fn a_wake_from_another_thread_reaches_an_idle_and_a_busy_runtime() {
     });
 }
 
+/// Ten thousand spawns from each of eight threads all run.
+///
 /// Spawns more tasks together than the ring of the inbox holds.
 #[test]
-fn ten_thousand_spawns_from_each_of_eight_threads_all_run() {
+fn ten_thousand_spawns_from_8_threads() {
     idle_and_busy(|runtime, backend| {
         let each = sized(backend, 10_000);
         let count = Arc::new(AtomicUsize::new(0));
@@ -305,8 +310,9 @@ async fn io_and_timers() {
     timer.await;
 }
 
+/// I/O and timers are served while a task always is ready.
 #[test]
-fn io_and_timers_are_served_while_a_task_always_is_ready() {
+fn io_and_timers_served_beside_ready_task() {
     in_every_runtime(|_| async {
         burden(&|future| polder::spawn(future).detach());
         io_and_timers().await;
@@ -336,11 +342,13 @@ fn a_task_that_always_yields_starves_nobody() {
     });
 }
 
+/// Tasks that are ready when a task yields run before it runs again.
+///
 /// A loop of yields must not get ahead of the kernel, the clock and other threads: everything that
 /// is ready when a task yields runs before that task runs again. Otherwise events would be served
 /// late, by the time that all yielding tasks take.
 #[test]
-fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
+fn yield_runs_ready_tasks_first() {
     in_every_runtime_alone(|_| async {
         let (mut near, far) = tcp_pair().await;
         let mut far: std::net::TcpStream = far.try_into().unwrap();
@@ -401,7 +409,7 @@ fn what_is_ready_when_a_task_yields_runs_before_that_task_runs_again() {
 }
 
 #[test]
-fn a_block_on_future_that_always_yields_starves_nobody() {
+fn block_on_yielding_starves_nobody() {
     in_every_runtime(|_| async {
         let task = polder::spawn(io_and_timers());
         while !task.is_finished() {
@@ -412,7 +420,7 @@ fn a_block_on_future_that_always_yields_starves_nobody() {
 }
 
 #[test]
-fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
+fn always_ready_socket_frees_loop() {
     on_every_backend(|backend| {
         const CHUNK: usize = 64 * 1024;
         let total = sized(backend, 200_000_000);
@@ -475,9 +483,11 @@ fn a_task_whose_socket_is_always_ready_does_not_hold_the_loop() {
     });
 }
 
+/// Timers that are due and listeners that are full let others run.
+///
 /// The operations of one poll share its budget, and continue in the next poll.
 #[test]
-fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
+fn due_timers_and_full_listeners_yield() {
     // One worker: with several, the one that runs `others` may get no processor until `task` is
     // done.
     in_every_runtime_alone(|_| async {
@@ -493,10 +503,12 @@ fn timers_that_are_due_and_listeners_that_are_full_let_others_run() {
     });
 }
 
+/// Events latches and tasks that are done let others run.
+///
 /// Operations that never have to wait: on events and latches that are set, on finished tasks, and
 /// on a budget that is consumed by hand.
 #[test]
-fn events_latches_and_tasks_that_are_done_let_others_run() {
+fn events_latches_finished_tasks_yield() {
     in_every_runtime_alone(|_| async {
         let others = spawn_one_that_always_yields();
         let let_run = async |what: &str, operations: future::Boxed<()>| {
@@ -635,8 +647,9 @@ fn whoever_awaits_a_panicking_task_sees_its_panic() {
     });
 }
 
+/// A panic of `block_on`'s future reaches its caller and the runtime goes on.
 #[test]
-fn a_panic_of_block_ons_future_reaches_its_caller_and_the_runtime_goes_on() {
+fn block_on_panic_reaches_caller() {
     with_every_runtime(|runtime, _| {
         let task = runtime.spawn(async {
             sleep(Duration::from_millis(1)).await;
@@ -727,8 +740,9 @@ fn dropping_a_task_drops_its_future_promptly() {
     });
 }
 
+/// A future is dropped on its worker wherever its task is cancelled.
 #[test]
-fn a_future_is_dropped_on_its_worker_wherever_its_task_is_cancelled() {
+fn cancelled_future_dropped_on_its_worker() {
     with_every_runtime_alone(|runtime, _| {
         let worker = thread::current().id();
         for begun in [false, true] {
@@ -854,9 +868,11 @@ fn bomb() -> OnDrop<impl FnMut()> {
     })
 }
 
+/// An abort handle cancels a task that is awaited elsewhere.
+///
 /// One task, awaited here and aborted elsewhere, in each order.
 #[test]
-fn an_abort_handle_cancels_a_task_that_is_awaited_elsewhere() {
+fn abort_handle_cancels_awaited_task() {
     in_every_runtime(|backend| async move {
         for round in 0..sized(backend, 200) {
             let alive = Alive::default();
@@ -878,8 +894,9 @@ fn an_abort_handle_cancels_a_task_that_is_awaited_elsewhere() {
     });
 }
 
+/// An abort handle cancels a detached task and keeps none.
 #[test]
-fn an_abort_handle_cancels_a_detached_task_and_keeps_none() {
+fn abort_handle_cancels_detached_task() {
     in_every_runtime(|_| async {
         let alive = Alive::default();
         let spawn = || polder::spawn(hold(alive.guard()));
@@ -952,9 +969,11 @@ fn aborting_what_is_done_leaves_its_output() {
     });
 }
 
+/// An abort from within the poll of the awaiting side is not lost.
+///
 /// The waker of the awaiting side aborts the task within a poll with another waker.
 #[test]
-fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
+fn abort_within_awaiters_poll_not_lost() {
     struct Aborts(AbortHandle);
     impl std::task::Wake for Aborts {
         fn wake(self: Arc<Self>) {}
@@ -980,10 +999,12 @@ fn an_abort_from_within_the_poll_of_the_awaiting_side_is_not_lost() {
     });
 }
 
+/// Awaiting an aborted task waits until its future is dropped.
+///
 /// The aborted task's listener is closed by then, whether the task was aborted before or after its
 /// first poll, awaited before or not, and with a fallible handle or not.
 #[test]
-fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
+fn aborted_task_awaited_until_future_dropped() {
     in_every_kernel_runtime(|_| async {
         for round in 0..8 {
             let (listener, address) = listen().await;
@@ -1018,9 +1039,11 @@ fn awaiting_an_aborted_task_waits_until_its_future_is_dropped() {
     });
 }
 
+/// Cancelling a task returns the output of a poll under way.
+///
 /// The poll lasts until the canceller has arrived.
 #[test]
-fn cancelling_a_task_returns_the_output_of_a_poll_under_way() {
+fn cancel_returns_output_of_current_poll() {
     on_every_backend_with_several(|backend, _| {
         runtime(backend).block_on(async {
             for round in 0..4 {
@@ -1054,9 +1077,11 @@ fn cancelling_a_task_returns_the_output_of_a_poll_under_way() {
     });
 }
 
+/// No accepted connection is lost when accepting tasks are cancelled.
+///
 /// Tasks that accept are cancelled again and again; each connection is accepted by one of them.
 #[test]
-fn no_accepted_connection_is_lost_when_accepting_tasks_are_cancelled() {
+fn cancelled_accepts_lose_no_connection() {
     const CONNECTIONS: usize = 50;
     on_every_backend_with_several(|backend, _| {
         runtime(backend).block_on(async {
@@ -1082,8 +1107,9 @@ fn no_accepted_connection_is_lost_when_accepting_tasks_are_cancelled() {
     });
 }
 
+/// A task that aborts itself in its last poll has its output.
 #[test]
-fn a_task_that_aborts_itself_in_its_last_poll_has_its_output() {
+fn abort_of_self_in_last_poll_keeps_output() {
     in_every_runtime(|_| async {
         let slot = Arc::new(Mutex::new(None::<AbortHandle>));
         let task = polder::spawn({
@@ -1122,9 +1148,11 @@ fn a_function_that_blocks_knows_its_task() {
     });
 }
 
+/// Awaiting an aborted call waits until its function is dropped.
+///
 /// A call that waits for a thread of the pool is aborted.
 #[test]
-fn awaiting_an_aborted_call_waits_until_its_function_is_dropped() {
+fn aborted_call_awaited_until_function_dropped() {
     in_every_kernel_runtime_alone(|_| async {
         for _ in 0..20 {
             let alive = Alive::default();
@@ -1145,8 +1173,9 @@ fn awaiting_an_aborted_call_waits_until_its_function_is_dropped() {
     });
 }
 
+/// A destructor of a cancelled future knows its task.
 #[test]
-fn a_destructor_of_a_cancelled_future_knows_its_task() {
+fn destructor_on_cancel_knows_its_task() {
     in_every_runtime(|_| async {
         let seen = Arc::new(Mutex::new(None));
         for round in 0..4 {
@@ -1371,8 +1400,9 @@ fn is_finished_tells_done_cancelled_and_panicked() {
     });
 }
 
+/// A fallible task gives none where a task would panic.
 #[test]
-fn a_fallible_task_gives_none_where_a_task_would_panic() {
+fn fallible_task_gives_none_on_panic() {
     with_every_runtime(|first, backend| {
         assert_eq!(first.block_on(first.spawn(async { 1 }).fallible()), Some(1));
         let kept = first.spawn(hold(()));
@@ -1395,9 +1425,11 @@ fn a_fallible_task_gives_none_where_a_task_would_panic() {
     });
 }
 
+/// A large future does not overflow the stack of a worker.
+///
 /// The spawning side is a pool worker, with a stack of 2 MiB.
 #[test]
-fn a_large_future_does_not_overflow_the_stack_of_a_worker() {
+fn large_future_does_not_overflow_stack() {
     const SIZE: usize = 400 * 1024;
     async fn large() -> usize {
         let bytes = [1_u8; SIZE];
@@ -1477,8 +1509,9 @@ fn a_task_moves_into_another_task() {
     });
 }
 
+/// `spawn_local` on a plain thread panics with words.
 #[test]
-fn spawn_local_on_a_plain_thread_panics_with_words() {
+fn spawn_local_on_plain_thread_panics() {
     let panic = catch_unwind(|| polder::spawn_local(async {}).detach()).unwrap_err();
     let words = message(&*panic);
     assert!(
@@ -1546,8 +1579,9 @@ fn a_panic_in_unblock_reaches_whoever_awaits() {
     });
 }
 
+/// Cancelling a call drops it, or waits for its end and returns its output.
 #[test]
-fn cancelling_a_call_drops_it_at_once_or_waits_for_its_end_and_gives_its_output() {
+fn cancel_call_drops_or_waits_for_output() {
     in_every_runtime_alone(|_| async {
         let (begun, has_begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -1573,10 +1607,12 @@ fn cancelling_a_call_drops_it_at_once_or_waits_for_its_end_and_gives_its_output(
     });
 }
 
+/// The blocking pool grows and retires idle threads.
+///
 /// The pool is per process, so this test runs in its own process.
 #[test]
 #[cfg(target_os = "linux")]
-fn the_blocking_pool_grows_and_retires_idle_threads() {
+fn blocking_pool_grows_and_retires() {
     const CALLS: usize = 20;
 
     let threads = || crate::child::threads_called("polder-blocking").len();

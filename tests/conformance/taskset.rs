@@ -133,9 +133,11 @@ fn what_has_ended_can_be_joined_without_waiting() {
     });
 }
 
+/// Joining without waiting passes over the cancelled and passes panics on.
+///
 /// `try_join_next` passes on a panic, as awaiting does.
 #[test]
-fn joining_without_waiting_passes_over_the_cancelled_and_passes_panics_on() {
+fn try_join_skips_cancelled_passes_panics() {
     in_every_runtime_alone(|backend| async move {
         let mut set = TaskSet::new();
         let ended = runtime(backend);
@@ -184,8 +186,9 @@ fn waiting_and_not_waiting_to_join_can_be_mixed() {
     });
 }
 
+/// A set is made of futures and takes more of them.
 #[test]
-fn a_set_is_made_of_futures_and_takes_more_of_them() {
+fn set_from_futures_and_extended() {
     in_every_runtime(|_| async {
         async fn twice(n: u32) -> u32 {
             yield_now().await;
@@ -202,10 +205,12 @@ fn a_set_is_made_of_futures_and_takes_more_of_them() {
     });
 }
 
+/// A report of a panic is captured with the output of its test.
+///
 /// In a child process, since the harness's other output would be mixed with it.
 #[test]
-fn a_report_of_a_panic_is_captured_with_the_output_of_its_test() {
-    const ME: &str = "taskset::a_report_of_a_panic_is_captured_with_the_output_of_its_test";
+fn panic_report_captured_with_test_output() {
+    const ME: &str = "taskset::panic_report_captured_with_test_output";
     const VARIABLE: &str = "POLDER_CAPTURED";
     if std::env::var_os(VARIABLE).is_some() {
         return polder::block_on(async {
@@ -271,8 +276,9 @@ fn dropping_a_set_cancels_its_tasks() {
     });
 }
 
+/// `cancel_all` waits until the futures are dropped and keeps what was done.
 #[test]
-fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
+fn cancel_all_waits_for_drops_keeps_done() {
     in_every_runtime_alone(|_| async {
         let dropped = Arc::new(AtomicUsize::new(0));
         let mut set = TaskSet::new();
@@ -306,8 +312,9 @@ fn cancel_all_waits_until_the_futures_are_dropped_and_keeps_what_was_done() {
     });
 }
 
+/// Calls that block are joined with their output or panic and cancelled.
 #[test]
-fn calls_that_block_are_joined_with_their_output_or_panic_and_cancelled() {
+fn calls_that_block_joined_or_cancelled() {
     in_every_kernel_runtime_alone(|_| async {
         let mut set = TaskSet::new();
         let (began, ended) = (Arc::new(Event::new()), Arc::new(Event::new()));
@@ -378,9 +385,11 @@ fn a_task_is_joined_after_its_future_was_dropped() {
     });
 }
 
+/// A future is dropped before its result is reported.
+///
 /// Also where the code that waits runs on another thread: it is woken by the report.
 #[test]
-fn a_future_is_dropped_before_its_result_is_reported() {
+fn future_dropped_before_result_reported() {
     with_every_runtime(|runtime, _| {
         for is_in_scope in [false, true] {
             let dropped = Arc::new(AtomicUsize::new(0));
@@ -448,8 +457,9 @@ fn local_tasks_need_not_be_send() {
     });
 }
 
+/// A set is joined on another thread than its tasks run.
 #[test]
-fn a_set_is_joined_on_another_thread_than_its_tasks_run() {
+fn set_joined_on_another_thread() {
     on_every_backend(|backend| {
         let mut set = TaskSet::new();
         let go = Arc::new(Latch::new());
@@ -493,9 +503,11 @@ fn tens_of_thousands_end_one_by_one() {
     });
 }
 
+/// Every task's end is reported once, from whichever worker.
+///
 /// With several workers, tasks end on all of them at the same time.
 #[test]
-fn every_end_is_told_once_whichever_worker_it_comes_from() {
+fn every_end_reported_once_across_workers() {
     on_every_backend(|backend| {
         let runtime = runtime_of(backend, 3);
         let count = sized(backend, 20_000);
@@ -524,8 +536,9 @@ fn every_end_is_told_once_whichever_worker_it_comes_from() {
     });
 }
 
+/// Each task of a set can be aborted alone and a handle never means another task.
 #[test]
-fn each_task_of_a_set_can_be_aborted_alone_and_a_handle_never_means_another_task() {
+fn task_aborted_alone_handle_never_reused() {
     in_every_runtime(|_| async {
         let mut set = TaskSet::new();
         let dropped = Arc::new(AtomicUsize::new(0));

@@ -208,9 +208,11 @@ thread_local! {
     static RUNTIME: OnceCell<Rc<Runtime>> = const { OnceCell::new() };
 }
 
+/// Rule 80: a waker may drive until one found with it ran.
+///
 /// The nested turns make them.
 #[test]
-fn rule_80_a_waker_may_drive_until_one_found_with_it_ran() {
+fn rule_80_waker_may_drive_until_sibling_ran() {
     on_every_backend_alone(|backend| {
         let here = || RUNTIME.with(|it| it.get_or_init(|| Rc::new(runtime(backend))).clone());
         here().block_on(check_all(|gate| {
@@ -220,9 +222,11 @@ fn rule_80_a_waker_may_drive_until_one_found_with_it_ran() {
     });
 }
 
+/// Rule 80: a plain thread sets a latch for tasks first.
+///
 /// A latch that is set on a thread that drives nothing.
 #[test]
-fn rule_80_a_plain_thread_sets_a_latch_for_tasks_first() {
+fn rule_80_plain_thread_latches_tasks_first() {
     on_every_backend_with_several(|backend, _| {
         let runtime = runtime(backend);
         let task = runtime.spawn(async {
@@ -274,9 +278,11 @@ fn a_latch_that_is_being_set_is_set_for_all() {
     });
 }
 
+/// Rule 80: a crowd of due timers lets others go on.
+///
 /// Many timers that are due at the same moment, of which a turn fires few.
 #[test]
-fn rule_80_a_crowd_of_due_timers_lets_others_go_on() {
+fn rule_80_due_timers_let_others_run() {
     const CROWD: usize = 1_000;
     /// The number of timers that one turn fires.
     const BATCH: usize = 64;
@@ -324,9 +330,11 @@ fn rule_80_a_crowd_of_due_timers_lets_others_go_on() {
     });
 }
 
+/// Rule 80: a crowd of tasks that sleep lets others go on.
+///
 /// The future of `block_on` awaits the tasks of a crowd, so that it is polled once for each.
 #[test]
-fn rule_80_a_crowd_of_tasks_that_sleep_lets_others_go_on() {
+fn rule_80_sleeping_tasks_let_others_run() {
     /// Four turns, of which each runs 64 tasks: a round trip takes three.
     const MOST: usize = 4 * 64;
     in_every_kernel_runtime_alone(|_| async {

@@ -24,10 +24,12 @@ fn pair() -> (net::TcpStream, net::TcpStream) {
     (near, far)
 }
 
+/// A reader is served by its own runtime after the other half has waited elsewhere.
+///
 /// Both halves are one handle: a writer that waits in another runtime must not move the source away
 /// from the reader's.
 #[test]
-fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhere() {
+fn reader_served_by_own_runtime_after_other_half() {
     const MANY: usize = 16 << 20;
     on_every_backend_alone(|backend| {
         let (near, mut peer) = pair();
@@ -58,9 +60,11 @@ fn a_reader_is_served_by_its_own_runtime_after_the_other_half_has_waited_elsewhe
     });
 }
 
+/// A task of a pool takes its socket out of a runtime that is not driven.
+///
 /// A source stays where it is if its task moves within a pool; but not if it is elsewhere.
 #[test]
-fn a_task_of_a_pool_takes_its_socket_out_of_a_runtime_that_is_not_driven() {
+fn pool_task_takes_socket_from_undriven() {
     on_every_backend_with_several(|backend, _| {
         let (near, mut peer) = pair();
         let mut near = TcpStream::try_from(near).unwrap();
@@ -83,7 +87,7 @@ fn a_task_of_a_pool_takes_its_socket_out_of_a_runtime_that_is_not_driven() {
 
 /// A source that moves from one runtime to another is not an error for the one that it leaves.
 #[test]
-fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
+fn clones_waiting_in_two_runtimes_both_wait() {
     on_every_backend_alone(|backend| {
         let (near, _peer) = pair();
         // Duplicates: each is a separate source, and repeats the move.
@@ -119,10 +123,12 @@ fn clones_that_start_to_wait_in_two_runtimes_at_once_both_wait() {
     });
 }
 
+/// Waits in two runtimes, alternating and in parallel, are never refused.
+///
 /// A wait in one runtime must never find the stream half-way, still registered with the reactor
 /// that it leaves.
 #[test]
-fn waits_in_two_runtimes_by_turns_and_at_once_are_never_refused() {
+fn alternating_and_parallel_waits_not_refused() {
     on_every_backend(|backend| {
         let (near, _far) = pair();
         let stream = TcpStream::try_from(near).unwrap();

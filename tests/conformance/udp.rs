@@ -32,8 +32,9 @@ async fn both() -> (UdpSocket, UdpSocket) {
     (near, far)
 }
 
+/// Datagrams are sent and received with their senders.
 #[test]
-fn datagrams_are_sent_and_received_with_their_senders() {
+fn datagrams_carry_their_senders() {
     in_every_runtime(|_| async {
         let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
         assert_ne!(near_address.port(), 0);
@@ -61,7 +62,7 @@ fn datagrams_are_sent_and_received_with_their_senders() {
 }
 
 #[test]
-fn connected_sockets_send_to_their_peer_and_hear_nobody_else() {
+fn connected_hears_its_peer_only() {
     in_every_runtime(|_| async {
         let (near, near_address) = bound().await;
         let error = near.send(b"x").await.expect_err("to whom?");
@@ -139,8 +140,9 @@ fn datagrams_that_come_together_are_all_received() {
     });
 }
 
+/// A datagram that is too long for the buffer is cut as the platform does.
 #[test]
-fn a_datagram_that_is_too_long_for_the_buffer_is_cut_as_the_platform_does() {
+fn long_datagram_truncated_as_platform() {
     in_every_runtime(|_| async {
         let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
         let mut bytes = [0; 4];
@@ -165,8 +167,9 @@ fn a_datagram_that_is_too_long_for_the_buffer_is_cut_as_the_platform_does() {
     });
 }
 
+/// A peer that is not there is an error and the socket goes on.
 #[test]
-fn a_peer_that_is_not_there_is_an_error_and_the_socket_goes_on() {
+fn absent_peer_is_error_socket_continues() {
     in_every_runtime(|_| async {
         let ((near, near_address), (gone, gone_address)) = (bound().await, bound().await);
         near.connect(gone_address).await.unwrap();
@@ -190,7 +193,7 @@ fn a_peer_that_is_not_there_is_an_error_and_the_socket_goes_on() {
 }
 
 #[test]
-fn tasks_send_and_receive_on_one_udp_socket_at_once() {
+fn udp_tasks_send_and_receive_at_once() {
     on_every_backend(|backend| {
         // In small waves: a datagram that finds no room in the buffer is lost.
         const WAVE: usize = 16;
@@ -235,7 +238,7 @@ fn tasks_send_and_receive_on_one_udp_socket_at_once() {
 
 /// By reference, without clones: two futures of one task, one of which is cancelled.
 #[test]
-fn one_udp_socket_is_received_from_and_sent_to_by_reference() {
+fn udp_shared_reference_sends_and_receives() {
     in_every_runtime(|_| async {
         let (near, far) = both().await;
         let (mut a, mut b, mut c) = ([0; 4], [0; 4], [0; 4]);
@@ -261,7 +264,7 @@ fn one_udp_socket_is_received_from_and_sent_to_by_reference() {
 }
 
 #[test]
-fn sending_on_a_udp_socket_wakes_nobody_for_nothing() {
+fn udp_send_wakes_nobody() {
     with_every_runtime(|runtime, _| {
         let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = far.local_addr().unwrap();
@@ -359,8 +362,9 @@ fn broadcast_and_ttl_are_options() {
     });
 }
 
+/// A std UDP socket comes and goes and keeps working.
 #[test]
-fn a_std_udp_socket_comes_and_goes_and_keeps_working() {
+fn std_udp_converts_both_ways() {
     in_every_runtime(|_| async {
         let std = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let number = number_of(&std);
@@ -389,8 +393,9 @@ fn a_std_udp_socket_comes_and_goes_and_keeps_working() {
     });
 }
 
+/// Bad addresses of UDP sockets are errors with words.
 #[test]
-fn bad_addresses_of_udp_sockets_are_errors_with_words() {
+fn udp_bad_addresses_are_errors() {
     in_every_runtime(|_| async {
         let (socket, address) = bound().await;
         for (error, kind) in [
@@ -453,8 +458,9 @@ async fn receive_many(socket: &UdpSocket, count: usize) -> Vec<(Vec<u8>, Receive
     all
 }
 
+/// Many datagrams are sent and received by one call.
 #[test]
-fn many_datagrams_are_sent_and_received_by_one_call() {
+fn batch_sends_and_receives_in_one_call() {
     in_every_runtime(|_| async {
         let ((near, near_address), (far, far_address)) = (bound().await, bound().await);
         let to = Some(far_address);
@@ -494,8 +500,9 @@ fn many_datagrams_are_sent_and_received_by_one_call() {
     });
 }
 
+/// Receiving many waits for the first and a dropped call has received nothing.
 #[test]
-fn receiving_many_waits_for_the_first_and_a_dropped_call_has_received_nothing() {
+fn batch_receive_waits_for_first() {
     in_every_runtime(|_| async {
         let ((near, _), (far, far_address)) = (bound().await, bound().await);
         // The last receive has left nothing, and each time an event tells of the next ones.
@@ -522,8 +529,9 @@ fn receiving_many_waits_for_the_first_and_a_dropped_call_has_received_nothing() 
     });
 }
 
+/// A datagram that cannot be sent ends a batch, and fails the next one.
 #[test]
-fn what_cannot_be_sent_ends_a_batch_and_fails_the_next() {
+fn batch_ends_at_unsendable_next_fails() {
     in_every_runtime(|_| async {
         let ((near, _), (far, far_address)) = (bound().await, bound().await);
         let (long, to) = (vec![0; 70_000], Some(far_address));
@@ -606,10 +614,12 @@ fn receiving_many_ends_when_reading_is_shut_down() {
     });
 }
 
+/// Receiving and peeking end when reading is shut down.
+///
 /// Linux wakes the waiter, and then returns `EAGAIN`.
 #[cfg(target_os = "linux")]
 #[test]
-fn receiving_and_peeking_end_when_reading_is_shut_down() {
+fn read_shutdown_ends_receive_and_peek() {
     in_every_runtime(|_| async {
         for waits in [false, true] {
             for peeks in [false, true] {
@@ -636,8 +646,9 @@ fn receiving_and_peeking_end_when_reading_is_shut_down() {
     });
 }
 
+/// Tries and polls of a UDP socket do what its futures do.
 #[test]
-fn tries_and_polls_of_a_udp_socket_do_what_its_futures_do() {
+fn udp_tries_and_polls_match_futures() {
     in_every_runtime(|_| async {
         let (near, far) = both().await;
         let (near_address, far_address) = (near.local_addr().unwrap(), far.local_addr().unwrap());

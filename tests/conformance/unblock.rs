@@ -110,7 +110,7 @@ impl Write for Kept {
 }
 
 #[test]
-fn all_bytes_are_read_and_written_in_their_order_whatever_the_capacity() {
+fn bytes_in_order_at_any_capacity() {
     in_every_runtime_alone(|backend| async move {
         for (capacity, length) in [
             (None, 1_000_000),
@@ -155,8 +155,9 @@ impl Write for Counted {
     }
 }
 
+/// A call reads and writes what is asked for and no more than the capacity.
 #[test]
-fn a_call_reads_and_writes_what_is_asked_for_and_no_more_than_the_capacity() {
+fn call_moves_requested_within_capacity() {
     here(|| async {
         let value = Counted::default();
         value.0.open();
@@ -204,8 +205,9 @@ impl<F: FnMut(usize) -> io::Result<usize>> Iterator for Script<F> {
     }
 }
 
+/// An error of a read is returned and reading goes on.
 #[test]
-fn an_error_of_a_read_is_returned_and_reading_goes_on() {
+fn read_error_returned_reading_continues() {
     here(|| async {
         let mut call = 0;
         let mut input = Unblock::new(Script(move |_| {
@@ -227,8 +229,9 @@ fn an_error_of_a_read_is_returned_and_reading_goes_on() {
     });
 }
 
+/// An error of a write is returned once also where its future was dropped.
 #[test]
-fn an_error_of_a_write_is_returned_once_also_where_its_future_was_dropped() {
+fn write_error_returned_once_after_drop() {
     /// The first write fails, once the gate is open.
     fn failing(gate: &Gate) -> Unblock<impl Read + Write + Seek + Send + use<>> {
         let (mut failed, gate) = (false, gate.clone());
@@ -339,8 +342,9 @@ fn a_seek_takes_what_was_read_ahead_into_account() {
     });
 }
 
+/// A panic of the value reaches the awaiting task, and the value stays usable.
 #[test]
-fn a_panic_of_the_value_reaches_whoever_awaits_and_the_value_stays() {
+fn panic_of_value_reaches_awaiter() {
     async fn panics<T>(operation: impl Future<Output = T>) {
         let result = AssertUnwindSafe(operation).catch_unwind().await;
         match result {
@@ -431,8 +435,9 @@ fn giving_up_an_operation_loses_nothing() {
     });
 }
 
+/// A stop that was given up does not stop what goes on.
 #[test]
-fn a_stop_that_was_given_up_does_not_stop_what_goes_on() {
+fn stop_abandoned_stops_nothing() {
     here(|| async {
         let gate = Gate::default();
         let opened = gate.clone();
@@ -456,8 +461,9 @@ fn a_stop_that_was_given_up_does_not_stop_what_goes_on() {
     });
 }
 
+/// An iterator gives its items in their order and none before it is asked for.
 #[test]
-fn an_iterator_gives_its_items_in_their_order_and_none_before_it_is_asked_for() {
+fn iterator_items_in_order_on_demand() {
     in_every_runtime_alone(|_| async {
         let items = Unblock::new(0..100);
         assert!(items.collect::<Vec<_>>().await.into_iter().eq(0..100));
@@ -570,8 +576,9 @@ fn dropped_at_any_moment_it_lets_go_of_the_value() {
     eventually("every value is gone", || Arc::strong_count(&held) == 1);
 }
 
+/// A write that has completed is with the value which a flush or closing flushes.
 #[test]
-fn a_write_that_has_completed_is_with_the_value_which_a_flush_or_closing_flushes() {
+fn write_completed_is_flushed_to_value() {
     in_every_runtime_alone(|_| async {
         for length in [1, 100, 200_000] {
             let kept = Kept::default();
@@ -606,8 +613,9 @@ fn what_was_closed_is_an_error() {
     });
 }
 
+/// Bytes of a dropped read are kept by a flush and by a function.
 #[test]
-fn bytes_of_a_dropped_read_are_kept_by_a_flush_and_by_a_function() {
+fn dropped_reads_bytes_kept_by_flush() {
     here(|| async {
         let mut file = Unblock::new(Cursor::new(bytes(100)));
         let mut some = [0; 10];
@@ -620,8 +628,9 @@ fn bytes_of_a_dropped_read_are_kept_by_a_flush_and_by_a_function() {
     });
 }
 
+/// Operations that are always ready let other tasks run.
 #[test]
-fn what_is_always_ready_leaves_the_other_tasks_their_turn() {
+fn always_ready_yields_to_others() {
     here(|| async {
         let done = Arc::new(AtomicBool::new(false));
         let then = done.clone();
@@ -635,8 +644,9 @@ fn what_is_always_ready_leaves_the_other_tasks_their_turn() {
     });
 }
 
+/// Reads of bytes that a dropped read has left let other tasks run.
 #[test]
-fn what_a_dropped_read_has_brought_leaves_the_other_tasks_their_turn() {
+fn dropped_reads_bytes_yield_to_others() {
     here(|| async {
         let mut input = Unblock::new(io::repeat(7));
         let (mut many, mut one) = ([0; 1 << 12], [0; 1]);
@@ -655,7 +665,7 @@ fn what_a_dropped_read_has_brought_leaves_the_other_tasks_their_turn() {
 }
 
 #[test]
-fn it_works_under_another_executor_and_without_a_runtime() {
+fn works_in_other_executors_and_without() {
     within(LIMIT, "on a plain thread", || {
         futures_lite::future::block_on(async {
             let mut input = Unblock::with_capacity(1_000, Pieces::new(200_000));
@@ -766,8 +776,9 @@ fn a_wait_ends_with_the_bytes_that_come() {
     });
 }
 
+/// A flush and a seek that would block are repeated.
 #[test]
-fn a_flush_and_a_seek_that_would_block_are_repeated() {
+fn flush_and_seek_retried_on_would_block() {
     struct Reluctant(usize);
     impl Reluctant {
         fn attempt<R>(&mut self, result: R) -> io::Result<R> {
@@ -922,8 +933,9 @@ fn an_error_of_a_dropped_read_is_returned_once() {
     });
 }
 
+/// An end that a dropped read has found is returned.
 #[test]
-fn an_end_that_a_dropped_read_has_found_is_returned() {
+fn end_found_by_dropped_read_returned() {
     here(|| async {
         let gate = Gate::default();
         let (opened, mut calls) = (gate.clone(), 0);

@@ -127,9 +127,11 @@ fn descriptors_between_two_writes_lose_nothing() {
     });
 }
 
+/// A stream owned by the program takes descriptors only where that is allowed.
+///
 /// Connected, accepted, and from a pair.
 #[test]
-fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
+fn own_stream_takes_descriptors_if_allowed() {
     if !descriptors_can_be_refused() {
         return;
     }
@@ -155,8 +157,9 @@ fn a_stream_of_ones_own_takes_descriptors_only_where_that_is_allowed() {
     });
 }
 
+/// Descriptors arrive with the bytes that they were sent with.
 #[test]
-fn descriptors_arrive_with_the_bytes_that_they_were_sent_with() {
+fn descriptors_arrive_with_their_bytes() {
     in_every_kernel_runtime(|_| async {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut bytes, mut fds) = ([0; 64], Vec::new());
@@ -227,7 +230,7 @@ fn bytes_with_descriptors_wait_for_room() {
 /// A reading clone notices that another clone has allowed descriptors, even in the middle of a
 /// wait.
 #[test]
-fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
+fn own_stream_with_descriptors_loses_nothing() {
     in_every_runtime(|_| async {
         let place = place();
         for waits in [false, true] {
@@ -259,10 +262,12 @@ fn a_stream_of_ones_own_that_takes_descriptors_loses_nothing() {
     });
 }
 
+/// A stream that is given away takes descriptors again.
+///
 /// Given away as the standard library's type or bare; alone, or shared with a clone that goes on
 /// reading.
 #[test]
-fn a_stream_that_is_given_away_takes_descriptors_again() {
+fn given_away_stream_takes_descriptors() {
     in_every_runtime(|_| async {
         let place = place();
         for shared in [false, true] {
@@ -306,9 +311,11 @@ fn send_plainly(stream: &impl AsFd, bytes: &[u8]) -> usize {
     socket2::SockRef::from(stream).send(bytes).unwrap()
 }
 
+/// Random pieces some with descriptors lose nothing.
+///
 /// The sizes of writes and reads are random, and some writes carry a descriptor.
 #[test]
-fn random_pieces_some_with_descriptors_lose_nothing() {
+fn random_pieces_with_descriptors_lose_nothing() {
     in_every_runtime(|_| async {
         let (mut near, far) = unix::pair();
         let mut random = Random::new(11);
@@ -409,7 +416,7 @@ fn urgent_data_of_a_unix_stream_loses_nothing() {
 }
 
 #[test]
-fn sending_a_unix_datagram_wakes_nobody_for_nothing() {
+fn unix_datagram_send_wakes_nobody() {
     with_every_runtime(|runtime, _| {
         let (near, far) = net::UnixDatagram::pair().unwrap();
         let near = UnixDatagram::try_from(near).unwrap();
@@ -447,9 +454,11 @@ fn sending_a_unix_datagram_wakes_nobody_for_nothing() {
     });
 }
 
+/// A connect to a full Unix listener waits until there is room.
+///
 /// Clients that find the queue full wait, and all connect, except one that was cancelled meanwhile.
 #[test]
-fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
+fn connect_to_full_listener_waits() {
     in_every_runtime(|_| async {
         let place = place();
         let path = place.path().join("listener");
@@ -493,8 +502,9 @@ fn a_connect_to_a_full_unix_listener_waits_until_there_is_room() {
     });
 }
 
+/// A connect that waits for a listener that goes is refused.
 #[test]
-fn a_connect_that_waits_for_a_listener_that_goes_is_refused() {
+fn connect_refused_when_listener_goes() {
     in_every_runtime(|_| async {
         let place = place();
         let path = place.path().join("listener");
@@ -646,8 +656,9 @@ fn pairs_have_no_name_and_are_close_on_exec() {
     });
 }
 
+/// A peer says who it is or that the system does not tell.
 #[test]
-fn a_peer_says_who_it_is_or_that_the_system_does_not_tell() {
+fn peer_credentials_or_unsupported() {
     in_every_runtime(|_| async {
         let linux = cfg!(any(target_os = "linux", target_os = "android"));
         let (near, _far) = UnixStream::pair().unwrap();
@@ -665,8 +676,9 @@ fn a_peer_says_who_it_is_or_that_the_system_does_not_tell() {
     });
 }
 
+/// A path that is empty or too long or has a NUL is an error.
 #[test]
-fn a_path_that_is_empty_or_too_long_or_has_a_nul_is_an_error() {
+fn path_empty_long_or_with_nul_is_error() {
     in_every_runtime(|_| async {
         let long = "x".repeat(200);
         for path in ["", &long, "a\0b", "\0ab"].map(Path::new) {
@@ -725,10 +737,12 @@ fn an_address_without_a_name_is_an_error() {
     });
 }
 
+/// A socket with a name that Linux generated (autobind) is taken over.
+///
 /// As documented: Linux's autobind is still available.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_socket_whose_name_linux_has_made_up_is_taken_over() {
+fn autobound_socket_is_taken_over() {
     use std::os::linux::net::SocketAddrExt;
 
     in_every_runtime(|_| async {
@@ -801,10 +815,12 @@ async fn poll_in_turns<T>(mut future: impl Future<Output = T> + Unpin) -> Option
     None
 }
 
+/// A datagram for which there is no room waits until there is.
+///
 /// With the two sockets connected with each other, with one connected to the other, and
 /// unconnected: the kernel reports room in the first two cases only.
 #[test]
-fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
+fn datagram_waits_for_room() {
     in_every_runtime(|_| async {
         let place = place();
         let path = place.path().join("receiver");
@@ -857,8 +873,9 @@ fn a_datagram_for_which_there_is_no_room_waits_until_there_is() {
     });
 }
 
+/// An error of binding a Unix socket names the path.
 #[test]
-fn an_error_of_binding_a_unix_socket_names_the_path() {
+fn bind_error_names_path() {
     in_every_kernel_runtime(|_| async {
         let place = place();
         let (taken, missing) = (place.path().join("taken"), place.path().join("none/socket"));
@@ -889,8 +906,9 @@ fn an_error_of_binding_a_unix_socket_names_the_path() {
     });
 }
 
+/// A Unix datagram socket that is shut down wakes who waits.
 #[test]
-fn a_unix_datagram_socket_that_is_shut_down_wakes_who_waits() {
+fn unix_datagram_shutdown_wakes_waiters() {
     in_every_runtime(|_| async {
         let (near, _far) = UnixDatagram::pair().unwrap();
         let count = Count::new();
@@ -952,8 +970,9 @@ fn std_unix_sockets_come_and_go_and_keep_working() {
     });
 }
 
+/// More slices than the kernel takes are read and written.
 #[test]
-fn more_slices_than_the_kernel_takes_are_read_and_written() {
+fn slices_beyond_kernel_limit() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         let sent = [7; 2_000];
@@ -992,9 +1011,10 @@ fn bound_to_the_last_byte(place: &TempDir, kind: Type) -> Socket {
     socket
 }
 
+/// A peer at a path that fills the kernel's form is accepted.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_peer_at_a_path_that_fills_the_kernels_form_is_accepted() {
+fn peer_at_longest_path_accepted() {
     in_every_runtime(|_| async {
         let place = place();
         let path = place.path().join("l");
@@ -1010,9 +1030,10 @@ fn a_peer_at_a_path_that_fills_the_kernels_form_is_accepted() {
     });
 }
 
+/// A datagram from a path that fills the kernel's form is received.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_datagram_from_a_path_that_fills_the_kernels_form_is_received() {
+fn datagram_from_longest_path_received() {
     in_every_runtime(|_| async {
         let place = place();
         let path = place.path().join("l");
@@ -1040,10 +1061,12 @@ fn fill_receiver(path: &Path) {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
+/// A datagram to one receiver does not wait for another.
+///
 /// The room that the kernel reports for a socket is the room of the receiver it is connected to.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_datagram_to_one_receiver_does_not_wait_for_another() {
+fn datagram_to_one_waits_for_no_other() {
     in_every_runtime(|_| async {
         for other_is_full in [false, true] {
             let place = place();
@@ -1068,10 +1091,12 @@ fn a_datagram_to_one_receiver_does_not_wait_for_another() {
     });
 }
 
+/// A full receiver does not make a sender wait for another.
+///
 /// Nothing would report that the socket can be written to: it was, all the time.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_receiver_does_not_make_a_sender_wait_for_another() {
+fn full_receiver_delays_no_other_target() {
     in_every_runtime(|_| async {
         let place = place();
         let (empty, full) = (place.path().join("empty"), place.path().join("full"));
@@ -1091,9 +1116,10 @@ fn a_full_receiver_does_not_make_a_sender_wait_for_another() {
     });
 }
 
+/// Abstract names of any length and bytes are names.
 #[cfg(target_os = "linux")]
 #[test]
-fn abstract_names_of_any_length_and_bytes_are_names() {
+fn abstract_names_of_any_bytes() {
     use std::os::linux::net::SocketAddrExt;
 
     in_every_runtime(|_| async {
@@ -1119,8 +1145,9 @@ fn abstract_names_of_any_length_and_bytes_are_names() {
     });
 }
 
+/// Tries and polls of a Unix datagram socket do what its futures do.
 #[test]
-fn tries_and_polls_of_a_unix_datagram_socket_do_what_its_futures_do() {
+fn unix_datagram_tries_and_polls_match_futures() {
     in_every_runtime(|_| async {
         let (near, far) = UnixDatagram::pair().unwrap();
         let mut bytes = [0; 8];

@@ -143,8 +143,9 @@ fn udp() -> (Arc<Async<net::UdpSocket>>, net::UdpSocket) {
 
 // 60: wakers run arbitrary code.
 
+/// A waker that uses an event where it is cloned and dropped finds no lock held.
 #[test]
-fn a_waker_that_uses_an_event_where_it_is_cloned_and_dropped_finds_no_lock_held() {
+fn waker_using_event_finds_no_lock() {
     within(SHORT, "an event", || {
         let event: &'static Event = Box::leak(Box::default());
         reenter(|| event.wait());
@@ -155,8 +156,9 @@ fn a_waker_that_uses_an_event_where_it_is_cloned_and_dropped_finds_no_lock_held(
     });
 }
 
+/// A waker that uses a socket where it is cloned and dropped finds no lock held.
 #[test]
-fn a_waker_that_uses_a_socket_where_it_is_cloned_and_dropped_finds_no_lock_held() {
+fn waker_using_socket_finds_no_lock() {
     in_every_runtime(|_| async {
         let socket: &'static UdpSocket =
             Box::leak(Box::new(UdpSocket::bind("127.0.0.1:0").await.unwrap()));
@@ -174,8 +176,9 @@ fn a_waker_that_uses_a_socket_where_it_is_cloned_and_dropped_finds_no_lock_held(
     });
 }
 
+/// A waker that uses a timer where it is cloned and dropped finds no lock held.
 #[test]
-fn a_waker_that_uses_a_timer_where_it_is_cloned_and_dropped_finds_no_lock_held() {
+fn waker_using_timer_finds_no_lock() {
     // Timers of a worker, and of a plain thread.
     in_every_runtime(|_| async {
         reenter(|| Timer::after(FAR));
@@ -205,7 +208,7 @@ fn reenter_a_fired_timer(mut timer: Timer) {
 }
 
 #[test]
-fn a_waker_whose_clone_panics_leaves_events_sockets_and_timers_usable() {
+fn waker_clone_panic_leaves_all_usable() {
     in_every_runtime(|_| async {
         let event = Event::new();
         let wait = cannot_be_cloned(event.wait());
@@ -253,7 +256,7 @@ fn a_waker_whose_clone_panics_leaves_events_sockets_and_timers_usable() {
 }
 
 #[test]
-fn a_waker_whose_drop_panics_costs_nobody_else_a_wake() {
+fn waker_drop_panic_costs_no_other_wake() {
     in_every_runtime(|_| async {
         let panics = || Foreign::new(|| {}, || panic!("a drop that panics, on purpose"));
         // Only the clones that polder keeps are dropped: we leak our own waker.
@@ -300,9 +303,10 @@ fn a_waker_whose_drop_panics_costs_nobody_else_a_wake() {
 
 // 63: one runtime is not driven, and others go on.
 
+/// Operations of foreign threads on a runtime that is not driven use bounded memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded() {
+fn undriven_runtime_bounded_memory() {
     use crate::child::{in_children, resident};
 
     const TIMES: usize = if cfg!(tsan) { 30_000 } else { 300_000 };
@@ -349,8 +353,9 @@ fn what_foreign_threads_do_to_a_runtime_that_nobody_drives_keeps_memory_bounded(
 
 // 64: a runtime that was left is not woken.
 
+/// A runtime that was left is not woken for a socket that is used elsewhere.
 #[test]
-fn a_runtime_that_was_left_is_not_woken_for_a_socket_that_is_used_elsewhere() {
+fn left_runtime_not_woken_for_moved_socket() {
     on_every_backend_alone(|backend| {
         if backend.name() == "async-io" {
             return; // One reactor for the whole process: a thread that sleeps serves all.
@@ -380,8 +385,9 @@ fn a_runtime_that_was_left_is_not_woken_for_a_socket_that_is_used_elsewhere() {
     });
 }
 
+/// A runtime that was left is not woken for a timer that is used elsewhere.
 #[test]
-fn a_runtime_that_was_left_is_not_woken_for_a_timer_that_is_used_elsewhere() {
+fn left_runtime_not_woken_for_moved_timer() {
     on_every_backend_alone(|backend| {
         let (left, other) = (runtime(backend), runtime(backend));
         let mut timer = Timer::after(FAR);
@@ -393,10 +399,12 @@ fn a_runtime_that_was_left_is_not_woken_for_a_timer_that_is_used_elsewhere() {
     });
 }
 
+/// A timer of a plain thread follows its user into a runtime.
+///
 /// A timer that was polled on a plain thread is registered with the background runtime; once it is
 /// polled on a worker, it is registered with that worker.
 #[test]
-fn a_timer_of_a_plain_thread_follows_its_user_into_a_runtime() {
+fn timer_of_plain_thread_moves_to_runtime() {
     on_every_backend_alone(|backend| {
         let mut timer = Timer::after(FAR);
         let count = Count::new();
@@ -446,9 +454,11 @@ fn a_hundred_accepts_by_two_tasks_are_fifty_each() {
     });
 }
 
+/// Two handles that read one stream are served by turns.
+///
 /// Two clones that read one stream alternately get the same share.
 #[test]
-fn two_handles_that_read_one_stream_are_served_by_turns() {
+fn handles_reading_one_stream_alternate() {
     in_every_runtime_alone(|_| async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -490,10 +500,12 @@ async fn turns() {
 
 // 66: budgets.
 
+/// An operation under a foreign executor does not livelock.
+///
 /// Runs within a task, and so with its budget, but polled by an executor that never returns to the
 /// worker.
 #[test]
-fn an_operation_under_a_foreign_executor_does_not_livelock() {
+fn foreign_executor_does_not_livelock() {
     in_every_runtime(|_| async {
         const TIMES: usize = 1_000;
         let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -608,9 +620,11 @@ async fn transfer(
     Ok(())
 }
 
+/// A poll that transfers much is ended by its bytes.
+///
 /// A kernel's buffers hold megabytes, and 128 transfers fill them.
 #[test]
-fn a_poll_that_transfers_much_is_ended_by_its_bytes() {
+fn poll_ended_by_bytes_transferred() {
     const TOTAL: usize = 16 << 20;
     on_every_backend_alone(|backend| {
         for (is_async, writes, piece, limit) in [
@@ -655,8 +669,9 @@ fn a_poll_that_transfers_much_is_ended_by_its_bytes() {
 
 // 71: completed futures, and empty buffers.
 
+/// An operation that is done stays done, and does not pend for ever.
 #[test]
-fn what_is_done_stays_done_and_never_pends_for_ever() {
+fn done_stays_done() {
     in_every_runtime(|_| async {
         let mut asleep = sleep(SOON);
         (&mut asleep).await;
@@ -720,8 +735,9 @@ fn a_timer_that_is_done_starves_nobody() {
     });
 }
 
+/// An elapsed deadline says so in the words that one searches for.
 #[test]
-fn an_elapsed_deadline_says_so_in_the_words_that_one_searches_for() {
+fn elapsed_says_deadline_has_elapsed() {
     in_every_runtime_alone(|_| async {
         let never = timeout(Duration::ZERO, std::future::pending::<()>());
         let elapsed: Elapsed = never.await.unwrap_err();
@@ -734,7 +750,7 @@ fn an_elapsed_deadline_says_so_in_the_words_that_one_searches_for() {
 }
 
 #[test]
-fn a_read_into_an_empty_buffer_is_done_at_once_on_streams() {
+fn empty_read_done_at_once() {
     in_every_runtime(|_| async {
         let near = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let far = net::TcpStream::connect(near.local_addr().unwrap()).unwrap();
@@ -820,8 +836,9 @@ fn poll_and_drop<F: Future>(waits: impl Iterator<Item = F>) {
     while waits.pop().is_some() {}
 }
 
+/// Waiting for an event takes the same time however many do.
 #[test]
-fn waiting_for_an_event_takes_the_same_time_however_many_do() {
+fn event_waits_cost_the_same_at_any_count() {
     within(crate::support::LIMIT, "an event", || {
         assert_no_square("giving up", |count| {
             let event = Event::new();
@@ -846,9 +863,11 @@ fn waiting_for_an_event_takes_the_same_time_however_many_do() {
     });
 }
 
+/// Waiting for a socket takes the same time however many do.
+///
 /// Not run per backend: all backends keep waiters in the same way.
 #[test]
-fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
+fn socket_waits_cost_the_same_at_any_count() {
     within(crate::support::LIMIT, "a socket", || {
         polder::block_on(async {
             let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -868,10 +887,12 @@ fn waiting_for_a_socket_takes_the_same_time_however_many_do() {
 
 // 74: sockets that look like TCP.
 
+/// A stream that only looks like TCP loses nothing.
+///
 /// For each kind of socket that looks like an internet stream: all data arrives, and the end.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_stream_that_only_looks_like_tcp_loses_nothing() {
+fn tcp_lookalike_loses_nothing() {
     use socket2::{Domain, Protocol, Socket, Type};
 
     in_every_runtime(|_| async {
@@ -907,9 +928,11 @@ fn a_stream_that_only_looks_like_tcp_loses_nothing() {
     });
 }
 
+/// A waker that points nowhere is called like any other.
+///
 /// Wakers of executors with static state often have a null data pointer.
 #[test]
-fn a_waker_that_points_nowhere_is_called_like_any_other() {
+fn null_waker_called_like_others() {
     use std::cell::{Cell, RefCell};
 
     thread_local! {

@@ -106,8 +106,9 @@ impl<F> Drop for OnOneThread<F> {
     }
 }
 
+/// A future that is not send is polled and dropped only on its worker.
 #[test]
-fn a_future_that_is_not_send_is_polled_and_dropped_only_on_its_worker() {
+fn local_future_polled_and_dropped_on_worker() {
     with_every_runtime_of_several(|runtime, backend, _| {
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let alive = Alive::default();
@@ -194,8 +195,9 @@ fn a_future_that_is_not_send_is_polled_and_dropped_only_on_its_worker() {
     });
 }
 
+/// `block_on`'s future and local tasks stay on the thread that drives.
 #[test]
-fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
+fn block_on_and_local_stay_on_driver() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let main = here();
         let elsewhere = Arc::new(AtomicUsize::new(0));
@@ -266,7 +268,7 @@ fn block_ons_future_and_local_tasks_stay_on_the_thread_that_drives() {
 // 56: sharing out.
 
 #[test]
-fn as_many_tasks_as_there_are_workers_block_their_threads_at_once() {
+fn all_workers_may_block_at_once() {
     with_every_runtime_of_several(|runtime, backend, workers| {
         let handle = runtime.handle();
         for round in 0..sized(backend, 300) {
@@ -316,8 +318,9 @@ fn all_start_and_stay(runtime: &Runtime, count: usize) {
     runtime.block_on(join_all(staying));
 }
 
+/// A worker that is stuck keeps no new task from the others.
 #[test]
-fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
+fn stuck_worker_keeps_no_new_task() {
     with_every_runtime_of_several(|runtime, _, workers| {
         // All but one are stuck.
         let (free, stuck) = mpsc::channel::<()>();
@@ -348,10 +351,12 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_the_others() {
     });
 }
 
+/// A worker that is stuck keeps no new task from one that is always busy.
+///
 /// The spawning worker is never idle, and should keep some tasks although the other workers have
 /// none.
 #[test]
-fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
+fn stuck_worker_keeps_no_task_from_busy() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let (free, stuck) = mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
@@ -378,10 +383,12 @@ fn a_worker_that_is_stuck_keeps_no_new_task_from_one_that_is_always_busy() {
     });
 }
 
+/// A nested `block_on` may wait for a task of the outer runtime.
+///
 /// The first task that a task spawns wakes no worker while the spawning task runs, unless the
 /// spawning task drives another runtime.
 #[test]
-fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
+fn nested_block_on_may_await_outer_task() {
     with_every_runtime_of_several(|runtime, backend, _| {
         for _ in 0..sized(backend, 200) {
             let task = runtime.spawn(async {
@@ -396,10 +403,12 @@ fn a_nested_block_on_may_wait_for_a_task_of_the_outer_runtime() {
     });
 }
 
+/// No new task is left lying while workers are woken by other things.
+///
 /// Injected tasks that are left are taken by workers that become idle, even if other events wake
 /// workers at the same moment: see the head of `src/scheduler/idle.rs`.
 #[test]
-fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
+fn new_task_not_stranded_by_other_wakes() {
     with_every_runtime_of_several(|runtime, backend, workers| {
         let signals: Arc<Vec<Signal>> = Arc::new((0..workers).map(|_| Signal::default()).collect());
         let echoes = Arc::new(AtomicUsize::new(0));
@@ -467,9 +476,10 @@ fn no_new_task_is_left_lying_while_workers_are_woken_by_other_things() {
     });
 }
 
+/// A thousand connections that one task accepts are served by all workers.
 #[cfg(unix)]
 #[test]
-fn a_thousand_connections_that_one_task_accepts_are_served_by_all_workers() {
+fn thousand_accepted_connections_spread() {
     use polder::net::TcpListener;
     use std::collections::{HashMap, HashSet};
     use std::io::{Read, Write};
@@ -584,8 +594,9 @@ fn one_worker_is_woken_for_one_task_and_no_herd() {
 
 // The end of a run.
 
+/// Run returns exactly when the last task of all workers has ended.
 #[test]
-fn run_returns_exactly_when_the_last_task_of_all_workers_has_ended() {
+fn run_returns_with_last_task_of_all() {
     on_every_backend_with_several(|backend, workers| {
         fn tree(depth: usize, done: Arc<AtomicUsize>) -> future::Boxed<()> {
             Box::pin(async move {
@@ -756,9 +767,10 @@ fn timer_of_an_hour() -> Timer {
     timer
 }
 
+/// Hundreds of ends in the middle of everything leave no descriptor thread or memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_memory() {
+fn hundreds_of_abrupt_ends_leave_no_memory() {
     let rule = |backend| {
         let one = |round: usize| end_in_the_middle(backend, 2 + 2 * (round / 4 % 2), round);
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
@@ -778,8 +790,9 @@ fn hundreds_of_ends_in_the_middle_of_everything_leave_no_descriptor_thread_or_me
 
 // Failures in one place.
 
+/// Numbers of workers and names that cannot be are errors with words.
 #[test]
-fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
+fn worker_counts_and_names_validated() {
     on_every_backend_with_several(|backend, _| {
         let error = |workers: usize, name: &str| {
             let builder = Runtime::builder().backend(backend).workers(workers);
@@ -810,9 +823,10 @@ fn numbers_of_workers_and_names_that_cannot_be_are_errors_with_words() {
     });
 }
 
+/// Build without enough descriptors is an error that leaks nothing.
 #[cfg(target_os = "linux")]
 #[test]
-fn build_without_enough_descriptors_is_an_error_that_leaks_nothing() {
+fn build_without_descriptors_leaks_nothing() {
     let rule = |backend| {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
@@ -866,9 +880,10 @@ fn a_pool_has_no_descriptors_for_each_worker() {
     in_children(rule);
 }
 
+/// Builds that fail again and again leave no memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn builds_that_fail_again_and_again_leave_no_memory() {
+fn failing_builds_leave_no_memory() {
     let rule = |backend| {
         let fail = || {
             let builder = Runtime::builder().backend(backend).workers(64);
@@ -885,8 +900,9 @@ fn builds_that_fail_again_and_again_leave_no_memory() {
     in_children(rule);
 }
 
+/// A setting beyond its limit is an error that names both.
 #[test]
-fn a_setting_beyond_its_limit_is_an_error_that_names_both() {
+fn setting_beyond_limit_error_names_both() {
     on_every_backend(|backend| {
         let builder = || Runtime::builder().backend(backend);
         let (slack, events) = (Duration::from_secs(86_400), 1 << 26);
@@ -923,9 +939,10 @@ fn a_setting_beyond_its_limit_is_an_error_that_names_both() {
     });
 }
 
+/// Build without enough threads is an error that leaks nothing.
 #[cfg(target_os = "linux")]
 #[test]
-fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
+fn build_without_threads_leaks_nothing() {
     let rule = |backend| {
         let left = || [entries("/proc/self/fd"), entries("/proc/self/task")];
         drop(runtime_of(backend, 3));
@@ -972,8 +989,9 @@ fn build_without_enough_threads_is_an_error_that_leaks_nothing() {
 
 // Runtimes within, next to and after each other.
 
+/// Runtimes of several workers are made inside tasks of others.
 #[test]
-fn runtimes_of_several_workers_are_made_inside_tasks_of_others() {
+fn worker_runtimes_built_inside_tasks() {
     with_every_runtime_of_several(|outer, backend, workers| {
         let within = move |index: usize| {
             let inner = runtime_of(backend, workers);
@@ -1058,9 +1076,11 @@ fn tasks_await_tasks_of_other_workers() {
     });
 }
 
+/// A socket stays with its poller while tasks of its pool hand it on.
+///
 /// The workers have pollers of their own, and the socket is with that of the first one that waits.
 #[test]
-fn a_socket_stays_with_its_poller_while_tasks_of_its_pool_hand_it_on() {
+fn socket_stays_with_poller_in_pool() {
     on_every_backend_alone(|backend| {
         let builder = Runtime::builder().backend(backend).workers(2);
         let runtime = builder.workers_per_poller(1).build().unwrap();
@@ -1096,9 +1116,11 @@ fn a_socket_stays_with_its_poller_while_tasks_of_its_pool_hand_it_on() {
     });
 }
 
+/// A dump names the socket of a task of a worker with another poller.
+///
 /// The socket of two tasks is with the poller of one of their workers.
 #[test]
-fn a_dump_names_the_socket_of_a_task_whose_worker_has_another_poller() {
+fn dump_names_socket_of_other_poller() {
     on_every_backend_alone(|backend| {
         let builder = Runtime::builder().backend(backend).workers(2);
         let runtime = builder.workers_per_poller(1).build().unwrap();
@@ -1121,8 +1143,9 @@ fn a_dump_names_the_socket_of_a_task_whose_worker_has_another_poller() {
     });
 }
 
+/// A stream goes round the workers and loses nothing.
 #[test]
-fn a_stream_goes_round_the_workers_and_loses_nothing() {
+fn stream_passed_around_workers_loses_nothing() {
     with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = sized(backend, 300);
         let slots: Arc<Vec<Mailbox<TcpStream>>> =
@@ -1250,10 +1273,12 @@ async fn woken_by_blocking<F: Future>(future: F) -> F::Output {
     .await
 }
 
+/// A waker may block on a task that it spawns into its own runtime.
+///
 /// Each worker in turn runs the waker while the others sleep, so it is also the worker with the
 /// fewest tasks. A socket's waker is called directly after the wait, a timer's somewhat later.
 #[test]
-fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
+fn waker_may_block_on_own_runtimes_task() {
     with_every_runtime_of_several(|runtime, backend, workers| {
         let rounds = sized(backend, 100);
         let turns: Arc<Vec<Event>> = Arc::new((0..workers).map(|_| Event::new()).collect());
@@ -1288,7 +1313,7 @@ fn a_waker_may_block_on_a_task_that_it_spawns_into_its_own_runtime() {
 // Spawning on a chosen worker.
 
 #[test]
-fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
+fn spawn_on_worker_made_polled_dropped_there() {
     on_every_backend_with_several(|backend, workers| {
         let started = Arc::new(Mutex::new(HashSet::new()));
         let runtime = Runtime::builder()
@@ -1359,9 +1384,11 @@ fn what_is_spawned_on_a_worker_is_made_polled_and_dropped_there() {
     });
 }
 
+/// A runtime ends while others spawn on its workers.
+///
 /// A task for one worker is not lost, and blocks no waiter, whenever the runtime ends.
 #[test]
-fn a_runtime_ends_while_others_spawn_on_its_workers() {
+fn runtime_ends_during_spawns() {
     on_every_backend_with_several(|backend, workers| {
         for _ in 0..sized(backend, 100) {
             let runtime = runtime_of(backend, workers);
@@ -1388,8 +1415,9 @@ fn a_runtime_ends_while_others_spawn_on_its_workers() {
     });
 }
 
+/// The end of each worker is told on its thread when its tasks are dropped.
 #[test]
-fn the_end_of_each_worker_is_told_on_its_thread_when_its_tasks_are_dropped() {
+fn worker_end_told_on_thread_at_drops() {
     on_every_backend(|backend| {
         for workers in [1, 2, 4] {
             let (alive, threads) = (Alive::default(), Arc::new(Mutex::new(HashSet::new())));
@@ -1429,7 +1457,7 @@ fn the_end_of_each_worker_is_told_on_its_thread_when_its_tasks_are_dropped() {
 }
 
 #[test]
-fn a_worker_whose_start_panics_ends_its_runtime_with_words() {
+fn worker_start_panic_ends_runtime() {
     on_every_backend_with_several(|backend, workers| {
         let runtime = Runtime::builder()
             .backend(backend)

@@ -16,8 +16,9 @@ use crate::{Rng, fuzz};
 /// How many futures were dropped before their end.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
+/// Files agree with a model when operations are dropped.
 #[test]
-fn files_agree_with_a_model_when_operations_are_dropped() {
+fn files_match_model_with_drops() {
     fuzz("files_agree_with_a_model", 20_000, |backend, rng| {
         case(backend, rng)
     });

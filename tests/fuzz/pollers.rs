@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::{Rng, fuzz};
 
 #[test]
-fn pollers_keep_their_contract_whatever_is_done_to_them() {
+fn pollers_keep_contract() {
     fuzz("pollers_keep", 20_000, |backend, rng| {
         World::new(backend, rng).run(rng, 150)
     });

@@ -44,8 +44,9 @@ fn streams_carry_every_byte_whatever_is_given_up() {
     });
 }
 
+/// Datagrams arrive whole and in order, whichever operations are dropped.
 #[test]
-fn datagrams_arrive_whole_and_in_their_order_whatever_is_given_up() {
+fn datagrams_whole_and_ordered_with_drops() {
     fuzz("datagrams_arrive", 10_000, |backend, rng| {
         let runtime = runtime(backend, rng);
         if rng.one_in(2) {

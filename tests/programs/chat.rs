@@ -32,8 +32,9 @@ impl Client {
     }
 }
 
+/// A line goes to all others in order and so does who comes and leaves.
 #[test]
-fn a_line_goes_to_all_others_in_order_and_so_does_who_comes_and_leaves() {
+fn line_goes_to_others_in_order() {
     for backend in Backend::available() {
         let mut server = on(backend, with_arguments("chat", ["127.0.0.1:0"]));
         let greeting = server.line();

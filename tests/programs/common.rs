@@ -43,8 +43,9 @@ fn exchange(greeting: &str, name: &str) {
     assert_eq!(back, [1, 0, 0, 0, 7]);
 }
 
+/// Help is the usage on standard output and no error.
 #[test]
-fn help_is_the_usage_on_standard_output_and_no_error() {
+fn help_prints_usage_to_stdout() {
     for name in ALL {
         for flag in ["--help", "-h"] {
             let mut program = Program::start(with_arguments(name, [flag]));
@@ -56,8 +57,9 @@ fn help_is_the_usage_on_standard_output_and_no_error() {
     }
 }
 
+/// An argument that no example knows is told with the usage and status 2.
 #[test]
-fn an_argument_that_no_example_knows_is_told_with_the_usage_and_status_2() {
+fn unknown_argument_prints_usage_status_2() {
     for name in ALL {
         wrong(name, ["--foo"], &[&format!("usage: {name}")]);
     }
@@ -91,9 +93,11 @@ fn a_variable_that_is_empty_counts_as_none() {
     }
 }
 
+/// Examples end quietly when the reader of their output has gone.
+///
 /// `event | head -1`; and as if `head` had exited before the first line.
 #[test]
-fn examples_whose_output_nobody_reads_on_end_quietly() {
+fn closed_output_ends_examples_quietly() {
     for name in OTHERS {
         for lines in [0, 1] {
             // The examples run long enough for the reader to be gone when the next line comes.
@@ -119,8 +123,9 @@ fn sigterm_ends_a_server_as_ctrl_c_does() {
     }
 }
 
+/// A reader of standard output that stalls stops neither service nor Ctrl-C.
 #[test]
-fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
+fn stalled_stdout_stops_neither_service_nor_ctrl_c() {
     let name = "poll_loop";
     let (mut program, greeting, _reader) = Program::stalled(server(name));
     for _ in 0..20 {
@@ -142,18 +147,22 @@ fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
     assert!((39..=41).contains(&lost), "{line}");
 }
 
+/// A server that cannot hear of Ctrl-C fails and says so.
+///
 /// No thread can get the stack size that is requested here.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
+fn no_ctrl_c_handler_is_a_clear_error() {
     let mut command = server("poll_loop");
     command.env("RUST_MIN_STACK", (1_u64 << 46).to_string());
     refused(command, &["cannot wait for Ctrl-C: "]);
 }
 
+/// Too few descriptors to start with are an error with words.
+///
 /// If any descriptor is missing at the start: one line, and no panic.
 #[test]
-fn too_few_descriptors_to_start_with_are_an_error_with_words() {
+fn few_descriptors_to_start_is_clear_error() {
     for name in SERVERS {
         let mut started = false;
         for limit in 4..=20 {

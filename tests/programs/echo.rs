@@ -12,8 +12,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::support::*;
 
+/// Echo tells the address it really has and the backend.
 #[test]
-fn echo_tells_the_address_it_really_has_and_the_backend() {
+fn echo_prints_real_address_and_backend() {
     on_each_backend(|echo, _| {
         assert_ne!(echo.address.port(), 0, "port 0 was not resolved");
         assert!(echo.address.ip().is_loopback());
@@ -21,8 +22,9 @@ fn echo_tells_the_address_it_really_has_and_the_backend() {
     });
 }
 
+/// Echo listens at port 7000 unless it is told otherwise.
 #[test]
-fn echo_listens_at_port_7000_unless_it_is_told_otherwise() {
+fn echo_listens_at_7000_by_default() {
     let mut echo = Program::start(command("echo"));
     // If another process has that port, the error names the port that was wanted.
     match echo.next_line() {
@@ -56,7 +58,7 @@ fn echo_listens_on_ipv6_and_by_name() {
 }
 
 #[test]
-fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
+fn echo_returns_every_byte_to_hundreds() {
     const CLIENTS: usize = 300;
     const THREADS: usize = 4;
     // One byte, a few, and more than the server reads in one call.
@@ -115,7 +117,7 @@ fn echo_sends_back_every_byte_to_hundreds_of_clients_at_once() {
 /// More than three times the capacity of libc's `fd_set`.
 #[test]
 #[cfg(target_os = "linux")]
-fn echo_on_select_serves_thousands_of_connections_at_once() {
+fn echo_on_select_serves_thousands() {
     let limit = raised_descriptor_limit();
     // Leaves some for the other tests, which run in this process at the same time.
     let clients = limit.saturating_sub(900).min(3_000);
@@ -201,8 +203,9 @@ fn echo_serves_others_while_clients_send_nothing() {
     });
 }
 
+/// Echo serves others while and after clients reset.
 #[test]
-fn echo_serves_others_while_and_after_clients_reset() {
+fn echo_serves_others_during_resets() {
     on_each_backend(|echo, _| {
         for bytes in [0, 5] {
             let mut client = echo.client();
@@ -226,8 +229,9 @@ fn echo_serves_others_while_and_after_clients_reset() {
     });
 }
 
+/// Echo serves others while and after clients stop reading and vanish.
 #[test]
-fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
+fn echo_serves_others_despite_stalled_clients() {
     on_each_backend(|echo, _| {
         let mut client = echo.client();
         echo.says(&client, "connected");
@@ -257,8 +261,9 @@ fn echo_serves_others_while_and_after_clients_stop_reading_and_vanish() {
     });
 }
 
+/// Echo goes on by itself after it had no descriptors left.
 #[test]
-fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
+fn echo_recovers_from_emfile() {
     for backend in Backend::available() {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n 24; exec \"$0\" \"$@\""]);
@@ -275,11 +280,13 @@ fn echo_goes_on_by_itself_after_it_had_no_descriptors_left() {
     }
 }
 
+/// Echo that is starved of descriptors does not spin and serves everyone in the end.
+///
 /// `ulimit -n 64`, and 500 clients: waiting for descriptors costs almost no CPU time, service
 /// resumes soon after some are free, and every accepted client is served.
 #[test]
 #[cfg(target_os = "linux")]
-fn echo_that_is_starved_of_descriptors_does_not_spin_and_serves_everyone_in_the_end() {
+fn echo_starved_of_descriptors_does_not_spin() {
     use std::time::{Duration, Instant};
 
     const CLIENTS: usize = 500;
@@ -403,8 +410,9 @@ fn echo_goes_on_when_nobody_reads_its_output() {
     }
 }
 
+/// A wrong address of echo gets one line that says what it should have been.
 #[test]
-fn a_wrong_address_of_echo_gets_one_line_that_says_what_it_should_have_been() {
+fn wrong_address_of_echo_says_format() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("its address").to_string();
     for address in ["nonsense", "127.0.0.1", "127.0.0.1:99999", ":0", "", "a\nb"] {

@@ -8,8 +8,9 @@ use polder::poller::Poller;
 
 use crate::support::*;
 
+/// Embed does all its work inside the foreign loop and ends by itself.
 #[test]
-fn embed_does_all_its_work_inside_the_foreign_loop_and_ends_by_itself() {
+fn embed_works_in_foreign_loop_and_ends() {
     for backend in Backend::available() {
         embeds(
             with_arguments("embed", ["--backend", backend.name()]),
@@ -65,8 +66,9 @@ fn embeds(command: std::process::Command, backend: Backend) {
     }
 }
 
+/// A wrong argument of embed gets one line that says what it should have been.
 #[test]
-fn a_wrong_argument_of_embed_gets_one_line_that_says_what_it_should_have_been() {
+fn wrong_argument_of_embed_says_format() {
     const USAGE: &str = "usage: embed [--backend NAMES]";
     wrong("embed", ["--backend"], &[USAGE]);
     wrong("embed", ["--fast"], &[USAGE]);

@@ -4,8 +4,9 @@ use polder::Backend;
 
 use crate::support::*;
 
+/// Event tells each way of setting and ends by itself.
 #[test]
-fn event_tells_each_way_of_setting_and_ends_by_itself() {
+fn event_shows_each_way_and_ends() {
     for backend in Backend::available() {
         let mut command = command("event");
         command.env("POLDER_BACKEND", backend.name());

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use crate::support::*;
 
+/// Files counts each path and passes no symbolic link below it.
 #[test]
-fn files_counts_each_path_and_passes_no_symbolic_link_below_it() {
+fn files_counts_paths_follows_no_symlink() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("files");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("inner")).expect("a folder");
@@ -24,8 +25,9 @@ fn files_counts_each_path_and_passes_no_symbolic_link_below_it() {
     files.ended_well();
 }
 
+/// A path that cannot be read is named and none gets the usage.
 #[test]
-fn a_path_that_cannot_be_read_is_named_and_none_gets_the_usage() {
+fn unreadable_path_named_none_gets_usage() {
     fails(
         "files",
         ["/nonexistent"],

@@ -4,8 +4,9 @@ use polder::Backend;
 
 use crate::support::*;
 
+/// A library without a runtime answers under polder and under another executor.
 #[test]
-fn a_library_without_a_runtime_answers_under_polder_and_under_another_executor() {
+fn library_answers_under_any_executor() {
     for backend in Backend::available() {
         let mut program = on(backend, command("library"));
         assert_eq!(program.line(), "by polder: 17");

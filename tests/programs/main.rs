@@ -26,8 +26,9 @@ use polder::Backend;
 
 use support::{command, refused, wrong};
 
+/// A backend that this platform lacks gets one line that lists what there is.
 #[test]
-fn a_backend_that_this_platform_lacks_gets_one_line_that_lists_what_there_is() {
+fn absent_backend_lists_what_there_is() {
     let all = ["epoll", "kqueue", "event-ports", "iocp", "poll"];
     let lacking: Vec<_> = all
         .into_iter()

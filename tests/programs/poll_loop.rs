@@ -17,16 +17,18 @@ use crate::support::*;
 /// The longest request that the protocol allows.
 const LONGEST: usize = 32 << 20;
 
+/// `poll_loop` tells the address it really has the backend and the mode.
 #[test]
-fn poll_loop_tells_the_address_it_really_has_the_backend_and_the_mode() {
+fn poll_loop_prints_address_backend_mode() {
     on_each_way(|server, _| {
         assert_ne!(server.address.port(), 0, "port 0 was not resolved");
         server.serves_a_client();
     });
 }
 
+/// `poll_loop` takes the backend from the environment and the mode that is simplest.
 #[test]
-fn poll_loop_takes_the_backend_from_the_environment_and_the_mode_that_is_simplest() {
+fn poll_loop_backend_by_environment() {
     for backend in Backend::available() {
         let mut by_variable = with_arguments("poll_loop", ["127.0.0.1:0"]);
         by_variable.env("POLDER_BACKEND", backend.name());
@@ -41,8 +43,9 @@ fn poll_loop_takes_the_backend_from_the_environment_and_the_mode_that_is_simples
     }
 }
 
+/// `poll_loop` replies to requests that come byte by byte.
 #[test]
-fn poll_loop_replies_to_requests_that_come_byte_by_byte() {
+fn poll_loop_replies_byte_by_byte() {
     on_each_way(|server, way| {
         let mut slow = server.client();
         slow.set_nodelay(true).expect("an option is set");
@@ -60,8 +63,9 @@ fn poll_loop_replies_to_requests_that_come_byte_by_byte() {
     });
 }
 
+/// `poll_loop` replies in order to thousands of pipelined requests.
 #[test]
-fn poll_loop_replies_in_order_to_thousands_of_pipelined_requests() {
+fn poll_loop_replies_in_order_to_thousands() {
     on_each_way(|server, way| {
         let requests: Vec<_> = (0..2_000)
             .map(|number| request(number * 7 % 300, number))
@@ -99,8 +103,9 @@ fn poll_loop_replies_to_the_longest_request() {
     }
 }
 
+/// `poll_loop` closes after a request that is too long and the replies before it.
 #[test]
-fn poll_loop_closes_after_a_request_that_is_too_long_and_the_replies_before_it() {
+fn poll_loop_closes_after_long_request() {
     on_each_way(|server, way| {
         for length in [LONGEST as u32 + 1, u32::MAX] {
             let before: Vec<_> = (0..3).map(|size| request(size, 3)).collect();
@@ -120,9 +125,12 @@ fn poll_loop_closes_after_a_request_that_is_too_long_and_the_replies_before_it()
     });
 }
 
+/// `poll_loop` delivers the replies before a request that is too long, also while the client still
+/// sends.
+///
 /// Closing with unread bytes would reset the connection, and lose undelivered replies.
 #[test]
-fn poll_loop_delivers_the_replies_before_a_request_that_is_too_long_to_whoever_goes_on_sending() {
+fn poll_loop_delivers_replies_before_long_request() {
     on_each_way(|server, way| {
         // Its window is small, so the replies wait at the server for a while.
         let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -144,8 +152,9 @@ fn poll_loop_delivers_the_replies_before_a_request_that_is_too_long_to_whoever_g
     });
 }
 
+/// `poll_loop` tells of clients that stop in the middle and serves others.
 #[test]
-fn poll_loop_tells_of_clients_that_stop_in_the_middle_and_serves_others() {
+fn poll_loop_reports_truncated_requests() {
     on_each_way(|server, way| {
         for size in [2, 9] {
             let mut client = server.client();
@@ -172,8 +181,9 @@ fn poll_loop_tells_of_clients_that_stop_in_the_middle_and_serves_others() {
     });
 }
 
+/// `poll_loop` sends all replies after a client half closed.
 #[test]
-fn poll_loop_sends_all_replies_after_a_client_half_closed() {
+fn poll_loop_replies_after_half_close() {
     on_each_way(|server, way| {
         for (count, size) in [(0, 0), (1, 0), (300, 1_000), (2, 600_000)] {
             let requests: Vec<_> = (0..count).map(|seed| request(size, seed)).collect();
@@ -193,8 +203,9 @@ fn poll_loop_sends_all_replies_after_a_client_half_closed() {
     });
 }
 
+/// `poll_loop` stops reading from a client that takes no replies and goes on once it does.
 #[test]
-fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_it_does() {
+fn poll_loop_pauses_client_not_reading() {
     // Far more than the sockets' buffers hold.
     const TOO_MUCH: usize = 64 << 20;
     let requests: Vec<_> = (0..50).map(|seed| request(1_000 + seed, seed)).collect();
@@ -251,8 +262,9 @@ fn poll_loop_stops_reading_from_a_client_that_takes_no_replies_and_goes_on_once_
     });
 }
 
+/// `poll_loop` serves others while one client always has more to send.
 #[test]
-fn poll_loop_serves_others_while_one_client_always_has_more_to_send() {
+fn poll_loop_serves_others_beside_flood() {
     let requests: Vec<_> = (0..50).map(|seed| request(1_000 + seed, seed)).collect();
     let requests = requests.concat();
 
@@ -308,8 +320,9 @@ fn poll_loop_replies_to_a_hundred_clients_at_once() {
     });
 }
 
+/// `poll_loop` goes on by itself after it had no descriptors left.
 #[test]
-fn poll_loop_goes_on_by_itself_after_it_had_no_descriptors_left() {
+fn poll_loop_recovers_from_emfile() {
     for way in ways() {
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n 24; exec \"$0\" \"$@\""]);
@@ -327,8 +340,9 @@ fn poll_loop_goes_on_by_itself_after_it_had_no_descriptors_left() {
     }
 }
 
+/// `poll_loop` stops on Ctrl-C with clients connected.
 #[test]
-fn poll_loop_stops_on_ctrl_c_with_clients_connected() {
+fn poll_loop_stops_on_ctrl_c() {
     for way in ways() {
         let server = Server::start(way);
         let mut clients: Vec<_> = (0..20).map(|_| server.client()).collect();
@@ -370,8 +384,9 @@ fn poll_loop_goes_on_when_nobody_reads_its_output() {
     }
 }
 
+/// A mode that the backend lacks gets one line that says so.
 #[test]
-fn a_mode_that_the_backend_lacks_gets_one_line_that_says_so() {
+fn absent_mode_says_so() {
     for backend in Backend::available() {
         for mode in MODES {
             if !has(backend, mode) {
@@ -383,8 +398,9 @@ fn a_mode_that_the_backend_lacks_gets_one_line_that_says_so() {
     }
 }
 
+/// A wrong argument of `poll_loop` gets one line that says what it should have been.
 #[test]
-fn a_wrong_argument_of_poll_loop_gets_one_line_that_says_what_it_should_have_been() {
+fn wrong_argument_of_poll_loop_says_format() {
     const USAGE: &str = "usage: poll_loop [ADDR] [--backend NAMES] [--mode level|oneshot|edge]";
     const NAME: &str = "poll_loop";
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

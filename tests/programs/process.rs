@@ -31,8 +31,9 @@ fn run(backend: Backend, script: &str, count: usize) -> (Program, Vec<String>) {
     }
 }
 
+/// Process passes on each line and the status of its command.
 #[test]
-fn process_passes_on_each_line_and_the_status_of_its_command() {
+fn process_passes_lines_and_status() {
     const SCRIPT: &str = "echo one; echo two >&2; printf three; sleep 0.1; echo; exit 7";
     for backend in Backend::available() {
         let (mut program, lines) = run(backend, SCRIPT, 2);
@@ -56,10 +57,12 @@ fn process_kills_what_takes_longer_than_its_limit() {
     }
 }
 
+/// Process that may not kill its command says so and does not wait for it.
+///
 /// A program of another user (setuid) may not be killed. Here the system refuses every kill.
 #[test]
 #[cfg(target_os = "linux")]
-fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
+fn process_unable_to_kill_says_so() {
     use std::os::unix::process::CommandExt;
 
     /// Has the kernel refuse `kill` and `pidfd_send_signal`: seccomp(2).
@@ -117,9 +120,11 @@ fn process_that_may_not_kill_its_command_says_so_and_does_not_wait_for_it() {
     assert_eq!(result, 0, "it was still running");
 }
 
+/// `process` does not wait for processes that have inherited the pipe.
+///
 /// The pipe of a process that has ended may be inherited by another one, which is still running.
 #[test]
-fn process_does_not_wait_for_whoever_has_inherited_the_pipe() {
+fn process_does_not_wait_for_pipe_heirs() {
     let script = "sleep 300 2>/dev/null & echo $!";
     let (mut program, lines) = run(Backend::default(), script, 1);
     assert_eq!(lines[1], "exit status: 0");
@@ -140,8 +145,9 @@ fn process_has_no_thread_beside_its_own() {
     }
 }
 
+/// A command that is not there is an error and a wrong argument gets the usage.
 #[test]
-fn a_command_that_is_not_there_is_an_error_and_a_wrong_argument_gets_the_usage() {
+fn missing_command_is_error_bad_argument_usage() {
     const USAGE: &str = "usage: process [--limit SECONDS] COMMAND [ARGUMENT...]";
     fails("process", ["/nonexistent"], &["cannot run", "No such file"]);
     wrong("process", ["--limit"], &["a number of seconds", USAGE]);

@@ -60,8 +60,9 @@ fn can_wait_for_terminals(backend: Backend) -> bool {
     !cfg!(target_vendor = "apple") || backend == Backend::Select
 }
 
+/// Lines typed at the terminal come one by one until its end.
 #[test]
-fn lines_typed_at_the_terminal_come_one_by_one_until_its_end() {
+fn terminal_lines_come_one_by_one() {
     for backend in Backend::available() {
         let (mut near, far) = pseudo_terminal();
         let mut command = on_terminal(far, &[]);
@@ -94,8 +95,9 @@ fn lines_typed_at_the_terminal_come_one_by_one_until_its_end() {
     }
 }
 
+/// Select is taken unless another is chosen and idling ends it.
 #[test]
-fn select_is_taken_unless_another_is_chosen_and_idling_ends_it() {
+fn select_default_and_idle_ends() {
     let (_near, far) = pseudo_terminal();
     let mut terminal = Program::start(on_terminal(far, &["--idle", "0.05"]));
     let greeting = terminal.next_line().expect("a greeting");
@@ -109,8 +111,9 @@ fn select_is_taken_unless_another_is_chosen_and_idling_ends_it() {
     terminal.ended_well();
 }
 
+/// A program without a terminal gets one line that says so.
 #[test]
-fn a_program_without_a_terminal_gets_one_line_that_says_so() {
+fn no_terminal_says_so() {
     let mut command = command("terminal");
     // SAFETY: the call may be made between `fork` and `exec`.
     unsafe {
@@ -122,8 +125,9 @@ fn a_program_without_a_terminal_gets_one_line_that_says_so() {
     refused(command, &["/dev/tty: "]);
 }
 
+/// A wrong argument of terminal gets one line that says what it should have been.
 #[test]
-fn a_wrong_argument_of_terminal_gets_one_line_that_says_what_it_should_have_been() {
+fn wrong_argument_of_terminal_says_format() {
     const USAGE: &str = "usage: terminal [--idle SECONDS]";
     wrong("terminal", ["--idle"], &["needs a number", USAGE]);
     for number in ["long", "-1", "NaN", "86401"] {

@@ -7,10 +7,12 @@ use polder::Backend;
 
 use crate::support::*;
 
+/// Timers says that `work2` finishes and then work and ends by itself.
+///
 /// At a tenth, the two ends lie 100 ms apart. A busy machine may hold up Work2 for that long before
 /// it sleeps, though hardly each time.
 #[test]
-fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
+fn timers_finishes_work2_then_work() {
     let start = |backend, left| {
         let timers = on(backend, with_arguments("timers", ["--scale", "0.1"]));
         (timers, backend, left)
@@ -43,8 +45,9 @@ fn timers_says_that_work2_finishes_and_then_work_and_ends_by_itself() {
     }
 }
 
+/// A wrong argument of timers gets one line that says what it should have been.
 #[test]
-fn a_wrong_argument_of_timers_gets_one_line_that_says_what_it_should_have_been() {
+fn wrong_argument_of_timers_says_format() {
     const USAGE: &str = "usage: timers [--scale FACTOR]";
     wrong("timers", ["--scale"], &["needs a factor", USAGE]);
     for factor in ["fast", "", "-1", "NaN", "inf", "1001", "1s", "a\nb"] {

@@ -20,8 +20,9 @@ fn receive(socket: &UdpSocket) -> (String, SocketAddr) {
     (text.into_owned(), from)
 }
 
+/// A question is repeated until its own answer comes from the server.
 #[test]
-fn a_question_is_repeated_until_its_own_answer_comes_from_the_server() {
+fn question_repeated_until_own_answer() {
     for backend in Backend::available() {
         let (server, stranger) = (socket(), socket());
         let address = server.local_addr().expect("an address").to_string();

@@ -35,8 +35,9 @@ fn goodbye(client: &mut BufReader<TcpStream>) -> bool {
     }
 }
 
+/// Clients of one worker share its words and no others.
 #[test]
-fn clients_of_one_worker_share_its_words_and_no_others() {
+fn worker_clients_share_its_words() {
     const CLIENTS: usize = 40;
     for backend in Backend::available() {
         for workers in [1, 2, 4] {
@@ -94,8 +95,9 @@ fn clients_of_one_worker_share_its_words_and_no_others() {
     }
 }
 
+/// A line without an end is refused and the server goes on.
 #[test]
-fn a_line_without_an_end_is_refused_and_the_server_goes_on() {
+fn endless_line_refused_server_continues() {
     let mut program = Program::start(with_arguments("workers", ["127.0.0.1:0", "--workers", "1"]));
     let with = format!("backend {}, workers: 1", Backend::default());
     let address = address(&program.line(), &with);
@@ -108,8 +110,9 @@ fn a_line_without_an_end_is_refused_and_the_server_goes_on() {
     program.stops_on_ctrl_c();
 }
 
+/// A wrong argument of workers gets one line that says what it should have been.
 #[test]
-fn a_wrong_argument_of_workers_gets_one_line_that_says_what_it_should_have_been() {
+fn wrong_argument_of_workers_says_format() {
     const USAGE: &str = "usage: workers [ADDR] [--workers N] [--backend NAMES]";
     wrong(
         "workers",

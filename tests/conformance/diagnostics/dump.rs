@@ -187,8 +187,9 @@ fn each_task_is_told_with_what_it_waits_for() {
     });
 }
 
+/// Tasks that have ended are told no more and their neighbours are.
 #[test]
-fn tasks_that_have_ended_are_told_no_more_and_their_neighbours_are() {
+fn ended_tasks_not_listed() {
     in_every_runtime(|_| async {
         let tasks: Vec<_> = (0..4)
             .map(|_| polder::spawn(future::pending::<()>()))
@@ -213,9 +214,10 @@ fn tasks_that_have_ended_are_told_no_more_and_their_neighbours_are() {
     });
 }
 
+/// A task that waits for a signal is told with its number.
 #[cfg(unix)]
 #[test]
-fn a_task_that_waits_for_a_signal_is_told_with_its_number() {
+fn signal_wait_reported_with_number() {
     use polder::signal::{Signal, Signals};
     use polder::stream::StreamExt;
 
@@ -276,8 +278,9 @@ fn what_is_readable_and_not_read_is_told() {
     });
 }
 
+/// A worker that computes is told with the task that it runs.
 #[test]
-fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
+fn computing_worker_reported_with_task() {
     with_every_runtime(|runtime, _| {
         let (go_on, wait) = mpsc::channel::<()>();
         let waiting = runtime.spawn(future::pending::<()>());
@@ -323,8 +326,9 @@ fn a_worker_that_computes_is_told_with_the_task_that_it_runs() {
     });
 }
 
+/// A runtime that is not driven is told on its thread.
 #[test]
-fn a_runtime_that_is_not_driven_is_told_on_its_thread() {
+fn undriven_runtime_reported_on_its_thread() {
     with_every_runtime_alone(|runtime, _| {
         let waits = runtime.spawn_local(sleep(LONG));
         assert_eq!(find(&runtime.dump(), waits.id()).state, TaskState::New);
@@ -345,8 +349,9 @@ fn a_runtime_that_is_not_driven_is_told_on_its_thread() {
     });
 }
 
+/// An embedded runtime answers where its loop turns and is not driven where it does not.
 #[test]
-fn an_embedded_runtime_answers_where_its_loop_turns_and_is_not_driven_where_it_does_not() {
+fn embedded_answers_only_when_turned() {
     with_every_runtime_alone(|runtime, _| {
         let task = runtime.spawn_local(sleep(LONG));
         let id = task.id();
@@ -407,7 +412,7 @@ fn eventually_whole(mut round: impl FnMut() -> Vec<Dump>) {
 
 /// Each worker is in a poll that waits for the other workers' answers.
 #[test]
-fn all_workers_that_dump_at_once_answer_each_other() {
+fn workers_dumping_at_once_answer_each_other() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let _waits = runtime.spawn(future::pending::<()>());
         // In their first poll, and in a later one.
@@ -482,8 +487,9 @@ fn main_states(dump: &Dump) -> Vec<TaskState> {
     mains.map(|task| task.state).collect()
 }
 
+/// The future of `block_on` that takes a dump runs and one that was woken is ready.
 #[test]
-fn the_future_of_block_on_that_takes_a_dump_runs_and_one_that_was_woken_is_ready() {
+fn block_on_taking_dump_runs_woken_is_ready() {
     with_every_runtime_alone(|runtime, _| {
         let event = Arc::new(Event::new());
         let within = runtime.block_on(async {
@@ -507,9 +513,11 @@ fn the_future_of_block_on_that_takes_a_dump_runs_and_one_that_was_woken_is_ready
     });
 }
 
+/// A `block_on` within another ones poll leaves alone what that one waits for.
+///
 /// An outer future registers a wait, and then drives another future within its poll.
 #[test]
-fn a_block_on_within_another_ones_poll_leaves_alone_what_that_one_waits_for() {
+fn nested_block_on_leaves_outer_waits() {
     on_every_backend_alone(|backend| {
         let [runtime, inner] = [(); 2].map(|()| runtime(backend));
         let event = Event::new();
@@ -579,8 +587,9 @@ fn many_tasks_are_told_in_few_lines() {
     });
 }
 
+/// Dumps in a storm of spawns wakes and ends tell each task once.
 #[test]
-fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
+fn dump_in_storm_lists_each_task_once() {
     with_every_runtime(|runtime, backend| {
         let rounds = sized(backend, 3_000);
         let done = Arc::new(AtomicBool::new(false));
@@ -639,9 +648,11 @@ fn dumps_in_a_storm_of_spawns_wakes_and_ends_tell_each_task_once() {
     });
 }
 
+/// Stealable tasks are listed although the main worker is not driven.
+///
 /// Tasks of pool workers appear in a dump even if the main worker is not driven.
 #[test]
-fn stealable_tasks_are_told_though_nobody_drives_the_main_worker() {
+fn stealable_tasks_listed_without_driver() {
     with_every_runtime_of_several(|runtime, _, _| {
         let event = Arc::new(Event::new());
         let task = runtime.spawn({

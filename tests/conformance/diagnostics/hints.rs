@@ -107,8 +107,9 @@ fn tasks_that_nothing_will_wake_are_told() {
     });
 }
 
+/// A task that another one has replaced was polled.
 #[test]
-fn a_task_that_another_one_has_replaced_was_polled() {
+fn replaced_task_counts_as_polled() {
     let runtime = Runtime::new().unwrap();
     let waits = || {
         let event = Arc::new(Event::new());
@@ -143,9 +144,11 @@ impl Wake for Wrapped {
     }
 }
 
+/// Tasks that a timer or a socket will wake are no hint.
+///
 /// A timer, a timer behind the waker of another crate, and a socket.
 #[test]
-fn tasks_that_a_timer_or_a_socket_will_wake_are_no_hint() {
+fn timer_or_socket_wait_is_no_hint() {
     with_every_runtime_alone(|runtime, _| {
         let timer = runtime.spawn(sleep(LONG));
         while_driven(&runtime, |handle| no_hint(handle, 1));
@@ -167,12 +170,14 @@ fn tasks_that_a_timer_or_a_socket_will_wake_are_no_hint() {
     });
 }
 
+/// Unread bytes are reported with their peer, and since when.
+///
 /// A future that would read is neither polled nor dropped. (With one worker: the waker of a task
 /// that has moved since it last waited is not kept. On Windows the number of available bytes is
 /// unknown.)
 #[cfg(unix)]
 #[test]
-fn what_nobody_reads_is_told_with_its_peer_and_since_when() {
+fn unread_bytes_with_peer_and_since() {
     on_every_backend_alone_in_parallel(|backend| {
         let runtime = runtime(backend);
         let (mut near, mut far) = runtime.block_on(connection());
@@ -295,9 +300,11 @@ fn a_call_that_blocks_and_a_signal_are_no_hint() {
     });
 }
 
+/// Tasks of two workers that wake each other are no hint.
+///
 /// Two tasks that wake each other, on two workers: each looks idle while the other is inspected.
 #[test]
-fn tasks_of_two_workers_that_wake_each_other_are_no_hint() {
+fn mutual_wakes_across_workers_no_hint() {
     with_every_runtime_of_several(|runtime, _, _| {
         let events: [Arc<Event>; 2] = Default::default();
         let tasks = [0, 1].map(|side| {
@@ -345,8 +352,9 @@ fn awaits(runtime: &Runtime) -> (Task<()>, Slot, Arc<Event>) {
     (task, slot, go)
 }
 
+/// Tasks that await each other are told in their order.
 #[test]
-fn tasks_that_await_each_other_are_told_in_their_order() {
+fn await_cycle_listed_in_order() {
     with_every_runtime(|runtime, _| {
         let made: Vec<_> = (0..3).map(|_| awaits(&runtime)).collect();
         let order: Vec<Id> = made.iter().map(|it| it.0.id()).collect();
@@ -382,8 +390,9 @@ fn a_chain_of_tasks_is_no_hint() {
     });
 }
 
+/// A task that wakes itself again and again is told.
 #[test]
-fn a_task_that_wakes_itself_again_and_again_is_told() {
+fn self_waking_task_is_hinted() {
     with_every_runtime_alone(|runtime, _| {
         let spins = runtime.spawn(always_yields());
         let id = spins.id();

@@ -20,8 +20,9 @@ fn sum(metrics: &Metrics, number: impl Fn(&polder::diagnostics::WorkerMetrics) -
     metrics.workers.iter().map(number).sum()
 }
 
+/// Tasks are counted when they are spawned polled and ended.
 #[test]
-fn tasks_are_counted_when_they_are_spawned_polled_and_ended() {
+fn tasks_counted_spawned_polled_ended() {
     with_every_runtime(|runtime, _| {
         let before = runtime.metrics();
         assert_eq!((before.spawned, before.ended, before.tasks), (0, 0, 0));
@@ -87,8 +88,9 @@ fn events_timers_and_used_up_budgets_are_counted() {
     });
 }
 
+/// Sources are counted as long as they are registered.
 #[test]
-fn sources_are_counted_as_long_as_they_are_registered() {
+fn sources_counted_while_registered() {
     with_every_runtime(|runtime, _| {
         let sources = || sum(&runtime.metrics(), |worker| worker.sources);
         let before = sources();
@@ -110,8 +112,9 @@ fn sources_are_counted_as_long_as_they_are_registered() {
     });
 }
 
+/// A wake by another thread is counted where the task is.
 #[test]
-fn a_wake_by_another_thread_is_counted_where_the_task_is() {
+fn remote_wake_counted_at_task() {
     with_every_runtime(|runtime, _| {
         let handle = runtime.handle();
         let (sender, receiver) = mpsc::channel();
@@ -142,8 +145,9 @@ fn a_wake_by_another_thread_is_counted_where_the_task_is() {
     });
 }
 
+/// The processor time of a worker grows while it computes and not while it sleeps.
 #[test]
-fn the_processor_time_of_a_worker_grows_while_it_computes_and_not_while_it_sleeps() {
+fn cpu_time_grows_only_while_computing() {
     with_every_runtime(|runtime, _| {
         let used = |runtime: &Runtime| {
             let metrics = runtime.metrics();
@@ -252,9 +256,11 @@ fn numbers_are_written_as_openmetrics_text() {
     });
 }
 
+/// Every metric is described in the page about diagnostics.
+///
 /// The page names them without the prefix, counters with their suffix.
 #[test]
-fn every_metric_is_described_in_the_page_about_diagnostics() {
+fn every_metric_is_documented() {
     let page = include_str!("../../../docs/DIAGNOSTICS.md");
     let text = Runtime::new().unwrap().metrics().to_string();
     let types = text

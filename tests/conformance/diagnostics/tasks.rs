@@ -12,8 +12,9 @@ use polder::{Runtime, future, task};
 
 use crate::support::{in_every_runtime, on_every_backend, with_every_runtime};
 
+/// A task knows its id and name; outside of tasks there is none.
 #[test]
-fn a_task_knows_its_id_and_its_name_and_nobody_else_does() {
+fn task_knows_own_id_and_name_only() {
     in_every_runtime(|_| async {
         assert_eq!((task::id(), task::name()), (None, None), "in `block_on`");
         let plain = polder::spawn(async { (task::id(), task::name()) });
@@ -31,9 +32,11 @@ fn a_task_knows_its_id_and_its_name_and_nobody_else_does() {
     });
 }
 
+/// A waker that a task wakes as it ends is in no task.
+///
 /// The end of a task wakes its awaiter last: by then the task's memory may be gone.
 #[test]
-fn a_waker_that_a_task_wakes_as_it_ends_is_in_no_task() {
+fn waker_woken_at_task_end_is_in_no_task() {
     struct Asks(Mutex<Vec<(Option<task::Id>, Option<task::Name>)>>);
     impl Wake for Asks {
         fn wake(self: Arc<Self>) {
@@ -75,7 +78,7 @@ fn every_spawn_has_a_form_with_a_name() {
 }
 
 #[test]
-fn no_two_tasks_have_the_same_id_whoever_spawns_them() {
+fn task_ids_unique_for_all_spawners() {
     with_every_runtime(|runtime, _| {
         let (sender, receiver) = mpsc::channel();
         let spawners: Vec<_> = (0..4)

@@ -155,8 +155,9 @@ fn traced(backend: Backend, workers: usize, events: usize) -> Runtime {
     builder.trace(events).build().unwrap()
 }
 
+/// A trace tells polls wakes events timers sleeps and ends.
 #[test]
-fn a_trace_tells_polls_wakes_events_timers_sleeps_and_ends() {
+fn trace_has_polls_wakes_events_timers_sleeps() {
     on_every_backend_alone(|backend| {
         for workers in [1, 2] {
             let runtime = traced(backend, workers, 10_000);
@@ -219,8 +220,9 @@ async fn echo_once() -> io::Result<()> {
     server.await
 }
 
+/// Wakes and spawns of other threads are on a separate track.
 #[test]
-fn what_other_threads_wake_and_spawn_is_on_a_track_of_its_own() {
+fn trace_other_threads_have_own_track() {
     on_every_backend_alone(|backend| {
         let runtime = traced(backend, 1, 1_000);
         let (sender, receiver) = async_channel::bounded(1);
@@ -254,8 +256,9 @@ fn what_other_threads_wake_and_spawn_is_on_a_track_of_its_own() {
     });
 }
 
+/// A trace has no more events than were asked for and says how many came before.
 #[test]
-fn a_trace_has_no_more_events_than_were_asked_for_and_says_how_many_came_before() {
+fn trace_bounded_counts_earlier_events() {
     on_every_backend_alone(|backend| {
         let runtime = traced(backend, 1, 8);
         runtime.block_on(async {
@@ -276,8 +279,9 @@ fn a_trace_has_no_more_events_than_were_asked_for_and_says_how_many_came_before(
     });
 }
 
+/// A wake whose poll was overwritten has no arrow to a later poll.
 #[test]
-fn a_wake_whose_poll_is_overwritten_has_no_arrow_to_a_later_one() {
+fn trace_overwritten_poll_has_no_arrow() {
     on_every_backend_alone(|backend| {
         let runtime = traced(backend, 1, 8);
         let (sender, receiver) = async_channel::unbounded();
@@ -331,9 +335,11 @@ fn a_future_of_block_on_that_panics_ends_its_poll() {
     });
 }
 
+/// A poll does not begin before the worker has slept or was left alone.
+///
 /// Only a poll that directly follows another begins when the other has ended.
 #[test]
-fn a_poll_does_not_begin_before_the_worker_has_slept_or_was_left_alone() {
+fn trace_poll_not_before_sleep_ended() {
     const PAUSE: Duration = Duration::from_millis(20);
     on_every_backend_alone(|backend| {
         let runtime = traced(backend, 1, 100);
@@ -360,8 +366,9 @@ fn a_poll_does_not_begin_before_the_worker_has_slept_or_was_left_alone() {
     });
 }
 
+/// A trace that is taken while the workers go on is whole.
 #[test]
-fn a_trace_that_is_taken_while_the_workers_go_on_is_whole() {
+fn trace_taken_while_running_is_whole() {
     on_every_backend_with_several(|backend, workers| storm(&traced(backend, workers, 64)));
 }
 

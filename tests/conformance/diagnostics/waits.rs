@@ -65,8 +65,9 @@ async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((near, listener.accept().await?.0))
 }
 
+/// A task that writes to a peer which does not read is reported as writing.
 #[test]
-fn a_task_whose_peer_does_not_read_is_told_to_write() {
+fn stalled_peer_reported_as_write() {
     in_every_runtime(|_| async {
         let (mut near, far) = pair().await.unwrap();
         let local = near.local_addr().unwrap().to_string();
@@ -97,8 +98,9 @@ fn a_task_whose_peer_does_not_read_is_told_to_write() {
     });
 }
 
+/// A due timer that its worker has not fired yet is reported as overdue.
 #[test]
-fn a_timer_whose_worker_does_not_get_round_to_it_is_told_to_be_overdue() {
+fn overdue_timer_is_reported() {
     in_every_kernel_runtime_alone(|_| async {
         let later = polder::spawn(sleep(LONG));
         let mut delay = Duration::from_millis(5);
@@ -148,8 +150,9 @@ fn a_task_that_looks_up_a_name_is_told_so() {
     });
 }
 
+/// A task that waits for a file or the like is told so.
 #[test]
-fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
+fn file_wait_is_reported() {
     use std::io::Read;
     use std::sync::mpsc;
 
@@ -176,9 +179,11 @@ fn a_task_that_waits_for_a_file_or_the_like_is_told_so() {
     });
 }
 
+/// A task that is new or was woken waits for nothing.
+///
 /// (With one worker, which takes the dump itself.)
 #[test]
-fn a_task_that_is_new_or_was_woken_waits_for_nothing() {
+fn new_or_woken_task_waits_for_nothing() {
     in_every_runtime_alone(|_| async {
         let event = Arc::new(Event::new());
         let task = polder::spawn({
@@ -208,8 +213,9 @@ fn a_task_that_is_new_or_was_woken_waits_for_nothing() {
     });
 }
 
+/// Of several events the last one polled is reported; of sockets and timers, all are.
 #[test]
-fn of_several_events_the_last_one_that_was_polled_is_told_and_of_sockets_and_timers_all() {
+fn events_last_polled_sockets_timers_all() {
     in_every_runtime(|_| async {
         let (near, mut far) = pair().await.unwrap();
         let latch = Arc::new(Latch::new());
@@ -268,8 +274,9 @@ fn a_task_whose_waker_is_wrapped_waits_elsewhere() {
     });
 }
 
+/// A datagram socket is told by its kind and its address.
 #[test]
-fn a_datagram_socket_is_told_by_its_kind_and_its_address() {
+fn datagram_socket_by_kind_and_address() {
     in_every_runtime(|_| async {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap().to_string();
@@ -284,9 +291,10 @@ fn a_datagram_socket_is_told_by_its_kind_and_its_address() {
     });
 }
 
+/// Unix sockets and what is no socket are told by their kinds.
 #[cfg(unix)]
 #[test]
-fn unix_sockets_and_what_is_no_socket_are_told_by_their_kinds() {
+fn unix_and_other_descriptors_by_kind() {
     use polder::Async;
     use polder::net::unix::{UnixDatagram, UnixStream};
 

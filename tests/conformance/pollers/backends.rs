@@ -47,8 +47,9 @@ fn a_backends_name_can_be_read_back() {
     }
 }
 
+/// A name that means nothing and a backend that is not here are errors.
 #[test]
-fn a_name_that_means_nothing_and_a_backend_that_is_not_here_are_errors() {
+fn unknown_name_and_absent_backend_are_errors() {
     for name in ["", "fax", "epoll2", "epo ll"] {
         let error = fails(name.parse::<Backend>(), io::ErrorKind::InvalidInput, name);
         lists_what_is_available(&error);
@@ -70,8 +71,9 @@ fn a_name_that_means_nothing_and_a_backend_that_is_not_here_are_errors() {
     }
 }
 
+/// If only a feature is missing for a backend, the error names it.
 #[test]
-fn where_a_feature_is_all_that_a_backend_lacks_the_error_names_it() {
+fn missing_feature_named_by_error() {
     let mut features = vec![
         (Backend::AsyncIo, cfg!(feature = "async-io")),
         (Backend::Polling, Backend::Polling.is_available()),
@@ -135,8 +137,9 @@ fn the_environment_chooses_the_backend() {
     }
 }
 
+/// An environment that names no backend is an error.
 #[test]
-fn an_environment_that_names_no_backend_is_an_error() {
+fn environment_without_backend_is_error() {
     let available: Vec<_> = Backend::available().iter().map(|b| b.name()).collect();
     let absent = NAMES.into_iter().filter(|name| !available.contains(name));
     for name in ["fax", " "].into_iter().chain(absent.take(1)) {
@@ -168,8 +171,9 @@ fn of_a_list_the_first_that_opens_is_taken() {
     }
 }
 
+/// A list of which none can be opened says why of each.
 #[test]
-fn a_list_of_which_none_can_be_opened_says_why_of_each() {
+fn list_of_unopenable_says_why_of_each() {
     let absent = absent();
     let names: Vec<_> = absent.iter().map(|backend| backend.name()).collect();
     let built = Runtime::builder().backends(absent.clone()).build();
@@ -197,9 +201,10 @@ fn a_list_of_which_none_can_be_opened_says_why_of_each() {
     }
 }
 
+/// A list for which there are no descriptors says so.
 #[cfg(unix)]
 #[test]
-fn a_list_for_which_there_are_no_descriptors_says_so() {
+fn list_without_descriptors_says_so() {
     in_a_child(&[], || {
         let mut wishes = Backend::available();
         // Its reactor is per process, and panics if it cannot be created.
@@ -236,10 +241,12 @@ fn the_environment_may_have_a_list() {
     }
 }
 
+/// A ring that is refused is passed over and alone says why.
+///
 /// The refusals of a container's filter, of a sandbox, and of an old kernel.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_ring_that_is_refused_is_passed_over_and_alone_says_why() {
+fn refused_ring_skipped_or_explained() {
     const ERRNO: &str = "POLDER_TEST_ERRNO";
     let reasons = [
         (libc::EPERM, io::ErrorKind::PermissionDenied, "seccomp"),

@@ -53,8 +53,9 @@ fn a_mode_that_is_not_there_is_unsupported() {
     });
 }
 
+/// A reserved token is invalid and all others are the callers.
 #[test]
-fn a_reserved_token_is_invalid_and_all_others_are_the_callers() {
+fn reserved_token_invalid_others_free() {
     in_every_mode(|poller, mode| {
         let (ours, mut theirs) = local_pair();
         theirs.write_all(b"x").unwrap();
@@ -115,8 +116,9 @@ fn a_wait_replaces_the_events_of_the_last_one() {
     });
 }
 
+/// A wait reports no more than there is room for and everybody has a turn.
 #[test]
-fn a_wait_reports_no_more_than_there_is_room_for_and_everybody_has_a_turn() {
+fn wait_reports_within_room_all_get_turn() {
     in_every_mode(|poller, mode| {
         for capacity in [0, 1, 2, 3, 6] {
             // No event is left from an earlier capacity.
@@ -175,8 +177,9 @@ fn a_descriptor_can_be_in_two_pollers() {
     });
 }
 
+/// A poller's descriptor is readable while a wait would return.
 #[test]
-fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
+fn descriptor_readable_when_wait_would_return() {
     in_every_mode(|poller, mode| {
         if !poller.capabilities().descriptor {
             fails(
@@ -230,7 +233,7 @@ fn a_pollers_descriptor_is_readable_while_a_wait_would_return() {
 /// timeout ends before the operation is submitted again, so that only the next wait reports.
 #[cfg(unix)]
 #[test]
-fn what_is_ready_is_reported_and_what_is_gone_is_not() {
+fn ready_reported_gone_is_not() {
     struct Slot {
         ours: Socket,
         theirs: Option<Socket>,
@@ -360,9 +363,11 @@ fn what_is_ready_is_reported_and_what_is_gone_is_not() {
     });
 }
 
+/// Changes by many threads lose no event and leave no stale one.
+///
 /// Several threads change their own sources at random, while one thread waits.
 #[test]
-fn changes_by_many_threads_lose_no_event_and_leave_no_stale_one() {
+fn threaded_changes_lose_no_event() {
     on_every_backend(|backend| {
         let poller = open(backend);
         let (there, _) = modes(&poller);

@@ -82,8 +82,9 @@ fn rule_23_all_descriptors_are_close_on_exec() {
     });
 }
 
+/// Rule 23: a poller that goes leaves no descriptor and no registration behind.
 #[test]
-fn rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind() {
+fn rule_23_dropped_poller_leaves_nothing() {
     in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             let (ours, mut theirs) = local_pair();
@@ -102,8 +103,9 @@ fn rule_23_a_poller_that_goes_leaves_no_descriptor_and_no_registration_behind() 
     });
 }
 
+/// A poller that cannot be opened is an error and leaks nothing.
 #[test]
-fn a_poller_that_cannot_be_opened_is_an_error_and_leaks_nothing() {
+fn failed_open_leaks_nothing() {
     in_a_child(&[], || {
         on_every_backend(|backend| {
             let before = descriptors();

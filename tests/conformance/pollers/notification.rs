@@ -27,8 +27,9 @@ fn rule_18_a_notification_before_the_wait_is_kept() {
     });
 }
 
+/// Rule 18: a notification wakes the wait under way and no other.
 #[test]
-fn rule_18_a_notification_wakes_the_wait_under_way_and_no_other() {
+fn rule_18_notification_wakes_current_wait_only() {
     on_every_backend(|backend| {
         let poller = open(backend);
         for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
@@ -40,8 +41,9 @@ fn rule_18_a_notification_wakes_the_wait_under_way_and_no_other() {
     });
 }
 
+/// Rule 18: a million notifications cost one wake up.
 #[test]
-fn rule_18_a_million_notifications_cost_one_wake_up() {
+fn rule_18_million_notifications_one_wake_up() {
     on_every_backend(|backend| {
         let poller = open(backend);
         let threads: Vec<_> = (0..4)
@@ -57,8 +59,9 @@ fn rule_18_a_million_notifications_cost_one_wake_up() {
     });
 }
 
+/// Rule 18: a notification comes with events and takes none away.
 #[test]
-fn rule_18_a_notification_comes_with_events_and_takes_none_away() {
+fn rule_18_notification_with_events_takes_none() {
     in_every_mode(|poller, mode| {
         let (ours, mut theirs) = local_pair();
         let ours = Source::new(poller, ours, 1, READABLE, mode);
@@ -130,9 +133,10 @@ fn notifications_arrive(poller: &Arc<Poller>, rounds: u64, storm: bool) {
     waiter.join().unwrap();
 }
 
+/// Rule 18: no notification is lost among interrupts.
 #[cfg(unix)]
 #[test]
-fn rule_18_no_notification_is_lost_among_interrupts() {
+fn rule_18_notification_survives_interrupts() {
     on_every_backend(|backend| {
         notifications_arrive(&open(backend), 3_000, true);
     });
@@ -163,8 +167,9 @@ fn rule_18_no_notification_is_lost_among_changes() {
     });
 }
 
+/// Rule 72: a notification that finds no room among the events ends no later wait.
 #[test]
-fn rule_72_a_notification_that_finds_no_room_among_the_events_ends_no_later_wait() {
+fn rule_72_notification_without_room_ends_no_later_wait() {
     in_every_mode(|poller, mode| {
         let (ours, mut theirs) = local_pair();
         let ours = Source::new(poller, ours, 1, READABLE, mode);

@@ -17,8 +17,9 @@ use super::{
 use crate::descriptor::{AsDescriptor, Owned};
 use crate::support::eventually;
 
+/// Rule 1: spurious readiness is followed by another wake up.
 #[test]
-fn rule_01_spurious_readiness_is_followed_by_another_wake_up() {
+fn rule_01_spurious_then_another_wake_up() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let mut thief = ours.try_clone().unwrap();
         let ours = Source::new(poller, ours, 1, READABLE, mode);
@@ -77,8 +78,9 @@ fn rule_02_hints_are_true_on_a_connected_socket() {
     });
 }
 
+/// Rule 3: readable and writable may come apart but both come.
 #[test]
-fn rule_03_readable_and_writable_may_come_apart_but_both_come() {
+fn rule_03_readable_and_writable_both_come() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         theirs.write_all(b"x").unwrap();
         let ours = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
@@ -99,8 +101,9 @@ fn rule_03_readable_and_writable_may_come_apart_but_both_come() {
     });
 }
 
+/// Rule 4: an end that comes with data is not lost by a short read.
 #[test]
-fn rule_04_an_end_that_comes_with_data_is_not_lost_by_a_short_read() {
+fn rule_04_end_with_data_survives_short_read() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         theirs.write_all(b"hello").unwrap();
@@ -118,8 +121,9 @@ fn rule_04_an_end_that_comes_with_data_is_not_lost_by_a_short_read() {
     });
 }
 
+/// Rule 4: an end that comes after a short read is reported.
 #[test]
-fn rule_04_an_end_that_comes_after_a_short_read_is_reported() {
+fn rule_04_end_after_short_read_reported() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         theirs.write_all(b"hello").unwrap();
@@ -134,8 +138,9 @@ fn rule_04_an_end_that_comes_after_a_short_read_is_reported() {
     });
 }
 
+/// Rule 5: a half closed peer takes writes and does not spin.
 #[test]
-fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
+fn rule_05_half_closed_peer_writes_no_spin() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         theirs.shutdown(Shutdown::Write).unwrap();
@@ -169,7 +174,7 @@ fn rule_05_a_half_closed_peer_takes_writes_and_does_not_spin() {
 }
 
 #[test]
-fn rule_05_one_that_waits_for_both_is_told_of_the_end_and_then_of_room() {
+fn rule_05_both_told_end_then_room() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let mut written = fill(&ours);
         let both = READABLE | WRITABLE;
@@ -189,8 +194,9 @@ fn rule_05_one_that_waits_for_both_is_told_of_the_end_and_then_of_room() {
     });
 }
 
+/// Rule 6: reading goes on after our own shutdown of writing.
 #[test]
-fn rule_06_reading_goes_on_after_our_own_shutdown_of_writing() {
+fn rule_06_reads_after_own_write_shutdown() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         ours.socket.shutdown(Shutdown::Write).unwrap();
@@ -249,8 +255,9 @@ fn rule_07_all_data_can_be_read_after_a_hang_up() {
     });
 }
 
+/// Rule 8: a reply before a reset is read before the error.
 #[test]
-fn rule_08_a_reply_before_a_reset_is_read_before_the_error() {
+fn rule_08_reply_before_reset_read_first() {
     in_every_mode(|poller, mode| {
         for interest in [READABLE, READABLE | WRITABLE] {
             let (ours, mut theirs) = tcp_pair();
@@ -331,7 +338,7 @@ fn ends() -> Vec<End> {
 }
 
 #[test]
-fn rule_10_an_end_that_nobody_waits_for_does_not_end_every_wait() {
+fn rule_10_unwanted_end_does_not_spin() {
     in_every_mode(|poller, mode| {
         // An end that comes in two steps (an error, then a hang-up) may be two edges.
         let once = if mode == Mode::Edge { 2 } else { 1 };
@@ -351,8 +358,9 @@ fn rule_10_an_end_that_nobody_waits_for_does_not_end_every_wait() {
     });
 }
 
+/// Rule 10: an end that was reported does not end every wait.
 #[test]
-fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
+fn rule_10_reported_end_does_not_spin() {
     in_every_mode(|poller, mode| {
         for (kind, ours, hang_up) in ends() {
             let ours = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
@@ -381,9 +389,11 @@ fn rule_10_an_end_that_was_reported_does_not_end_every_wait() {
     });
 }
 
+/// Rule 68: a writer beside unread bytes is told of room.
+///
 /// New room is reported while bytes are unread, and not before there is room.
 #[test]
-fn rule_68_a_writer_beside_unread_bytes_is_told_of_room() {
+fn rule_68_writer_beside_unread_gets_room() {
     on_each_pair(|poller, mode, (kind, mut ours, mut theirs)| {
         fill(&mut ours);
         assert_eq!(theirs.write(b"unread").unwrap(), 6);

@@ -17,8 +17,9 @@ use super::{
 };
 use crate::support::{LIMIT, eventually, sized};
 
+/// Rule 14: the same descriptor registered twice is an error.
 #[test]
-fn rule_14_the_same_descriptor_registered_twice_is_an_error() {
+fn rule_14_registered_twice_is_error() {
     in_every_mode(|poller, mode| {
         let (ours, mut theirs) = local_pair();
         let first = Source::new(poller, &ours, 1, READABLE, mode);
@@ -84,8 +85,9 @@ fn rule_14_an_unknown_descriptor_is_not_found() {
     });
 }
 
+/// Rule 15: deregistering before closing leaves nothing behind.
 #[test]
-fn rule_15_deregistering_before_closing_leaves_nothing_behind() {
+fn rule_15_deregister_then_close_leaves_nothing() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let dup = ours.try_clone().unwrap();
         let source = Source::new(poller, ours, 1, READABLE | WRITABLE, mode);
@@ -130,8 +132,9 @@ fn rule_16_a_second_waiter_is_an_error() {
     });
 }
 
+/// Rule 16: no wait that starts later reports what was deregistered.
 #[test]
-fn rule_16_no_wait_that_starts_later_reports_what_was_deregistered() {
+fn rule_16_deregistered_not_reported_later() {
     in_every_mode(|poller, mode| {
         let (seen, thread) = Seen::watch(poller);
         let mut gone = Vec::new();
@@ -161,8 +164,9 @@ fn rule_16_events_handed_out_keep_the_old_token() {
     });
 }
 
+/// Rule 17: registering takes effect in the wait under way.
 #[test]
-fn rule_17_registering_takes_effect_in_the_wait_under_way() {
+fn rule_17_register_during_wait() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let waiter = waiter(poller, None);
         theirs.write_all(b"x").unwrap();
@@ -173,8 +177,9 @@ fn rule_17_registering_takes_effect_in_the_wait_under_way() {
     });
 }
 
+/// Rule 17: modifying takes effect in the wait under way.
 #[test]
-fn rule_17_modifying_takes_effect_in_the_wait_under_way() {
+fn rule_17_modify_during_wait() {
     in_every_mode(|poller, mode| {
         let (ours, mut theirs) = local_pair();
         let mut ours = Source::new(poller, ours, 1, NONE, mode);
@@ -203,8 +208,9 @@ fn rule_17_modifying_takes_effect_in_the_wait_under_way() {
     });
 }
 
+/// Rule 17: deregistering takes effect in the wait under way.
 #[test]
-fn rule_17_deregistering_takes_effect_in_the_wait_under_way() {
+fn rule_17_deregister_during_wait() {
     on_each_pair(|poller, mode, (kind, ours, mut theirs)| {
         let ours = Source::new(poller, ours, 1, READABLE, mode);
         let (other, mut others) = local_pair();
@@ -222,8 +228,9 @@ fn rule_17_deregistering_takes_effect_in_the_wait_under_way() {
     });
 }
 
+/// Rule 17: changes that report nothing neither end a wait nor prolong it.
 #[test]
-fn rule_17_changes_that_report_nothing_neither_end_a_wait_nor_prolong_it() {
+fn rule_17_silent_changes_keep_wait() {
     in_every_mode(|poller, mode| {
         let over = Arc::new(AtomicBool::new(false));
         let changers: Vec<_> = (0..2)
@@ -263,8 +270,10 @@ fn rule_17_changes_that_report_nothing_neither_end_a_wait_nor_prolong_it() {
     });
 }
 
+/// Rule 76: A descriptor deregistered and closed during another thread's wait is closed for its
+/// peer.
 #[test]
-fn rule_76_what_is_deregistered_and_closed_while_another_thread_waits_is_closed_for_its_peer() {
+fn rule_76_deregister_and_close_during_wait() {
     in_every_mode(|poller, mode| {
         let (ours, theirs) = tcp_pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

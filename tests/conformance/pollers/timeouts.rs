@@ -55,8 +55,9 @@ fn rule_19_no_timeout_is_early() {
     });
 }
 
+/// Rule 19: short timeouts are late by less than a millisecond.
 #[test]
-fn rule_19_short_timeouts_are_late_by_less_than_a_millisecond() {
+fn rule_19_short_timeouts_under_a_ms_late() {
     on_every_backend(|backend| {
         let poller = open(backend);
         if poller.capabilities().granularity >= Duration::from_millis(1) {

@@ -124,8 +124,9 @@ impl Drop for Storm {
     }
 }
 
+/// Rule 7: all data can be read after a pipe's writer is gone.
 #[test]
-fn rule_07_all_data_can_be_read_after_a_pipes_writer_is_gone() {
+fn rule_07_pipe_data_after_writer_gone() {
     in_every_mode(|poller, mode| {
         let (ours, theirs) = Pipe::pair();
         all_of_it("a pipe", poller, mode, ours, theirs);
@@ -164,7 +165,7 @@ impl Victim {
 }
 
 #[test]
-fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
+fn rule_11_foreign_close_harms_nobody() {
     in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             for (when, waits_before, dup) in [
@@ -209,7 +210,7 @@ fn rule_11_a_descriptor_closed_behind_the_pollers_back_harms_nobody() {
 }
 
 #[test]
-fn rule_11_a_descriptor_closed_while_a_thread_waits_harms_nobody() {
+fn rule_11_close_during_wait_harms_nobody() {
     in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             let (ours, mut theirs) = local_pair();
@@ -238,8 +239,9 @@ fn ours_alone(backend: Backend) -> bool {
     )
 }
 
+/// Rule 11: the next owner of a number that was found closed can use it.
 #[test]
-fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
+fn rule_11_reused_number_works() {
     in_a_child(&[], || {
         in_every_mode(|poller, mode| {
             // The adapter to `polling` keeps a table, and its kernels do not report a closed
@@ -263,8 +265,9 @@ fn rule_11_the_next_owner_of_a_number_that_was_found_closed_can_use_it() {
     });
 }
 
+/// Rule 14: a file that no poller takes is unknown too.
 #[test]
-fn rule_14_a_file_that_no_poller_takes_is_unknown_too() {
+fn rule_14_unpollable_file_is_unknown() {
     on_every_backend(|backend| {
         let poller = open(backend);
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
@@ -277,7 +280,7 @@ fn rule_14_a_file_that_no_poller_takes_is_unknown_too() {
 }
 
 #[test]
-fn rule_20_what_cannot_be_waited_for_is_an_error_at_registration() {
+fn rule_20_unpollable_is_error() {
     in_every_mode(|poller, mode| {
         let program = std::env::current_exe().unwrap();
         let file = std::fs::File::open(&program).unwrap();
@@ -294,8 +297,9 @@ fn rule_20_what_cannot_be_waited_for_is_an_error_at_registration() {
     });
 }
 
+/// Rule 20: a device that is always ready is an error or ready.
 #[test]
-fn rule_20_a_device_that_is_always_ready_is_an_error_or_ready() {
+fn rule_20_always_ready_device_error_or_ready() {
     in_every_mode(|poller, mode| {
         let null = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: it is deregistered below.
@@ -309,10 +313,12 @@ fn rule_20_a_device_that_is_always_ready_is_an_error_or_ready() {
     });
 }
 
+/// Rule 20: a descriptor that only names a place is an error at registration.
+///
 /// A descriptor that only names a path (`O_PATH`); poll(2) treats it as closed.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
-fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
+fn rule_20_path_descriptor_is_error() {
     use rustix::fs::{Mode as Permissions, OFlags};
 
     in_every_mode(|poller, mode| {
@@ -326,9 +332,11 @@ fn rule_20_a_descriptor_that_only_names_a_place_is_an_error_at_registration() {
     });
 }
 
+/// Rule 20: a block device is an error at registration.
+///
 /// A disk is always ready, like a file. Only if this machine has one that may be opened.
 #[test]
-fn rule_20_a_block_device_is_an_error_at_registration() {
+fn rule_20_block_device_is_error() {
     use std::os::unix::fs::FileTypeExt;
 
     in_every_mode(|poller, mode| {
@@ -376,8 +384,9 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Rule 68: the end of a peer that keeps its descriptor wakes a blocked writer.
 #[test]
-fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() {
+fn rule_68_peers_end_wakes_blocked_writer() {
     // The interest, and whether unread data is available all the time.
     let cases = [
         (WRITABLE, false),
@@ -425,9 +434,10 @@ fn rule_68_the_end_of_a_peer_that_keeps_its_descriptor_wakes_a_blocked_writer() 
     });
 }
 
+/// Rule 68: a writer beside unread bytes costs no time.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
-fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
+fn rule_68_writer_beside_unread_costs_nothing() {
     in_every_mode(|poller, mode| {
         let (mut ours, mut theirs) = local_pair();
         fill(&mut ours);
@@ -444,8 +454,9 @@ fn rule_68_a_writer_beside_unread_bytes_costs_no_time() {
     });
 }
 
+/// Rule 22: a signal storm makes no timeout early or endless.
 #[test]
-fn rule_22_a_signal_storm_makes_no_timeout_early_or_endless() {
+fn rule_22_signal_storm_keeps_timeouts() {
     on_every_backend(|backend| {
         let poller = open(backend);
         let _storm = Storm::here();

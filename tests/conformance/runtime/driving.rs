@@ -113,8 +113,9 @@ fn a_turn_of_no_time_never_blocks() {
     });
 }
 
+/// A turn of no time fires a timer that became due between two turns.
 #[test]
-fn a_turn_of_no_time_fires_a_timer_that_became_due_between_two_turns() {
+fn zero_turn_fires_timer_due_between_turns() {
     with_every_runtime_alone(|runtime, _| {
         // It waits until a deadline, which is the last time that it knows.
         runtime.turn(Duration::from_millis(2));
@@ -126,8 +127,9 @@ fn a_turn_of_no_time_fires_a_timer_that_became_due_between_two_turns() {
     });
 }
 
+/// A turn without a limit sleeps until there is something to do.
 #[test]
-fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
+fn turn_unlimited_sleeps_until_work() {
     with_every_runtime_alone(|runtime, _| {
         let happened = Arc::new(AtomicBool::new(false));
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
@@ -185,10 +187,12 @@ fn a_turn_without_a_limit_sleeps_until_there_is_something_to_do() {
     });
 }
 
+/// A turn without a limit is not ended by a signal.
+///
 /// The kernel ends a wait after a signal handler has run.
 #[test]
 #[cfg(unix)]
-fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
+fn turn_unlimited_survives_signal() {
     with_every_runtime_alone(|runtime, _| {
         let handled = polder::signal::Signals::new([polder::signal::Signal::Winch]).unwrap();
         // SAFETY: always allowed.
@@ -213,9 +217,11 @@ fn a_turn_without_a_limit_is_not_ended_by_a_signal() {
     });
 }
 
+/// A turn that finds an event and a timer reports that it did work.
+///
 /// The result of a turn is true if the kernel or the clock had something, even if both had.
 #[test]
-fn a_turn_that_finds_an_event_and_a_timer_at_once_had_something_to_do() {
+fn turn_with_event_and_timer_did_work() {
     with_every_runtime_alone(|runtime, _| {
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
         for _ in 0..3 {
@@ -281,8 +287,9 @@ fn a_turn_within_a_waker_is_a_turn() {
     });
 }
 
+/// A runtime kept in a thread local is dropped at the thread's end.
 #[test]
-fn a_runtime_kept_in_a_thread_local_is_dropped_at_the_threads_end() {
+fn runtime_in_thread_local_dropped_at_exit() {
     thread_local! {
         static KEPT: RefCell<Option<Runtime>> = const { RefCell::new(None) };
     }

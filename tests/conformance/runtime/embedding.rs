@@ -93,8 +93,9 @@ fn a_foreign_loop_drives_sockets_and_timers() {
     });
 }
 
+/// A foreign loop is told of spawns and wakes from any thread.
 #[test]
-fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
+fn foreign_loop_told_of_spawns_and_wakes() {
     with_every_runtime_alone(|runtime, backend| {
         let signal = Signal::default();
         let done = |task: Task<()>| foreign_loop(&runtime, || task.is_finished());
@@ -137,8 +138,9 @@ fn a_foreign_loop_is_told_of_spawns_and_wakes_from_any_thread() {
     });
 }
 
+/// A foreign loop runs more tasks than one turn does.
 #[test]
-fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
+fn foreign_loop_exceeds_one_turn() {
     with_every_runtime_alone(|runtime, _| {
         let _ = runtime.backend_fd();
         let count = Rc::new(Cell::new(0));
@@ -170,8 +172,9 @@ fn a_foreign_loop_runs_more_tasks_than_one_turn_does() {
     });
 }
 
+/// The descriptor is quiet while there is nothing to do.
 #[test]
-fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
+fn descriptor_quiet_when_idle() {
     on_every_backend_alone(|backend| {
         if !has_descriptor(backend) {
             return;
@@ -204,9 +207,11 @@ fn the_descriptor_is_quiet_while_there_is_nothing_to_do() {
     });
 }
 
+/// Embedding begins within a task and survives nested turns.
+///
 /// Within a task: the first call of `backend_fd`, and a turn in the middle of a turn.
 #[test]
-fn embedding_begins_within_a_task_and_survives_nested_turns() {
+fn embedding_within_task_and_nested_turns() {
     on_every_backend(|backend| {
         let runtime = Rc::new(runtime(backend));
         let signal = Signal::default();
@@ -228,8 +233,9 @@ fn embedding_begins_within_a_task_and_survives_nested_turns() {
     });
 }
 
+/// `next_timeout` says how long a foreign loop may sleep.
 #[test]
-fn next_timeout_says_how_long_a_foreign_loop_may_sleep() {
+fn next_timeout_bounds_foreign_sleep() {
     with_every_runtime_alone(|runtime, _| {
         assert_eq!(runtime.next_timeout(), None);
         let task = runtime.spawn(async {

@@ -31,9 +31,11 @@ use crate::support::{
     with_every_runtime_of_several, within,
 };
 
+/// A runtime that ends serves a task that waits in another executor.
+///
 /// A task of a pool that waits in another executor.
 #[test]
-fn a_runtime_that_ends_serves_a_task_that_waits_in_another_executor() {
+fn ending_runtime_serves_foreign_task() {
     with_every_runtime_of_several(|runtime, _, _| {
         let (here, is_here) = std::sync::mpsc::channel();
         let waits = async move {
@@ -169,8 +171,9 @@ fn dropping_the_runtime_drops_every_future() {
     });
 }
 
+/// A task is not finished while its future is dropped.
 #[test]
-fn a_task_is_not_finished_while_its_future_is_dropped() {
+fn task_unfinished_while_future_drops() {
     on_every_backend(|backend| {
         let runtime = runtime(backend);
         let task = Rc::new(RefCell::new(None::<Task<()>>));
@@ -272,16 +275,18 @@ fn dropped_in_a_row(backend: Backend, count: usize) -> Vec<usize> {
     all.iter().map(|dropped| dropped.load(SeqCst)).collect()
 }
 
+/// Tasks that destructors spawn at the end are dropped one after the other.
 #[test]
-fn tasks_that_destructors_spawn_at_the_end_are_dropped_one_after_the_other() {
+fn spawns_in_destructors_dropped_in_turn() {
     on_every_backend(|backend| {
         let count = sized(backend, 20_000);
         assert_eq!(dropped_in_a_row(backend, count), [count; 10]);
     });
 }
 
+/// A task that spawns itself again when it is dropped does not keep its runtime from ending.
 #[test]
-fn a_task_that_spawns_itself_again_when_it_is_dropped_does_not_keep_its_runtime_from_ending() {
+fn respawning_destructor_does_not_prevent_end() {
     on_every_backend(|backend| {
         if backend == Backend::default() {
             for dropped in dropped_in_a_row(backend, usize::MAX) {
@@ -291,10 +296,12 @@ fn a_task_that_spawns_itself_again_when_it_is_dropped_does_not_keep_its_runtime_
     });
 }
 
+/// A runtime ends within the destructor of a task that is spawned too late.
+///
 /// The queue of the outer runtime has tasks of the inner runtime, which waits until they are
 /// dropped.
 #[test]
-fn a_runtime_ends_within_the_destructor_of_a_task_that_is_spawned_too_late() {
+fn runtime_ends_in_late_tasks_destructor() {
     on_every_backend(|backend| {
         let alive = Alive::default();
         let guards = alive.clone();
@@ -314,9 +321,11 @@ fn a_runtime_ends_within_the_destructor_of_a_task_that_is_spawned_too_late() {
     });
 }
 
+/// Dropping the runtime waits for no task that is refused.
+///
 /// Otherwise it would end only when others spawn no more.
 #[test]
-fn dropping_the_runtime_waits_for_no_task_that_is_refused() {
+fn drop_waits_for_no_refused_task() {
     on_every_backend(|backend| {
         let runtime = runtime(backend);
         let (closes, is_closing) = mpsc::channel();
@@ -361,10 +370,12 @@ fn dropping_the_runtime_waits_for_no_task_that_is_refused() {
     });
 }
 
+/// A future is dropped while events of the socket arrive that its destructor uses.
+///
 /// A socket keeps the waker of the task that waits for it, and an event wakes the task directly. So
 /// a wake must not drop anything that belongs to the task.
 #[test]
-fn a_future_whose_destructor_uses_its_socket_is_dropped_while_events_come() {
+fn destructor_uses_socket_during_events() {
     on_every_backend(|backend| {
         for way in 0..3 {
             let alive = Alive::default();
@@ -412,9 +423,11 @@ fn a_future_whose_destructor_uses_its_socket_is_dropped_while_events_come() {
     });
 }
 
+/// Dropping the runtime races with wakes cancels and spawns.
+///
 /// Another thread wakes, cancels and spawns while runtimes come and go.
 #[test]
-fn dropping_the_runtime_races_with_wakes_cancels_and_spawns() {
+fn drop_races_with_wakes_cancels_spawns() {
     on_every_backend(|backend| {
         #[derive(Default)]
         struct Target {
@@ -502,9 +515,10 @@ fn dropping_the_runtime_races_with_wakes_cancels_and_spawns() {
     });
 }
 
+/// A thousand runtimes leave no descriptor thread or memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
+fn thousand_runtimes_leave_no_memory() {
     let rule = |backend| {
         let one = |round: usize| {
             let runtime = runtime(backend);
@@ -558,8 +572,9 @@ fn a_thousand_runtimes_leave_no_descriptor_thread_or_memory() {
     in_children(rule);
 }
 
+/// Shutdown lets tasks finish and counts those that did not.
 #[test]
-fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
+fn shutdown_lets_tasks_finish_counts_rest() {
     on_every_backend(|backend| {
         let done = Arc::new(AtomicUsize::new(0));
         let alive = Alive::default();
@@ -618,8 +633,9 @@ fn shutdown_lets_tasks_finish_and_counts_those_that_did_not() {
     });
 }
 
+/// The runtime sleeps while it waits for the last task.
 #[test]
-fn whoever_waits_for_the_last_task_sleeps_meanwhile() {
+fn waiting_for_last_task_sleeps() {
     with_every_runtime_alone(|runtime, _| {
         let handle = runtime.handle();
         let parks = || handle.metrics().workers[0].parks;
@@ -775,8 +791,9 @@ fn a_leaked_runtime_harms_nothing() {
     });
 }
 
+/// A runtime that is dropped while a panic unwinds drops its futures.
 #[test]
-fn a_runtime_that_is_dropped_while_a_panic_unwinds_drops_its_futures() {
+fn unwinding_drop_drops_futures() {
     on_every_backend(|backend| {
         let alive = Alive::default();
         let guards = alive.clone();
@@ -794,8 +811,9 @@ fn a_runtime_that_is_dropped_while_a_panic_unwinds_drops_its_futures() {
     });
 }
 
+/// A handle tells the backend as its runtime does also from afar and after its end.
 #[test]
-fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_end() {
+fn handle_names_backend_after_end() {
     with_every_runtime(|runtime, backend| {
         let handle = runtime.handle();
         assert_eq!((runtime.backend(), handle.backend()), (backend, backend));
@@ -812,9 +830,11 @@ fn a_handle_tells_the_backend_as_its_runtime_does_also_from_afar_and_after_its_e
     });
 }
 
+/// A destructor at the end may wait for what it spawns.
+///
 /// Each destructor spawns a task and waits for it; the task's destructor does the same.
 #[test]
-fn a_destructor_at_the_end_may_wait_for_what_it_spawns() {
+fn destructor_at_end_may_wait_for_spawn() {
     struct Again(Handle, u32, Arc<AtomicUsize>);
     impl Drop for Again {
         fn drop(&mut self) {
@@ -836,11 +856,13 @@ fn a_destructor_at_the_end_may_wait_for_what_it_spawns() {
     });
 }
 
+/// If a worker's thread cannot start, the tasks that were sent to it are dropped.
+///
 /// A task for a worker whose thread could not be started is never polled. Another worker drops it,
 /// so that `build` returns.
 #[cfg(target_os = "linux")]
 #[test]
-fn where_a_workers_thread_cannot_start_what_was_sent_to_it_is_dropped() {
+fn failed_thread_start_drops_sent_tasks() {
     const WORKERS: usize = 8;
     const STACK: usize = 64 << 20;
     let rule = |backend| {

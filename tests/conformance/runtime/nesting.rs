@@ -35,7 +35,7 @@ use crate::support::{eventually, on_every_backend, runtime, sized, within};
 /// A reader of standard error lets each such call return, by its other future.
 #[cfg(unix)]
 #[test]
-fn a_block_on_that_waits_for_a_task_of_its_own_worker_is_reported() {
+fn block_on_own_workers_task_reported() {
     let judge = |_, output: &Output| {
         let words = String::from_utf8_lossy(&output.stdout);
         let reports = words
@@ -132,8 +132,9 @@ fn a_nested_block_on_drives_only_its_own_tasks() {
     in_children(rule);
 }
 
+/// Each future of nested `block_on`'s is woken by its own waker.
 #[test]
-fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
+fn nested_block_ons_use_own_wakers() {
     on_every_backend(|backend| {
         let (outer, inner) = (runtime(backend), runtime(backend));
         let (one, two) = (Signal::default(), Signal::default());
@@ -162,11 +163,13 @@ fn each_future_of_nested_block_ons_is_woken_by_its_own_waker() {
     });
 }
 
+/// A foreign executor within a task is served what is ready.
+///
 /// A ready operation needs no worker. A task that has used up its budget yields, and then has a new
 /// budget, even if only the foreign executor has polled it again. The test runs in its own process,
 /// since nothing else could end a hang.
 #[test]
-fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
+fn foreign_executor_in_task_is_served() {
     let rule = |backend| {
         within(Duration::from_secs(20), "the foreign executor", move || {
             runtime(backend).block_on(async {
@@ -185,8 +188,9 @@ fn a_foreign_executor_within_a_task_is_served_what_is_ready() {
     in_children(rule);
 }
 
+/// Two runtimes on two threads pass sockets timers and tasks.
 #[test]
-fn two_runtimes_on_two_threads_pass_sockets_timers_and_tasks() {
+fn two_runtimes_pass_sockets_timers_tasks() {
     on_every_backend(|backend| {
         enum Thing {
             Stream(TcpStream, u8),
@@ -397,10 +401,12 @@ fn a_waker_that_panics_leaves_nobody_else_waiting() {
     in_children(rule);
 }
 
+/// Another reactor's timers sockets and wakers end a wait.
+///
 /// Nothing of polder is pending meanwhile. async-io calls the wakers of its timers and sockets on
 /// its own thread, or, in its `block_on`, on ours.
 #[test]
-fn another_reactors_timers_sockets_and_wakers_end_a_wait() {
+fn other_reactors_events_end_wait() {
     use std::net::UdpSocket;
 
     crate::support::in_every_runtime(|backend| async move {

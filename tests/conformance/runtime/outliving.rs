@@ -26,8 +26,9 @@ use crate::support::{
     with_every_runtime, with_every_runtime_of_several, within,
 };
 
+/// A stream and a timer that outlive their runtime work in the next.
 #[test]
-fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
+fn stream_and_timer_work_in_next_runtime() {
     with_every_runtime(|first, backend| {
         let (mut stream, mut peer, listener, timer, mut far) = first.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
@@ -69,10 +70,12 @@ fn a_stream_and_a_timer_that_outlive_their_runtime_work_in_the_next() {
     });
 }
 
+/// Waits of other threads go on when the runtime that they are in goes.
+///
 /// A wait of one thread can be registered with another thread's runtime, if both wait for the same
 /// stream.
 #[test]
-fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
+fn waits_of_threads_survive_runtime() {
     on_every_backend(|backend| {
         for plain in [false, true] {
             let first = runtime(backend);
@@ -116,9 +119,11 @@ fn waits_of_other_threads_go_on_when_the_runtime_that_they_are_in_goes() {
     });
 }
 
+/// Foreign wakers that wait in a runtime are called when it goes.
+///
 /// A future that is polled by hand is woken through its foreign waker, so that it is polled again.
 #[test]
-fn foreign_wakers_that_wait_in_a_runtime_are_called_when_it_goes() {
+fn foreign_wakers_called_when_runtime_goes() {
     with_every_runtime(|first, backend| {
         let timer_wakes = Count::new();
         let timer_waker = timer_wakes.waker();
@@ -201,8 +206,9 @@ fn a_waker_may_be_called_when_its_runtime_is_gone() {
     });
 }
 
+/// A stream connected in one `block_on` is read in the next.
 #[test]
-fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
+fn stream_read_in_next_block_on() {
     // In its own process, since the free function takes its backend from the environment.
     let rule = |_| {
         let (mut stream, mut peer) = polder::block_on(async {
@@ -234,8 +240,9 @@ fn a_stream_connected_in_one_block_on_is_read_in_the_next() {
     in_children(rule);
 }
 
+/// A stream made in `block_on`'s future moves into a task while the future ends.
 #[test]
-fn a_stream_made_in_block_ons_future_moves_into_a_task_while_the_future_ends() {
+fn stream_moves_to_task_as_block_on_ends() {
     with_every_runtime(|runtime, backend| {
         let (task, mut peer) = runtime.block_on(async {
             let (mut stream, peer) = tcp_pair().await;
@@ -329,8 +336,9 @@ fn sees_the_end(mut peer: &std::net::TcpStream) {
     assert_eq!(read, 0, "the peer sees the end");
 }
 
+/// A socket dropped on another thread is closed while its runtime is not driven.
 #[test]
-fn what_is_dropped_elsewhere_closes_while_its_runtime_is_not_driven() {
+fn dropped_elsewhere_closes_undriven() {
     with_every_runtime(|runtime, _| {
         for _ in 0..3 {
             let (near, far) = runtime.block_on(waited_for());
@@ -344,8 +352,9 @@ fn what_is_dropped_elsewhere_closes_while_its_runtime_is_not_driven() {
     });
 }
 
+/// A socket dropped on another thread is closed while its runtime sleeps or is busy.
 #[test]
-fn what_is_dropped_elsewhere_closes_while_its_runtime_sleeps_or_has_other_work() {
+fn dropped_elsewhere_closes_asleep_or_busy() {
     on_every_backend(|backend| {
         for is_busy in [false, true] {
             let runtime = runtime(backend);
@@ -375,10 +384,12 @@ fn what_is_dropped_elsewhere_closes_while_its_runtime_sleeps_or_has_other_work()
     });
 }
 
+/// A stream that outlives its runtime keeps no descriptor of it.
+///
 /// After a read, the stream keeps the task's waker for the next read.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
+fn stream_keeps_no_descriptor_of_runtime() {
     let rule = |backend| {
         let descriptors = || entries("/proc/self/fd");
         let read_in_a_task = || {
@@ -405,10 +416,12 @@ fn a_stream_that_outlives_its_runtime_keeps_no_descriptor_of_it() {
     in_children(rule);
 }
 
+/// The waker of a timer that is dropped elsewhere is dropped before its worker sleeps.
+///
 /// A worker about to sleep notices that another thread has dropped a timer, and drops the timer's
 /// waker.
 #[test]
-fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_sleeps() {
+fn timer_dropped_elsewhere_frees_waker_before_sleep() {
     struct SaysWhenDropped(Signal);
     impl Wake for SaysWhenDropped {
         fn wake(self: Arc<Self>) {}
@@ -430,10 +443,12 @@ fn the_waker_of_a_timer_that_is_dropped_elsewhere_is_dropped_before_its_worker_s
     });
 }
 
+/// A socket dropped on another thread is closed while its worker is blocked.
+///
 /// A poll in a ring holds its file open until the thread that has armed it has a turn: so what a
 /// pool waits for is in no ring.
 #[test]
-fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
+fn dropped_elsewhere_closes_worker_blocked() {
     with_every_runtime_of_several(|runtime, _, _| {
         for _ in 0..5 {
             let (streams, receive) = mpsc::channel();
@@ -454,7 +469,7 @@ fn what_is_dropped_elsewhere_closes_while_its_worker_is_blocked() {
 
 /// The main worker drops the task that owns the socket, which the task's own worker polls.
 #[test]
-fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
+fn socket_of_blocked_worker_closes_at_end() {
     with_every_runtime_of_several(|runtime, _, _| {
         let (peers, receive) = mpsc::channel();
         let (release, is_released) = mpsc::channel::<()>();
@@ -479,10 +494,12 @@ fn a_socket_whose_worker_is_blocked_closes_while_its_runtime_ends() {
     });
 }
 
+/// A worker that was helped goes on where no descriptor is left.
+///
 /// A worker takes its poller back from the worker that helped.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_worker_that_was_helped_goes_on_where_no_descriptor_is_left() {
+fn helped_worker_continues_without_descriptors() {
     let rule = |backend| {
         let runtime = runtime_of(backend, 2);
         let (addresses, receive) = mpsc::channel();

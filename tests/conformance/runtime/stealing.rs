@@ -121,8 +121,9 @@ fn until_set(
     }
 }
 
+/// A task that another thread wakes waits for no worker that computes.
 #[test]
-fn a_task_that_another_thread_wakes_waits_for_no_worker_that_computes() {
+fn computing_worker_does_not_hold_remote_wake() {
     with_every_runtime_of_several(|runtime, _, workers| {
         after_few_looks(|| {
             let events = events(workers);
@@ -132,8 +133,9 @@ fn a_task_that_another_thread_wakes_waits_for_no_worker_that_computes() {
     });
 }
 
+/// A task that its worker wakes before it computes does not wait for it.
 #[test]
-fn a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it() {
+fn computing_worker_does_not_hold_woken_task() {
     with_every_runtime_of_several(|runtime, _, workers| {
         for _ in 0..8 {
             let events = events(workers);
@@ -143,8 +145,9 @@ fn a_task_that_its_worker_wakes_before_it_computes_does_not_wait_for_it() {
     });
 }
 
+/// Tasks that yield wait for no worker that computes.
 #[test]
-fn tasks_that_yield_wait_for_no_worker_that_computes() {
+fn computing_worker_does_not_hold_yielding_tasks() {
     with_every_runtime_of_several(|runtime, _, _| {
         for _ in 0..8 {
             beside_blocked_workers(&runtime, |_| future::yield_now(), |_| {}, |_| {});
@@ -157,8 +160,9 @@ fn soon(index: usize) -> impl Future<Output = ()> + Send {
     sleep(Duration::from_millis(2 + index as u64))
 }
 
+/// A timer that is due waits for no worker that computes.
 #[test]
-fn a_timer_that_is_due_waits_for_no_worker_that_computes() {
+fn computing_worker_does_not_hold_timer() {
     with_every_runtime_of_several(|runtime, _, _| {
         for _ in 0..8 {
             beside_blocked_workers(&runtime, soon, |_| {}, |_| {});
@@ -166,8 +170,9 @@ fn a_timer_that_is_due_waits_for_no_worker_that_computes() {
     });
 }
 
+/// A socket that is readable waits for no worker that computes.
 #[test]
-fn a_socket_that_is_readable_waits_for_no_worker_that_computes() {
+fn computing_worker_does_not_hold_socket() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         after_few_looks(|| {
@@ -220,9 +225,11 @@ fn always_busy(runtime: &Handle) -> Task<()> {
     task
 }
 
+/// Ready tasks do not wait for a worker that computes, also while the others are busy.
+///
 /// No worker is idle: only the one that has work can look at the others.
 #[test]
-fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() {
+fn computing_worker_does_not_hold_ready_when_busy() {
     with_every_runtime_of_several(|runtime, _, workers| {
         for _ in 0..8 {
             let events = events(workers);
@@ -243,9 +250,11 @@ fn what_is_ready_waits_for_no_worker_that_computes_while_the_others_have_work() 
     });
 }
 
+/// A backlog waits for no worker that computes while the others have work.
+///
 /// The same for tasks that their worker has woken before it computes.
 #[test]
-fn a_backlog_waits_for_no_worker_that_computes_while_the_others_have_work() {
+fn backlog_not_held_by_computing_worker() {
     with_every_runtime_of_several(|runtime, _, workers| {
         for _ in 0..8 {
             let events = events(workers);
@@ -267,9 +276,11 @@ fn a_backlog_waits_for_no_worker_that_computes_while_the_others_have_work() {
     });
 }
 
+/// A backlog behind a task that computes is run by those that slept.
+///
 /// A worker begins to compute after all others have gone to sleep, with a backlog behind the task.
 #[test]
-fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
+fn backlog_behind_computing_task_is_stolen() {
     with_every_runtime_of_several(|runtime, backend, _| {
         for _ in 0..share(backend.name() == "epoll", 20) {
             let event = Arc::new(Event::new());
@@ -311,9 +322,11 @@ fn a_backlog_behind_a_task_that_computes_is_run_by_those_that_slept() {
     });
 }
 
+/// A task that becomes due beside the only worker that is awake does not wait for it.
+///
 /// All workers sleep. The one that waits in the poller gets an event, and its task computes.
 #[test]
-fn what_comes_due_beside_the_only_worker_that_is_awake_does_not_wait_for_it() {
+fn due_beside_only_awake_worker_not_held() {
     with_every_runtime_of_several(|runtime, backend, _| {
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..share(backend.name() == "epoll", 20) {
@@ -380,11 +393,13 @@ fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + 
     });
 }
 
+/// The backlog behind a long poll is taken over without a sleep in between.
+///
 /// Otherwise the last of them would wait for as many looks as it takes to halve their number, with
 /// a sleep before each look. (Only the task that would run next is left until it is known that the
 /// poll lasts.)
 #[test]
-fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between() {
+fn backlog_left_by_long_poll_taken_without_sleep() {
     on_every_backend_alone(|backend| {
         let runtime = runtime_of(backend, 2);
         let rounds = 10;
@@ -413,9 +428,11 @@ fn what_is_left_behind_a_poll_that_goes_on_is_taken_without_a_sleep_in_between()
     });
 }
 
+/// Tasks that were taken from a worker count there no more.
+///
 /// The number of tasks on a worker decides how many new ones it takes.
 #[test]
-fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
+fn stolen_tasks_no_longer_counted() {
     with_every_runtime_of_several(|runtime, backend, _| {
         for _ in 0..share(backend.name() == "epoll", 10) {
             taken_from_a_blocked_worker(&runtime, |_| {});
@@ -427,9 +444,11 @@ fn tasks_that_were_taken_from_a_worker_count_there_no_more() {
     });
 }
 
+/// A worker that works and idles by turns looks after those that compute.
+///
 /// A worker that idles for less time than it works, and works for longer than the delay of a look.
 #[test]
-fn a_worker_that_works_and_idles_by_turns_looks_after_those_that_compute() {
+fn alternating_worker_monitors() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let events = events(workers);
         let (stop, rounds) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
@@ -458,9 +477,11 @@ fn a_worker_that_works_and_idles_by_turns_looks_after_those_that_compute() {
     });
 }
 
+/// A worker that sleeps for moments only looks after those that compute.
+///
 /// A timer wakes the free worker before it is time for its next look at the others, each time.
 #[test]
-fn a_worker_that_sleeps_for_moments_only_looks_after_those_that_compute() {
+fn briefly_sleeping_worker_monitors() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let rounds = Arc::new(AtomicUsize::new(0));
         let wakes = {
@@ -581,10 +602,12 @@ fn ring(runtime: &Runtime, beside: Beside) -> Moves {
 /// processor.
 const FEW: usize = 2;
 
+/// Tasks that talk to each other come to one worker.
+///
 /// Once together, they are woken by their own worker. Each steal takes one away, which then wakes
 /// the others from there.
 #[test]
-fn tasks_that_talk_to_each_other_come_to_one_worker() {
+fn talking_tasks_share_worker() {
     on_every_backend_with_several(|backend, workers| {
         let moves = ring(&runtime_of(backend, workers), Beside::Timer);
         let few = FEW * (2 + moves.stolen) * workers;
@@ -592,8 +615,9 @@ fn tasks_that_talk_to_each_other_come_to_one_worker() {
     });
 }
 
+/// Tasks that talk to each other and wait for sockets come to one worker.
 #[test]
-fn tasks_that_talk_to_each_other_and_wait_for_sockets_come_to_one_worker() {
+fn talking_tasks_with_sockets_share_worker() {
     on_every_backend_with_several(|backend, workers| {
         let moves = ring(&runtime_of(backend, workers), Beside::Socket);
         // If they stayed apart, each round would be a move.
@@ -631,9 +655,11 @@ where
     runtime.block_on(join_all(tasks));
 }
 
+/// Two tasks that wake each other let a third one run.
+///
 /// Each of two tasks runs next, since the other one has just woken it; meanwhile a third is ready.
 #[test]
-fn two_tasks_that_wake_each_other_let_a_third_one_run() {
+fn mutual_wakes_let_third_run() {
     with_every_runtime_of_several(|runtime, _, _| {
         on_the_only_free_worker(&runtime, || async {
             let third = Mailbox::<()>::default();
@@ -796,9 +822,11 @@ fn nothing_is_lost_while_tasks_move_all_the_time() {
 
 // A runtime ends although its tasks wait for each other in ways that block its workers.
 
+/// A runtime ends where its workers wait for tasks of theirs to be dropped.
+///
 /// Each worker is blocked until a stealable task of its own is dropped.
 #[test]
-fn a_runtime_ends_where_its_workers_wait_for_tasks_of_theirs_to_be_dropped() {
+fn runtime_ends_despite_waits_for_own_drops() {
     on_every_backend_with_several(|backend, workers| {
         for is_ready in [false, true] {
             let runtime = runtime_of(backend, workers);
@@ -829,11 +857,13 @@ fn a_runtime_ends_where_its_workers_wait_for_tasks_of_theirs_to_be_dropped() {
     });
 }
 
+/// A task that is polled after its first worker has exited is dropped.
+///
 /// A worker that has not noticed the shutdown polls a task once more, although the task was woken
 /// to be dropped, and the worker that was responsible for it has exited: only the main worker is
 /// left to drop it.
 #[test]
-fn a_task_that_is_polled_after_its_first_worker_has_exited_is_dropped() {
+fn task_polled_after_its_worker_exits_dropped() {
     struct AtExit(mpsc::Sender<()>);
     impl Drop for AtExit {
         fn drop(&mut self) {
@@ -926,9 +956,10 @@ fn with_one_blocked_worker(
     (runtime, release, threads)
 }
 
+/// One idle worker inspects the one that computes; the others sleep.
 #[cfg(target_os = "linux")]
 #[test]
-fn one_idle_worker_looks_after_one_that_computes_and_the_others_sleep() {
+fn one_idle_worker_monitors_others_sleep() {
     on_every_backend_with_several(|backend, workers| {
         let builder = Runtime::builder().backend(backend).workers(workers);
         let (runtime, _release, _) = with_one_blocked_worker(builder);
@@ -952,10 +983,12 @@ fn one_idle_worker_looks_after_one_that_computes_and_the_others_sleep() {
     });
 }
 
+/// Looks are frequent beside a worker that computes.
+///
 /// Once a worker was found stuck, the others are inspected every 350 µs, and not every 11 ms.
 #[cfg(target_os = "linux")]
 #[test]
-fn looks_are_frequent_beside_a_worker_that_computes() {
+fn inspections_frequent_beside_computing_worker() {
     const LOOKS: usize = 64;
     on_every_backend_with_several(|backend, workers| {
         let builder = Runtime::builder().backend(backend).workers(workers);

@@ -106,8 +106,9 @@ fn two_tasks_woken_in_one_poll_run_on_two_workers() {
     });
 }
 
+/// A task woken and one spawned run on two workers.
 #[test]
-fn a_task_woken_and_one_spawned_run_on_two_workers() {
+fn woken_and_spawned_run_on_two_workers() {
     while_all_sleep(2, |runtime| {
         let begun = Begun::default();
         let latch = Arc::new(Latch::new());
@@ -201,9 +202,11 @@ impl<F: Fn() + Send + Sync> Wake for Foreign<F> {
     }
 }
 
+/// A worker in a waker leaves new tasks to another.
+///
 /// A worker that was woken for a new task calls a foreign waker first, which blocks on one more.
 #[test]
-fn a_worker_in_a_waker_leaves_new_tasks_to_another() {
+fn worker_in_waker_leaves_new_tasks() {
     while_all_sleep(2, |runtime| {
         for _ in 0..8 * ROUNDS {
             let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -174,9 +174,11 @@ fn unreachable_is_an_error_of_connect() {
     });
 }
 
+/// If all addresses fail, the error of the last one is returned.
+///
 /// The system's own error, with its number, which programs inspect.
 #[test]
-fn of_several_addresses_that_fail_the_last_ones_error_is_given() {
+fn all_failed_gives_last_error() {
     in_every_runtime(|_| async {
         async fn error_of(list: Vec<SocketAddr>) -> Option<i32> {
             let connect = timeout(LIMIT / 4, TcpStream::connect(list));
@@ -193,8 +195,9 @@ fn of_several_addresses_that_fail_the_last_ones_error_is_given() {
     });
 }
 
+/// Bad text and an empty list are errors with words.
 #[test]
-fn bad_text_and_an_empty_list_are_errors_with_words() {
+fn bad_text_and_empty_list_are_errors() {
     in_every_runtime(|_| async {
         for text in [
             "",
@@ -256,11 +259,13 @@ fn peer_addr_works_right_after_connect() {
     });
 }
 
+/// A connect that waits connects or is refused in the end.
+///
 /// A listener with a full queue drops connection requests, and the kernel repeats them after a
 /// second: the one way on loopback to a connect that really waits. So this test takes that second,
 /// on all backends at the same time.
 #[test]
-fn a_connect_that_waits_connects_or_is_refused_in_the_end() {
+fn connect_waiting_connects_or_refused() {
     fn full() -> (
         std::net::TcpListener,
         SocketAddr,

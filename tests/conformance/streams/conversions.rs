@@ -108,8 +108,9 @@ fn halves_give_their_stream_away() {
     });
 }
 
+/// A std listener comes and goes and keeps working.
 #[test]
-fn a_std_listener_comes_and_goes_and_keeps_working() {
+fn std_listener_converts_both_ways() {
     in_every_runtime(|_| async {
         let std = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = std.local_addr().unwrap();
@@ -158,8 +159,9 @@ fn every_socket_is_close_on_exec() {
     });
 }
 
+/// A descriptor of another kind is an error at the latest when it is used.
 #[test]
-fn a_descriptor_of_another_kind_is_an_error_at_the_latest_when_it_is_used() {
+fn wrong_kind_fails_at_use_at_latest() {
     in_every_runtime(|_| async {
         // On Windows a file cannot be mistaken for a socket.
         #[cfg(unix)]
@@ -184,10 +186,12 @@ fn a_descriptor_of_another_kind_is_an_error_at_the_latest_when_it_is_used() {
     });
 }
 
+/// A datagram socket in a stream's clothes is an error or loses nothing.
+///
 /// A short read of a TCP stream means that it is drained. On a datagram socket it does not: a next
 /// message that came together with this one makes no edge.
 #[test]
-fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
+fn datagram_socket_as_stream_errs_or_is_exact() {
     in_every_runtime(|_| async {
         let near = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let far = net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -209,10 +213,12 @@ fn a_datagram_socket_in_a_streams_clothes_is_an_error_or_loses_nothing() {
     });
 }
 
+/// A Unix stream in a TCP stream's clothes is an error or loses nothing.
+///
 /// Nor on a Unix stream, where a read ends at a message that carried descriptors.
 #[cfg(unix)]
 #[test]
-fn a_unix_stream_in_a_tcp_streams_clothes_is_an_error_or_loses_nothing() {
+fn unix_stream_as_tcp_errs_or_is_exact() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::IoSlice;
     use std::os::fd::AsFd;

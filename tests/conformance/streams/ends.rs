@@ -50,7 +50,7 @@ fn assert_idle(runtime: &Runtime, when: &str) {
 }
 
 #[test]
-fn who_finds_nothing_waits_again_and_is_woken_again() {
+fn empty_read_waits_and_wakes_again() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         let mut clone = near.clone();
@@ -79,9 +79,11 @@ fn who_finds_nothing_waits_again_and_is_woken_again() {
     });
 }
 
+/// Data and end together a short read loses no end.
+///
 /// In every order of the reader, the reactor and the end.
 #[test]
-fn data_and_end_together_a_short_read_loses_no_end() {
+fn end_with_data_survives_short_read() {
     #[derive(Clone, Copy, Debug)]
     enum EndComes {
         WithTheData,
@@ -135,8 +137,9 @@ fn data_and_end_together_a_short_read_loses_no_end() {
     });
 }
 
+/// A half closed peer takes writes and does not make the loop spin.
 #[test]
-fn a_half_closed_peer_takes_writes_and_does_not_make_the_loop_spin() {
+fn half_closed_peer_writes_without_spin() {
     with_every_runtime(|runtime, _| {
         let (mut near, mut far) = pair();
         let mut bytes = [0; 64];
@@ -164,8 +167,9 @@ fn a_half_closed_peer_takes_writes_and_does_not_make_the_loop_spin() {
     });
 }
 
+/// After our own shutdown of writing reading goes on.
 #[test]
-fn after_our_own_shutdown_of_writing_reading_goes_on() {
+fn own_write_shutdown_keeps_reading() {
     with_every_runtime(|runtime, _| {
         let (mut near, mut far) = pair();
         let mut bytes = [0; 64];
@@ -285,7 +289,7 @@ fn a_reset_wakes_a_reader_and_a_writer_that_wait() {
 }
 
 #[test]
-fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
+fn unwanted_end_does_not_spin() {
     with_every_runtime(|runtime, _| {
         type End = fn(StdStream);
         let ends: [(&str, End); 3] = [
@@ -308,8 +312,9 @@ fn an_end_that_nobody_waits_for_does_not_make_the_loop_spin() {
     });
 }
 
+/// Without edges only what is waited for is reported.
 #[test]
-fn without_edges_only_what_is_waited_for_is_reported() {
+fn without_edges_only_waits_reported() {
     on_every_backend(|backend| {
         if Poller::new(backend).unwrap().capabilities().edge {
             return;

@@ -27,8 +27,9 @@ fn has_user_timeout() -> bool {
     is_in_world() || cfg!(any(target_os = "linux", target_os = "android"))
 }
 
+/// Keepalive is off until it is set and reads back as it was set.
 #[test]
-fn keepalive_is_off_until_it_is_set_and_reads_back_as_it_was_set() {
+fn keepalive_off_until_set_reads_back() {
     in_every_runtime(|_| async {
         let (stream, _far) = connection().await;
         assert_eq!(stream.keepalive().unwrap(), None);
@@ -58,8 +59,9 @@ fn keepalive_is_off_until_it_is_set_and_reads_back_as_it_was_set() {
     });
 }
 
+/// Times of keepalive that no kernel takes are refused and change nothing.
 #[test]
-fn times_of_keepalive_that_no_kernel_takes_are_refused_and_change_nothing() {
+fn keepalive_bad_times_change_nothing() {
     in_every_runtime(|_| async {
         let (stream, _far) = connection().await;
         let good = (Keepalive::new().with_idle(secs(60)))
@@ -113,8 +115,9 @@ fn times_of_keepalive_that_no_kernel_takes_are_refused_and_change_nothing() {
     });
 }
 
+/// A user timeout reads back as it was set or is refused.
 #[test]
-fn a_user_timeout_reads_back_as_it_was_set_or_is_refused() {
+fn user_timeout_reads_back_or_refused() {
     in_every_runtime(|_| async {
         let (stream, _far) = connection().await;
         assert_eq!(stream.user_timeout().unwrap(), None);
@@ -173,8 +176,9 @@ mod silence {
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     }
 
+    /// A connection that ends by its user timeout wakes its reader and its writer.
     #[test]
-    fn a_connection_that_ends_by_its_user_timeout_wakes_its_reader_and_its_writer() {
+    fn user_timeout_wakes_reader_and_writer() {
         in_every_kernel_runtime_alone(|_| async {
             let (near, _far) = silent();
             near.set_user_timeout(Some(ms(1))).unwrap();
@@ -196,10 +200,12 @@ mod silence {
         });
     }
 
+    /// Keepalive ends a read from a silent peer after idle and an interval for each retry.
+    ///
     /// The shortest times take two seconds, so this is not a test of every backend: to those it is
     /// the same event as above.
     #[test]
-    fn keepalive_ends_a_read_from_a_silent_peer_after_idle_and_an_interval_for_each_retry() {
+    fn keepalive_ends_read_after_retries() {
         within(LIMIT, "keepalive", || {
             runtime(Backend::default()).block_on(async {
                 let (mut near, _far) = silent();

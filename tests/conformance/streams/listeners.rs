@@ -16,8 +16,9 @@ use super::{Count, Peer, has_ipv6, listening, poll_future, some_turns, with_peer
 use crate::probe::{join_all, listen};
 use crate::support::{in_every_runtime, on_every_backend, runtime, sized};
 
+/// Two tasks in accept on one listener both make progress.
 #[test]
-fn two_tasks_in_accept_on_one_listener_both_make_progress() {
+fn two_tasks_accept_on_one_listener() {
     in_every_runtime(|_| async {
         const EACH: usize = 50;
         let (listener, address) = listen().await;
@@ -38,8 +39,9 @@ fn two_tasks_in_accept_on_one_listener_both_make_progress() {
     });
 }
 
+/// Connections that wait are accepted in the order in which they came.
 #[test]
-fn connections_that_wait_are_accepted_in_the_order_in_which_they_came() {
+fn queued_connections_accepted_in_order() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let mut clients = Vec::new();
@@ -55,7 +57,7 @@ fn connections_that_wait_are_accepted_in_the_order_in_which_they_came() {
 
 /// Two waiters, two connections, one event.
 #[test]
-fn one_event_for_two_connections_serves_both_that_wait() {
+fn one_event_two_connections_serve_both() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let mut first = Box::pin(listener.accept());
@@ -69,8 +71,9 @@ fn one_event_for_two_connections_serves_both_that_wait() {
     });
 }
 
+/// Each handle of a listener that is polled for connections gets one.
 #[test]
-fn each_handle_of_a_listener_that_is_polled_for_connections_gets_one() {
+fn listener_handles_polled_get_one_each() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let clone = listener.clone();
@@ -88,8 +91,9 @@ fn each_handle_of_a_listener_that_is_polled_for_connections_gets_one() {
     });
 }
 
+/// A stream that lingers for no time is reset when it is closed.
 #[test]
-fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
+fn zero_linger_resets_on_close() {
     in_every_runtime(|_| async {
         let (listener, address) = listen().await;
         let mut client = TcpStream::connect(address).await.unwrap();
@@ -114,8 +118,9 @@ fn a_stream_that_lingers_for_no_time_is_reset_when_it_is_closed() {
     });
 }
 
+/// Options of a stream are given back as they were set.
 #[test]
-fn options_of_a_stream_are_given_back_as_they_were_set() {
+fn stream_options_read_back() {
     in_every_runtime(|_| async {
         let (_listener, address) = listen().await;
         let stream = TcpStream::connect(address).await.unwrap();
@@ -134,8 +139,9 @@ fn options_of_a_stream_are_given_back_as_they_were_set() {
     });
 }
 
+/// Two runtimes in accept on one listener both make progress.
 #[test]
-fn two_runtimes_in_accept_on_one_listener_both_make_progress() {
+fn two_runtimes_accept_on_one_listener() {
     on_every_backend(|backend| {
         const EACH: usize = 50;
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -191,9 +197,11 @@ fn a_cancelled_accept_loses_no_connection() {
     });
 }
 
+/// Accepts that keep being cancelled lose no connection.
+///
 /// Every accept has so little time that most are cancelled; every client is served.
 #[test]
-fn accepts_that_keep_being_cancelled_lose_no_connection() {
+fn accepts_cancelled_lose_no_connection() {
     on_every_backend(|backend| {
         let clients = sized(backend, 200);
         runtime(backend).block_on(async move {
@@ -220,7 +228,7 @@ fn accepts_that_keep_being_cancelled_lose_no_connection() {
 }
 
 #[test]
-fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
+fn aborted_in_queue_harms_nobody() {
     in_every_runtime(|_| async {
         let ipv6 = has_ipv6().then_some("[::1]:0");
         for address in ["127.0.0.1:0"].into_iter().chain(ipv6) {
@@ -246,8 +254,9 @@ fn a_connection_that_its_peer_gave_up_in_the_queue_harms_nobody() {
     });
 }
 
+/// Closing a listener resets what waits in its queue and refuses the rest.
 #[test]
-fn closing_a_listener_resets_what_waits_in_its_queue_and_refuses_the_rest() {
+fn listener_close_resets_queue_refuses_rest() {
     in_every_runtime(|_| async {
         let (listener, address, _holder) = listening(10).await;
         // Registered, so that closing has to deregister too.

@@ -13,8 +13,9 @@ use super::pair;
 use crate::pollers::unix::Storm;
 use crate::support::{LIMIT, on_every_backend, runtime};
 
+/// Bytes behind an urgent mark are read in a signal storm.
 #[test]
-fn bytes_behind_an_urgent_mark_are_read_in_a_signal_storm() {
+fn bytes_behind_mark_read_in_signal_storm() {
     on_every_backend(|backend| {
         let (mut near, mut far) = pair();
         let _storm = Storm::here();

@@ -52,8 +52,9 @@ async fn serve(listener: &TcpListener) -> SocketAddr {
     peer
 }
 
+/// Accept reports that there are no descriptors and recovers.
 #[test]
-fn accept_reports_that_there_are_no_descriptors_and_recovers() {
+fn accept_recovers_from_emfile() {
     in_children(|backend| {
         runtime(backend).block_on(async {
             let (listener, address) = listen().await;
@@ -113,8 +114,9 @@ fn accept_reports_that_there_are_no_descriptors_and_recovers() {
     });
 }
 
+/// A plain thread is told that there are no descriptors and recovers.
 #[test]
-fn a_plain_thread_is_told_that_there_are_no_descriptors_and_recovers() {
+fn plain_thread_recovers_from_emfile() {
     in_children(|_| {
         let (mut near, mut far) = pair();
         let spare: Vec<_> = (0..10).map(|_| File::open()).collect();
@@ -145,8 +147,9 @@ async fn writes_fail(stream: &mut (impl AsyncWrite + Unpin)) {
     }
 }
 
+/// A write to a peer that is gone is an error and no signal.
 #[test]
-fn a_write_to_a_peer_that_is_gone_is_an_error_and_no_signal() {
+fn write_to_gone_peer_is_error_not_signal() {
     const CONTROL: &str = "POLDER_TEST_SIGPIPE";
 
     fn die_by_default() {
@@ -268,8 +271,9 @@ async fn lives(refusing: SocketAddr, full: SocketAddr) {
     UnixDatagram::try_from(OwnedFd::try_from(udp).unwrap()).unwrap_err();
 }
 
+/// Sockets leave no descriptor and no waker behind.
 #[test]
-fn sockets_leave_no_descriptor_and_no_waker_behind() {
+fn sockets_leave_no_descriptor_or_waker() {
     in_children(|backend| {
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sockets = [(); 2].map(|()| {

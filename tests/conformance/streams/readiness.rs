@@ -91,8 +91,9 @@ fn the_peers_end_is_seen_while_bytes_are_left() {
     });
 }
 
+/// A try that would block makes the next wait wait for an event.
 #[test]
-fn a_try_that_would_block_makes_the_next_wait_wait_for_an_event() {
+fn try_would_block_makes_wait_sleep() {
     in_every_runtime(|_| async {
         let (near, mut far) = with_peer().await;
         let mut bytes = [0; 8];
@@ -115,8 +116,9 @@ fn a_try_that_would_block_makes_the_next_wait_wait_for_an_event() {
     });
 }
 
+/// A `try_` function asks the kernel, whichever events have come.
 #[test]
-fn a_try_asks_the_kernel_whatever_events_have_said() {
+fn try_asks_kernel_despite_events() {
     in_every_runtime(|_| async {
         let (near, mut far) = with_peer().await;
         let mut bytes = [0; 8];
@@ -129,8 +131,9 @@ fn a_try_asks_the_kernel_whatever_events_have_said() {
     });
 }
 
+/// A full send buffer makes tries fail and draining makes it writable.
 #[test]
-fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
+fn full_send_buffer_fails_try_drain_writable() {
     in_every_runtime(|backend| async move {
         let (near, mut far) = with_peer().await;
         let mut buffer = vec![0; 1 << 18];
@@ -177,8 +180,9 @@ fn a_full_send_buffer_makes_tries_fail_and_draining_makes_it_writable() {
     });
 }
 
+/// All who wait for one direction are woken and a read takes nobody's wake.
 #[test]
-fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
+fn waiters_of_direction_all_woken() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         for _ in 0..3 {
@@ -208,8 +212,9 @@ fn all_who_wait_for_one_direction_are_woken_and_a_read_takes_nobodys_wake() {
     });
 }
 
+/// A handle remembers the last task that polls and its clones theirs.
 #[test]
-fn a_handle_remembers_the_last_task_that_polls_and_its_clones_theirs() {
+fn handle_keeps_last_poller_clones_theirs() {
     in_every_runtime(|_| async {
         let (near, mut far) = with_peer().await;
         let clone = near.clone();
@@ -314,8 +319,9 @@ fn bytes_that_come_while_it_is_tried_are_all_read() {
     });
 }
 
+/// An operation of the user's is tried once and for what it is said to be.
 #[test]
-fn an_operation_of_the_users_is_tried_once_and_for_what_it_is_said_to_be() {
+fn user_operation_tried_once_by_interest() {
     in_every_runtime(|_| async {
         let (near, mut far) = with_peer().await;
         for interest in [
@@ -386,8 +392,9 @@ fn halves_try_and_peek_as_their_stream_does() {
     });
 }
 
+/// Without room for a byte nothing waits and nothing fails.
 #[test]
-fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
+fn empty_buffers_neither_wait_nor_fail() {
     in_every_runtime(|_| async {
         let (mut near, _far) = with_peer().await;
         // Once for a new stream, once where readiness is known to be cleared.
@@ -405,8 +412,9 @@ fn without_room_for_a_byte_nothing_waits_and_nothing_fails() {
     });
 }
 
+/// Waiting for what is always ready does not hold the loop.
 #[test]
-fn waiting_for_what_is_always_ready_does_not_hold_the_loop() {
+fn always_ready_wait_frees_loop() {
     in_every_runtime(|_| async {
         let (near, mut far) = with_peer().await;
         far.send(b"nobody reads it").await;

@@ -224,8 +224,9 @@ fn two_tasks_use_one_stream_at_once() {
     });
 }
 
+/// Halves of one stream are reunited and strangers given back.
 #[test]
-fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
+fn halves_reunite_strangers_returned() {
     in_every_runtime(|_| async {
         let (near, mut far) = connection().await;
         let (other, mut other_far) = connection().await;
@@ -255,9 +256,11 @@ fn halves_of_one_stream_are_reunited_and_strangers_given_back() {
     });
 }
 
+/// Both sorts of halves lend their stream's descriptor.
+///
 /// For APIs that take a descriptor: socket2, to set an option.
 #[test]
-fn both_sorts_of_halves_lend_their_streams_descriptor() {
+fn halves_lend_streams_descriptor() {
     in_every_runtime(|_| async {
         let (mut near, _far) = with_peer().await;
         let number = number_of(&near);
@@ -272,8 +275,9 @@ fn both_sorts_of_halves_lend_their_streams_descriptor() {
     });
 }
 
+/// A writing half that goes is the end while the reading half lives.
 #[test]
-fn a_writing_half_that_goes_is_the_end_while_the_reading_half_lives() {
+fn writing_half_drop_is_end_of_stream() {
     in_every_runtime(|_| async {
         let (near, mut far) = connection().await;
         let (mut reader, writer) = near.into_split();
@@ -359,10 +363,12 @@ async fn end_writing_again_and_again(stream: &mut Stream, first: usize) {
 
 const WAYS: usize = 5;
 
+/// Writing that is ended again and again is shut down once.
+///
 /// On some systems a second shutdown would end reading, and what the peer still sends would be
 /// lost. (The model of kqueue does that, and a world panics.)
 #[test]
-fn writing_that_is_ended_again_and_again_is_shut_down_once() {
+fn shutdown_write_repeated_done_once() {
     in_every_runtime(|_| async {
         for first in 0..WAYS {
             let (mut near, mut far) = with_peer().await;
@@ -381,8 +387,9 @@ fn writing_that_is_ended_again_and_again_is_shut_down_once() {
     });
 }
 
+/// Shutdown of writing gives the peer the end and twice is no panic.
 #[test]
-fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
+fn shutdown_write_is_peers_end_twice_ok() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = connection().await;
         near.write_all(b"last").await.unwrap();
@@ -414,9 +421,11 @@ fn shutdown_of_writing_gives_the_peer_the_end_and_twice_is_no_panic() {
     });
 }
 
+/// Shutdown in one clone wakes those that wait in another.
+///
 /// Our own shutdown wakes the waiters of another clone.
 #[test]
-fn shutdown_in_one_clone_wakes_those_that_wait_in_another() {
+fn shutdown_in_clone_wakes_others() {
     in_every_runtime(|_| async {
         let (mut near, _far) = connection().await;
         let mut writer = near.clone();

@@ -118,10 +118,12 @@ fn urgent_data_after_a_short_read_loses_nothing() {
     });
 }
 
+/// Random urgent data among random pieces loses nothing.
+///
 /// Urgent bytes at random among plain ones, read by another thread in random pieces. Urgent bytes
 /// that overtake each other may end up in the stream or not; all others must arrive, in order.
 #[test]
-fn random_urgent_data_among_random_pieces_loses_nothing() {
+fn urgent_among_random_pieces_loses_nothing() {
     on_every_backend(|backend| {
         for inline in [false, true] {
             let total = sized(backend, 1 << 20);

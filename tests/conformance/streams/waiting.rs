@@ -34,8 +34,9 @@ fn drain(stream: &mut StdStream) -> usize {
     drained
 }
 
+/// A full send buffer suspends the writer and draining wakes it.
 #[test]
-fn a_full_send_buffer_suspends_the_writer_and_draining_wakes_it() {
+fn full_send_buffer_suspends_until_drained() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         for _ in 0..3 {
@@ -63,8 +64,9 @@ fn a_full_send_buffer_suspends_the_writer_and_draining_wakes_it() {
     });
 }
 
+/// A writer that is dropped in the middle leaves no waker.
 #[test]
-fn a_writer_that_is_dropped_in_the_middle_leaves_no_waker() {
+fn dropped_writer_leaves_no_waker() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         let count = Count::new();
@@ -121,8 +123,9 @@ fn a_reader_that_is_dropped_leaves_no_waker() {
     });
 }
 
+/// A clone and its original that both wait are both woken.
 #[test]
-fn a_clone_and_its_original_that_both_wait_are_both_woken() {
+fn clone_and_original_both_woken() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         let mut clone = near.clone();
@@ -161,7 +164,7 @@ fn writers_in_two_clones_are_both_woken() {
 }
 
 #[test]
-fn of_several_wakers_of_one_handle_the_last_is_woken() {
+fn last_of_handles_wakers_is_woken() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         // Alone in the inline slot, and in the list behind another waiter.
@@ -186,8 +189,9 @@ fn of_several_wakers_of_one_handle_the_last_is_woken() {
     });
 }
 
+/// A handle that goes does not take another ones wake.
 #[test]
-fn a_handle_that_goes_does_not_take_another_ones_wake() {
+fn dropped_handle_takes_no_other_wake() {
     in_every_runtime(|_| async {
         // `goes` is the handle that is dropped; all three wait, in the same order.
         for goes in 0..3 {
@@ -213,9 +217,11 @@ fn a_handle_that_goes_does_not_take_another_ones_wake() {
     });
 }
 
+/// A reader and a writer of one handle are woken each by its own.
+///
 /// The directions of one handle are separate: an event of one direction does not wake the other.
 #[test]
-fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
+fn reader_and_writer_of_handle_woken_apart() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         let (reads, writes) = (Count::new(), Count::new());
@@ -238,10 +244,12 @@ fn a_reader_and_a_writer_of_one_handle_are_woken_each_by_its_own() {
     });
 }
 
+/// A reader in another task outlives the handle that it was cloned from.
+///
 /// A stream cannot be dropped while it is borrowed for reading, and a clone keeps it open, so
 /// nothing hangs. The auto traits of futures and halves are checked at compile time.
 #[test]
-fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
+fn reader_outlives_cloned_handle() {
     in_every_runtime(|_| async {
         let (near, mut far) = connection().await;
         let mut clone = near.clone();
@@ -259,10 +267,12 @@ fn a_reader_in_another_task_outlives_the_handle_that_it_was_cloned_from() {
     });
 }
 
+/// A stream moves between threads with different runtimes.
+///
 /// Passes a stream, in the middle of a wait, from runtime to runtime, each on its own thread, for
 /// every pair of backends, and to a thread without a runtime.
 #[test]
-fn a_stream_moves_between_threads_with_different_runtimes() {
+fn stream_moves_between_runtimes() {
     /// Waits on `stream` in `runtime`, without getting anything.
     fn wait_in(runtime: Option<&Runtime>, stream: &mut Stream) {
         let wait = async {
@@ -389,9 +399,11 @@ fn read_elsewhere(
     })
 }
 
+/// A read given up in an idle runtime holds no clone back.
+///
 /// A waiter that a clone left in an idle runtime does not make other clones wait for that runtime.
 #[test]
-fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
+fn read_abandoned_in_idle_runtime_frees_clone() {
     with_every_runtime(|idle, backend| {
         let (mut near, mut far) = pair();
         let clone = near.clone();
@@ -404,10 +416,12 @@ fn a_read_given_up_in_an_idle_runtime_holds_no_clone_back() {
     });
 }
 
+/// A reader in an idle runtime holds no writer back.
+///
 /// The same with a waiter that was not cancelled: it waits until its runtime is driven again, and
 /// no other waiter has to.
 #[test]
-fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
+fn reader_in_idle_runtime_frees_writer() {
     with_every_runtime(|idle, backend| {
         let (near, mut far) = pair();
         let (mut reader, mut writer) = near.into_split();
@@ -437,9 +451,11 @@ fn a_reader_in_an_idle_runtime_holds_no_writer_back() {
     });
 }
 
+/// A wait goes on when another waiter's runtime falls idle.
+///
 /// Both wait at the same time, in two driven runtimes; then one runtime is no longer driven.
 #[test]
-fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
+fn wait_survives_other_runtimes_idling() {
     with_every_runtime(|first, backend| {
         let (mut near, mut far) = pair();
         let clone = near.clone();
@@ -464,7 +480,7 @@ fn a_wait_goes_on_when_another_waiters_runtime_falls_idle() {
 /// Another thread closes streams that are registered with this thread's reactor, at any moment, and
 /// their descriptor numbers are reused immediately; the other waiters are not disturbed.
 #[test]
-fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
+fn close_elsewhere_disturbs_no_waiter() {
     on_every_backend(|backend| {
         let rounds = crate::support::sized(backend, 200);
         let (sender, receiver) = mpsc::channel::<(Stream, StdStream)>();
@@ -503,7 +519,7 @@ fn streams_closed_by_another_thread_disturb_nobody_who_waits() {
 /// The runtime that a stream is registered with ends, while a clone waits in a task of another
 /// runtime.
 #[test]
-fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
+fn ending_runtime_keeps_others_waits() {
     with_every_runtime(|ending, backend| {
         let (mut near, mut far) = pair();
         let clone = near.clone();
@@ -521,9 +537,11 @@ fn a_runtime_that_ends_takes_nobody_elses_wait_along() {
     });
 }
 
+/// A stream that is always ready lets others run and loses no wake.
+///
 /// A poll makes at most 128 reads; then other tasks run, and nothing is lost.
 #[test]
-fn a_stream_that_is_always_ready_lets_others_run_and_loses_no_wake() {
+fn always_ready_stream_lets_others_run() {
     in_every_runtime(|_| async {
         let (mut near, mut far) = with_peer().await;
         far.send(&[b'x'; 1000]).await;

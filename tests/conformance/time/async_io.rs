@@ -367,9 +367,11 @@ fn compare_with_async_io() {
     );
 }
 
+/// A timer keeps its word where that of async I/O does not.
+///
 /// Two cases in which async-io's timer contradicts its documentation.
 #[test]
-fn a_timer_keeps_its_word_where_that_of_async_io_does_not() {
+fn timer_on_time_where_async_io_is_not() {
     in_every_runtime(|_| async {
         // A waiter that polled the timer before it had a deadline is woken once it is set.
         let count = Count::new();

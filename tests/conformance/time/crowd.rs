@@ -33,8 +33,9 @@ impl Wake for Entry {
     }
 }
 
+/// A million timers set and cancelled in random order fire right and leave nothing.
 #[test]
-fn a_million_timers_set_and_cancelled_in_random_order_fire_right_and_leave_nothing() {
+fn million_timers_fire_right_leave_nothing() {
     on_every_backend(|backend| {
         let count = sized(backend, CROWD);
         let runtime = runtime(backend);

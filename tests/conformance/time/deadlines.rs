@@ -52,9 +52,11 @@ fn timers_are_never_early() {
     });
 }
 
+/// A timer that the worker sleeps for is never early.
+///
 /// One timer after the other, so that the worker sleeps for each: timeouts are rounded up.
 #[test]
-fn a_timer_that_the_worker_sleeps_for_is_never_early() {
+fn timer_worker_sleeps_for_never_early() {
     in_every_runtime(|_| async {
         let mut random = Random(38);
         for _ in 0..150 {
@@ -69,8 +71,9 @@ fn a_timer_that_the_worker_sleeps_for_is_never_early() {
     });
 }
 
+/// Zero and past deadlines are ready at the first poll.
 #[test]
-fn zero_and_past_deadlines_are_ready_at_the_first_poll() {
+fn zero_and_past_ready_at_first_poll() {
     in_every_runtime(|_| async {
         let now = polder::time::now();
         assert!(poll_now(&mut Timer::after(Duration::ZERO)).is_ready());
@@ -95,9 +98,11 @@ fn zero_and_past_deadlines_are_ready_at_the_first_poll() {
     });
 }
 
+/// A pending timer that is set to the past is ready at the next poll.
+///
 /// As in `async-io`, whether or not a waker is registered.
 #[test]
-fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
+fn pending_set_to_past_ready_at_next_poll() {
     in_every_runtime(|_| async {
         let count = Count::new();
 
@@ -135,7 +140,7 @@ fn a_pending_timer_that_is_set_to_the_past_is_ready_at_the_next_poll() {
 
 /// The waiter is woken, without a poll in between.
 #[test]
-fn a_pending_timer_that_is_set_to_the_past_wakes_whoever_waits() {
+fn pending_set_to_past_wakes_waiter() {
     with_every_runtime(|runtime, _| {
         let count = Count::new();
         let mut timer = Timer::after(FAR);
@@ -157,8 +162,9 @@ async fn in_time(rule: impl AsyncFn(Instant) -> bool) {
     panic!("this machine is too slow: setting a few hundred timers took seconds");
 }
 
+/// Equal deadlines fire in the order they were set.
 #[test]
-fn equal_deadlines_fire_in_the_order_they_were_set() {
+fn equal_deadlines_fire_in_set_order() {
     in_every_runtime_alone(|_| {
         in_time(async |deadline| {
             let log = Arc::new(Mutex::new(Vec::new()));
@@ -198,8 +204,9 @@ fn equal_deadlines_fire_in_the_order_they_were_set() {
     });
 }
 
+/// A timer that is reset to the same deadline fires last among equals.
 #[test]
-fn a_timer_that_is_set_anew_to_the_same_deadline_is_the_last_of_its_equals() {
+fn reset_to_same_deadline_is_last_of_equals() {
     struct Named(usize, Arc<Mutex<Vec<usize>>>);
     impl Wake for Named {
         fn wake(self: Arc<Self>) {
@@ -313,8 +320,9 @@ fn deadlines_too_far_away_never_panic() {
     });
 }
 
+/// The last instant of all is a deadline like others.
 #[test]
-fn the_last_instant_of_all_is_a_deadline_like_others() {
+fn last_instant_is_ordinary_deadline() {
     in_every_runtime(|_| async {
         let last = last_instant();
         let tiny = Duration::from_nanos(1);

@@ -55,8 +55,9 @@ fn a_timer_may_be_dropped_inside_a_waker() {
     });
 }
 
+/// A timer may be dropped on another thread while it fires.
 #[test]
-fn a_timer_may_be_dropped_on_another_thread_while_it_fires() {
+fn timer_dropped_elsewhere_while_firing() {
     with_every_runtime(|runtime, _| {
         let mut random = Random(39);
         for _ in 0..20 {
@@ -165,8 +166,9 @@ fn a_dropped_timer_leaves_no_waker_behind() {
     });
 }
 
+/// A sleep a timeout and an interval that are dropped leave no waker behind.
 #[test]
-fn a_sleep_a_timeout_and_an_interval_that_are_dropped_leave_no_waker_behind() {
+fn dropped_timers_leave_no_waker() {
     in_every_runtime(|_| async {
         let count = Count::new();
         let mut asleep = sleep(FAR);

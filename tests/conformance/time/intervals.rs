@@ -12,8 +12,9 @@ use polder::time::{sleep, timeout};
 use super::{Count, FAR, be_away, ms, poll_future, poll_now};
 use crate::support::in_every_runtime;
 
+/// Under burst every tick comes and stays on the grid.
 #[test]
-fn under_burst_every_tick_comes_and_stays_on_the_grid() {
+fn burst_keeps_every_tick_on_grid() {
     in_every_runtime(|_| async {
         let period = ms(2);
         let start = polder::time::now();
@@ -36,8 +37,9 @@ fn under_burst_every_tick_comes_and_stays_on_the_grid() {
     });
 }
 
+/// Under skip missed ticks are left out and the others stay on the grid.
 #[test]
-fn under_skip_missed_ticks_are_left_out_and_the_others_stay_on_the_grid() {
+fn skip_drops_missed_keeps_grid() {
     in_every_runtime(|_| async {
         let period = ms(2);
         let start = polder::time::now();
@@ -60,8 +62,9 @@ fn under_skip_missed_ticks_are_left_out_and_the_others_stay_on_the_grid() {
     });
 }
 
+/// Under delay the tick after a missed one comes a period after it was taken.
 #[test]
-fn under_delay_the_tick_after_a_missed_one_comes_a_period_after_it_was_taken() {
+fn delay_next_tick_one_period_after_taken() {
     in_every_runtime(|_| async {
         let period = ms(3);
         let start = polder::time::now();
@@ -140,8 +143,9 @@ fn a_period_of_zero_does_not_hold_the_loop() {
     });
 }
 
+/// An interval that is reset while a task waits for it ticks a period later.
 #[test]
-fn an_interval_that_is_reset_while_somebody_waits_ticks_a_period_later() {
+fn interval_reset_while_awaited() {
     in_every_runtime(|_| async {
         let mut ticks = interval_at(polder::time::now() + FAR, ms(3));
         let count = Count::new();
@@ -158,8 +162,9 @@ fn an_interval_that_is_reset_while_somebody_waits_ticks_a_period_later() {
     });
 }
 
+/// An interval that is reset ticks when it is told and then by its period.
 #[test]
-fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
+fn interval_reset_ticks_then_by_period() {
     in_every_runtime(|_| async {
         let period = ms(2);
         let mut ticks = interval(FAR);
@@ -201,8 +206,9 @@ fn an_interval_that_is_reset_ticks_when_it_is_told_and_then_by_its_period() {
     });
 }
 
+/// A sleep has elapsed once its deadline has passed.
 #[test]
-fn a_sleep_has_elapsed_once_its_deadline_has_passed() {
+fn sleep_elapsed_after_deadline() {
     in_every_runtime(|_| async {
         let mut idle = sleep(FAR);
         assert!(!idle.is_elapsed());

@@ -60,9 +60,11 @@ fn a_timer_goes_on_in_the_next_runtime() {
     });
 }
 
+/// A timer that is set while its runtime goes is not lost.
+///
 /// Another thread sets a timer at the moment at which its runtime is dropped.
 #[test]
-fn a_timer_that_is_set_while_its_runtime_goes_is_not_lost() {
+fn timer_set_while_runtime_goes_not_lost() {
     on_every_backend(|backend| {
         let mut random = Random(49);
         for round in 0..60 {
@@ -89,8 +91,9 @@ fn a_timer_that_is_set_while_its_runtime_goes_is_not_lost() {
     });
 }
 
+/// Timers work in nested runtimes and move between them.
 #[test]
-fn timers_work_in_nested_runtimes_and_move_between_them() {
+fn timers_move_between_nested_runtimes() {
     in_every_runtime(|backend| async move {
         let outer_due = polder::time::now() + ms(4);
         let mut outer = Timer::at(outer_due);
@@ -123,8 +126,9 @@ fn timers_work_in_nested_runtimes_and_move_between_them() {
     });
 }
 
+/// Timers that wander between runtimes are neither early nor lost.
 #[test]
-fn timers_that_wander_between_runtimes_are_neither_early_nor_lost() {
+fn timers_wandering_not_early_not_lost() {
     on_every_backend(|backend| {
         let asleep = [Asleep::new(backend), Asleep::new(backend)];
         let mut random = Random(53);
@@ -166,9 +170,11 @@ fn timers_that_wander_between_runtimes_are_neither_early_nor_lost() {
     });
 }
 
+/// A timer may be polled and dropped while its thread ends.
+///
 /// Timers are used while thread-locals are destroyed.
 #[test]
-fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
+fn timer_polled_and_dropped_at_thread_end() {
     struct Last(Timer, mpsc::Sender<thread::Result<()>>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -216,10 +222,12 @@ fn a_timer_may_be_polled_and_dropped_while_its_thread_ends() {
     });
 }
 
+/// A timer that is set elsewhere fires where it was polled last.
+///
 /// In each round the timer is polled, set or cleared at random places; then it is set to a near
 /// deadline, and wakes its last poller.
 #[test]
-fn a_timer_that_is_set_elsewhere_fires_where_it_was_polled_last() {
+fn timer_set_elsewhere_fires_where_polled() {
     #[derive(Clone, Copy)]
     enum Place {
         Runtime(usize),
@@ -291,9 +299,10 @@ fn on_a_thread(mut timer: Timer, f: impl FnOnce(&mut Timer) + Send + 'static) ->
     thread.join().expect("setting is safe")
 }
 
+/// A timer that is set a million times while its runtime stands still takes no memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_timer_that_is_set_a_million_times_while_its_runtime_stands_still_takes_no_memory() {
+fn timer_set_million_times_idle_no_memory() {
     let rule = |backend| {
         let runtime = runtime(backend);
         let mut timer = Timer::after(FAR);

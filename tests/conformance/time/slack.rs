@@ -12,9 +12,11 @@ fn with_slack(backend: Backend, workers: usize, slack: Duration) -> Runtime {
     builder.timer_slack(slack).build().expect("a runtime")
 }
 
+/// A worker that is awake fires what is due and one that sleeps waits for the slack.
+///
 /// The worker first has to wake an hour after the runtime was made.
 #[test]
-fn a_worker_that_is_awake_fires_what_is_due_and_one_that_sleeps_waits_for_the_slack() {
+fn slack_applies_to_sleeping_worker_only() {
     on_every_backend_alone(|backend| {
         let runtime = with_slack(backend, 1, FAR);
         let soon = runtime.spawn(sleep(ms(5)));
@@ -37,8 +39,9 @@ fn a_worker_that_is_awake_fires_what_is_due_and_one_that_sleeps_waits_for_the_sl
     });
 }
 
+/// A worker that busy polls is awake and fires what is due.
 #[test]
-fn a_worker_that_busy_polls_is_awake_and_fires_what_is_due() {
+fn busy_polling_worker_fires_on_time() {
     on_every_backend_alone(|backend| {
         // Far longer than this test takes.
         const LONG: Duration = Duration::from_secs(20);
@@ -60,8 +63,9 @@ fn a_worker_that_busy_polls_is_awake_and_fires_what_is_due() {
     });
 }
 
+/// Timers with slack come together and none is early.
 #[test]
-fn timers_with_slack_come_together_and_none_is_early() {
+fn slack_coalesces_never_early() {
     on_every_backend_alone(|backend| {
         const SLACK: Duration = Duration::from_millis(40);
         let run = |workers| {

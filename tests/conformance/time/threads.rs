@@ -19,8 +19,9 @@ use crate::support::{
     within,
 };
 
+/// A timer spawned from another thread shortens a sleep.
 #[test]
-fn a_timer_spawned_from_another_thread_shortens_a_sleep() {
+fn timer_spawned_elsewhere_shortens_sleep() {
     on_every_backend(|backend| {
         let asleep = Asleep::new(backend);
         let mut random = Random(42);
@@ -34,8 +35,9 @@ fn a_timer_spawned_from_another_thread_shortens_a_sleep() {
     });
 }
 
+/// A timer that is set nearer from another thread shortens a sleep.
 #[test]
-fn a_timer_that_is_set_nearer_from_another_thread_shortens_a_sleep() {
+fn timer_set_nearer_elsewhere_shortens_sleep() {
     on_every_backend(|backend| {
         let asleep = Asleep::new(backend);
         let mut random = Random(43);
@@ -79,8 +81,9 @@ fn a_timer_that_is_set_nearer_from_another_thread_shortens_a_sleep() {
     });
 }
 
+/// A timer that moves to a sleeping runtime shortens its sleep.
 #[test]
-fn a_timer_that_moves_to_a_sleeping_runtime_shortens_its_sleep() {
+fn timer_moved_to_sleeper_shortens_sleep() {
     on_every_backend(|backend| {
         let asleep = Asleep::new(backend);
         let runtime = runtime(backend);
@@ -102,8 +105,9 @@ fn a_timer_that_moves_to_a_sleeping_runtime_shortens_its_sleep() {
     });
 }
 
+/// A timer of a plain thread shortens the sleep of the background.
 #[test]
-fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
+fn timer_of_plain_thread_shortens_background() {
     within(LIMIT, "on the background runtime", || {
         let count = Count::new();
         let mut far = Timer::after(FAR);
@@ -132,9 +136,11 @@ fn a_timer_of_a_plain_thread_shortens_the_sleep_of_the_background() {
     });
 }
 
+/// A runtime sleeps until the earliest of its timers.
+///
 /// The deadline that the worker sleeps for, compared with a search of a list.
 #[test]
-fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
+fn runtime_sleeps_until_earliest_timer() {
     with_every_runtime(|runtime, backend| {
         let other = crate::support::runtime(backend);
         let mut random = Random(142);
@@ -194,8 +200,9 @@ fn a_runtime_sleeps_until_the_earliest_of_its_timers() {
     });
 }
 
+/// Timers that many threads set at the same time fire for the last setting.
 #[test]
-fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
+fn timers_set_by_many_threads_fire_for_last() {
     on_every_backend(|backend| {
         let asleep = Asleep::new(backend);
         let shared: Vec<_> = (0..60)
@@ -251,9 +258,11 @@ fn timers_that_many_threads_set_at_once_fire_for_the_last_of_it() {
     });
 }
 
+/// A timer that is set nearer between turns makes the descriptor readable.
+///
 /// A sleeping foreign loop is woken too.
 #[test]
-fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
+fn timer_set_nearer_between_turns_readable() {
     with_every_runtime_alone(|runtime, backend| {
         let mut random = Random(51);
         let Ok(descriptor) = runtime.backend_fd() else {
@@ -290,9 +299,11 @@ fn a_timer_that_is_set_nearer_between_turns_makes_the_descriptor_readable() {
     });
 }
 
+/// A timeout that is pushed back again and again ends after the last time.
+///
 /// A timer that others reset all the time, like an idle timeout.
 #[test]
-fn a_timeout_that_is_pushed_back_again_and_again_ends_after_the_last_time() {
+fn timeout_pushed_back_ends_after_last() {
     on_every_backend(|backend| {
         let asleep = Asleep::new(backend);
         let shared = Shared::new(Timer::after(FAR));
@@ -380,11 +391,13 @@ fn timers_fire_though_no_descriptor_is_left() {
     in_children(rule);
 }
 
+/// An embedded runtime keeps its deadlines though no descriptor is left.
+///
 /// A foreign loop gets a deadline from the kernel, which needs a descriptor: it is opened when
 /// embedding begins, or embedding returns an error.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_embedded_runtime_keeps_its_deadlines_though_no_descriptor_is_left() {
+fn embedded_deadlines_without_descriptors() {
     let rule = |backend| {
         let (embedded, late) = (runtime(backend), runtime(backend));
         if embedded.backend_fd().is_err() {

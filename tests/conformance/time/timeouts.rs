@@ -16,8 +16,9 @@ use polder::time::{sleep_until, timeout, timeout_at};
 use super::{ms, past};
 use crate::support::{LIMIT, in_every_runtime};
 
+/// Timeout prefers a ready future over an elapsed deadline.
 #[test]
-fn timeout_prefers_a_ready_future_over_an_elapsed_deadline() {
+fn timeout_prefers_ready_future() {
     in_every_runtime(|_| async {
         assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
         assert_eq!(timeout_at(past(), async { 2 }).await, Ok(2));
@@ -43,8 +44,9 @@ fn timeout_prefers_a_ready_future_over_an_elapsed_deadline() {
     });
 }
 
+/// An elapsed timeout drops nothing early and turns into an I/O error.
 #[test]
-fn an_elapsed_timeout_drops_nothing_early_and_turns_into_an_io_error() {
+fn elapsed_timeout_converts_to_io_error() {
     in_every_runtime(|_| async {
         let count = Arc::new(());
         let held = count.clone();
@@ -62,8 +64,9 @@ fn an_elapsed_timeout_drops_nothing_early_and_turns_into_an_io_error() {
     });
 }
 
+/// An elapsed timeout does not poll its future again.
 #[test]
-fn an_elapsed_timeout_does_not_poll_its_future_again() {
+fn elapsed_timeout_does_not_poll_again() {
     in_every_runtime(|_| async {
         let polls = Cell::new(0);
         let never = poll_fn(|_| {
@@ -97,9 +100,11 @@ fn a_timeout_ends_a_future_that_is_always_ready() {
     });
 }
 
+/// A timer behind a future that is always ready fires.
+///
 /// The same, in the style of smol's users.
 #[test]
-fn a_timer_behind_a_future_that_is_always_ready_fires() {
+fn timer_beside_always_ready_future_fires() {
     in_every_runtime(|_| async {
         let busy = async {
             let mut ticks = interval(Duration::ZERO);
