@@ -249,8 +249,9 @@ mod tests {
         *state as usize
     }
 
+    /// A slab holds what a map holds and a place never has a number twice.
     #[test]
-    fn a_slab_holds_what_a_map_holds_and_a_place_never_has_a_number_twice() {
+    fn slab_matches_map_numbers_unique() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         let mut slab = Slab::default();
         let mut model: BTreeMap<usize, (u32, usize)> = BTreeMap::new();
@@ -279,8 +280,9 @@ mod tests {
         }
     }
 
+    /// The memory of many entries is released with them, in any order.
     #[test]
-    fn the_memory_of_many_goes_with_them_whatever_their_order() {
+    fn slab_memory_freed_with_many() {
         for order in 0..3 {
             let mut slab = Slab::<usize>::default();
             let mut all: Vec<_> = (0..MANY).map(|value| slab.insert(value)).collect();
@@ -297,10 +299,12 @@ mod tests {
         }
     }
 
+    /// A place that was never there begins with the first number.
+    ///
     /// A place that is removed after each use reaches its last number. Places that never were begin
     /// with the first one.
     #[test]
-    fn a_place_that_was_never_there_begins_with_the_first_number() {
+    fn fresh_place_begins_with_first_number() {
         let mut slab = Slab::<usize, u8>::default();
         let stay: Vec<_> = (0..KEPT).map(|value| slab.insert_numbered(value)).collect();
         assert!(stay.iter().all(|(_, number)| *number == 0));
@@ -313,9 +317,11 @@ mod tests {
         assert_eq!(last, [(KEPT, 255), (KEPT + 1, 0)]);
     }
 
+    /// Entries that stay hold the memory no longer than they live.
+    ///
     /// Values at high places are removed one by one, while others are added and removed.
     #[test]
-    fn those_who_stay_do_not_hold_the_memory_for_longer_than_they_stay() {
+    fn survivors_do_not_pin_memory() {
         let mut state = 1;
         let mut slab = Slab::<usize>::default();
         let mut all: Vec<_> = (0..MANY).map(|value| slab.insert(value)).collect();

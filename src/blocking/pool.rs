@@ -542,8 +542,9 @@ mod tests {
         pool
     }
 
+    /// The limit from the environment is a number within bounds.
     #[test]
-    fn the_limit_from_the_environment_is_a_number_within_bounds() {
+    fn environment_limit_must_be_in_range() {
         let limits = ["100", "0", "50000", "", "many"].map(limit);
         assert_eq!(limits, [Some(100), Some(1), Some(10_000), None, None]);
     }
@@ -645,8 +646,9 @@ mod tests {
         assert!(started < 10, "{started} threads for one call at a time");
     }
 
+    /// Of several calls, the next thread is started when the last one has begun to work.
     #[test]
-    fn calls_at_once_start_a_thread_only_when_one_has_begun() {
+    fn simultaneous_calls_start_threads_gradually() {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let start: fn(&'static Pool) -> io::Result<()> = |_| {
             STARTED.fetch_add(1, Ordering::SeqCst);
@@ -707,8 +709,9 @@ mod tests {
         });
     }
 
+    /// The pool is full when queued jobs wait for running ones.
     #[test]
-    fn it_is_full_when_jobs_wait_for_the_end_of_others() {
+    fn full_when_jobs_wait_for_others() {
         let pool = pool(1, 2);
         let gate = Gate::default();
         let calls = gate.calls(pool, Class::Call, 2);
@@ -726,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_names_than_the_limit_are_looked_up_at_once() {
+    fn lookups_at_once_within_limit() {
         let gate = Gate::default();
         let pool = POOL.get();
         let lookups = gate.calls(pool, Class::Lookup, 3 * MAX_LOOKUPS);
@@ -739,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_has_threads_of_its_own_and_no_more_than_its_limit() {
+    fn class_has_own_threads_within_limit() {
         let pool = pool(2, 5);
         let (lookups, calls) = (Gate::default(), Gate::default());
         let blocked = calls.calls(pool, Class::Call, 20);
@@ -767,8 +770,9 @@ mod tests {
         pool.wait_until_empty();
     }
 
+    /// A job that panics ends no thread and is counted.
     #[test]
-    fn a_job_that_panics_ends_no_thread_and_is_counted() {
+    fn panicking_job_counted_thread_lives() {
         let pool = pool(1, 2);
         struct Bomb;
         impl Drop for Bomb {
@@ -814,8 +818,10 @@ mod tests {
         }
     }
 
+    /// A call that is cancelled before it begins never runs, and its function is dropped
+    /// immediately.
     #[test]
-    fn a_call_cancelled_before_it_begins_is_never_made_and_drops_its_function_at_once() {
+    fn call_cancelled_before_start_never_runs() {
         let pool = pool(1, 1);
         let gate = Gate::default();
         let blocked = gate.calls(pool, Class::Call, 1);
@@ -836,7 +842,7 @@ mod tests {
 
     /// On a full pool, where it would never begin.
     #[test]
-    fn a_queued_call_that_is_cancelled_or_aborted_ends_at_once() {
+    fn queued_call_cancelled_ends_at_once() {
         let pool = pool(1, 1);
         let gate = Gate::default();
         let blocked = gate.calls(pool, Class::Call, 1);
@@ -861,8 +867,9 @@ mod tests {
         assert!(!probe.is_made.load(Ordering::SeqCst));
     }
 
+    /// An output that is not taken is dropped by the thread that drops or detaches its call.
     #[test]
-    fn an_output_that_nobody_takes_is_dropped_by_whoever_drops_or_detaches_its_call() {
+    fn unclaimed_output_dropped_by_its_dropper() {
         let pool = pool(1, 1);
         for end in [drop, Call::detach] {
             let alive = Arc::new(());
@@ -878,8 +885,9 @@ mod tests {
         pool.wait_until_empty();
     }
 
+    /// An output that comes without a call is dropped although others keep what they shared.
     #[test]
-    fn an_output_that_comes_without_a_call_is_dropped_although_others_keep_what_they_shared() {
+    fn unclaimed_output_dropped_despite_sharers() {
         let pool = pool(1, 1);
         for end in [drop, Call::detach] {
             let (gate, alive) = (Gate::default(), Arc::new(()));
@@ -915,8 +923,9 @@ mod tests {
         }
     }
 
+    /// Without threads and without one to be had a job is refused with words.
     #[test]
-    fn without_threads_and_without_one_to_be_had_a_job_is_refused_with_words() {
+    fn no_thread_at_all_refuses_job() {
         let _alone = REFUSING.lock();
         let pool = started_by(start_unless_refused, 1, 5);
         THREADS.store(false, Ordering::SeqCst);
@@ -931,8 +940,9 @@ mod tests {
         pool.wait_until_empty();
     }
 
+    /// If no thread can be started, the existing ones take the job.
     #[test]
-    fn where_no_thread_can_be_started_jobs_are_done_by_those_that_are_there() {
+    fn failed_thread_start_leaves_jobs_to_others() {
         let _alone = REFUSING.lock();
         let pool = started_by(start_unless_refused, 1, 5);
         let gate = Gate::default();

@@ -559,8 +559,9 @@ mod tests {
         }
     }
 
+    /// A misspelled name is noticed and another one is not.
     #[test]
-    fn a_misspelled_name_is_noticed_and_another_one_is_not() {
+    fn misspelled_variable_is_noticed() {
         for (name, meant) in [
             ("POLDER_BACKENDS", "is POLDER_BACKEND meant?"),
             ("POLDER_STALLS", "is POLDER_STALL meant?"),
@@ -628,8 +629,9 @@ mod tests {
         }
     }
 
+    /// The number of the process stands where the path says.
     #[test]
-    fn the_number_of_the_process_stands_where_the_path_says() {
+    fn process_number_replaced_in_path() {
         for (path, whole) in [
             ("/tmp/a", "/tmp/a"),
             ("/tmp/%p", "/tmp/17"),
@@ -640,8 +642,9 @@ mod tests {
         }
     }
 
+    /// A dump is asked for by a moment and maybe a path.
     #[test]
-    fn a_dump_is_asked_for_by_a_moment_and_maybe_a_path() {
+    fn dump_requested_by_moment_and_path() {
         let parse = |text: &str| DumpSetting::parse(OsStr::new(text));
         let setting = |moment, path: Option<&str>| {
             let path = path.map(PathBuf::from);

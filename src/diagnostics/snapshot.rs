@@ -409,8 +409,9 @@ mod tests {
         !matches!(state, WorkerState::Silent { .. } | WorkerState::NotDriven)
     }
 
+    /// A worker that has begun to answer is waited for.
     #[test]
-    fn a_worker_that_has_begun_to_answer_is_waited_for() {
+    fn worker_that_began_to_answer_is_awaited() {
         let driven = Driven::new(|| ());
         // On a busy machine it may not have begun by then.
         let is_waited_for = (0..20).any(|_| {
@@ -421,9 +422,11 @@ mod tests {
         assert!(is_waited_for, "it is told to be silent");
     }
 
+    /// A worker that waits for an answer answers meanwhile.
+    ///
     /// Also when it has looked at its questions before, and its own patience is over.
     #[test]
-    fn a_worker_that_waits_for_an_answer_answers_meanwhile() {
+    fn worker_awaiting_answer_answers_too() {
         let has_answered = (0..20).any(|_| {
             let slow = Driven::new(|| ());
             let (shared, remote) = (slow.shared.clone(), slow.shared.remote(0));

@@ -399,8 +399,9 @@ mod tests {
         }
     }
 
+    /// A client that does not read is cut and another one gets its lines.
     #[test]
-    fn a_client_that_does_not_read_is_cut_and_another_one_gets_its_lines() {
+    fn client_not_reading_cut_others_served() {
         const BYTES: usize = 1 << 20;
         // On a busy machine a reader may be this late.
         const PATIENCE: Duration = Duration::from_secs(2);
@@ -433,8 +434,9 @@ mod tests {
         assert!((0..3).any(|_| attempt()), "the one that reads is cut");
     }
 
+    /// A client that reads slowly misses lines and gets whole ones.
     #[test]
-    fn a_client_that_reads_slowly_misses_lines_and_gets_whole_ones() {
+    fn client_reading_slowly_skips_whole_lines() {
         const BYTES: usize = 1 << 20;
 
         let place = Place::new();
@@ -468,8 +470,9 @@ mod tests {
         }
     }
 
+    /// A client gets a line immediately, and then one per interval.
     #[test]
-    fn who_comes_is_told_at_once_and_there_is_one_line_in_an_interval() {
+    fn client_told_at_once_one_line_per_interval() {
         let place = Place::new();
         let (lines, _) = serve_at(&place, 8, LIMIT, LIMIT);
         for _ in 0..20 {
@@ -482,8 +485,9 @@ mod tests {
         assert_eq!(lines.load(Ordering::SeqCst), 1);
     }
 
+    /// Without a client no lines are made, and nothing is kept.
     #[test]
-    fn while_nobody_is_there_no_line_is_made_and_nothing_is_remembered() {
+    fn no_client_no_lines_nothing_kept() {
         let place = Place::new();
         let (lines, forgotten) = serve_at(&place, 8, Duration::from_millis(10), LIMIT);
         thread::sleep(Duration::from_millis(100));
@@ -500,8 +504,9 @@ mod tests {
         assert_eq!(lines.load(Ordering::SeqCst), then);
     }
 
+    /// A client more than may be is told so until another one goes.
     #[test]
-    fn a_client_more_than_may_be_is_told_so_until_another_one_goes() {
+    fn client_over_limit_told_until_one_leaves() {
         let place = Place::new();
         serve_at(&place, 8, Duration::from_millis(10), LIMIT);
         let hear = |stream: &UnixStream| {
@@ -522,8 +527,9 @@ mod tests {
         until("a place is free", || hear(&place.connect()) != TOO_MANY);
     }
 
+    /// A socket without a listener is replaced; any other file is not.
     #[test]
-    fn a_socket_on_which_nobody_listens_is_replaced_and_nothing_else() {
+    fn stale_socket_replaced_other_files_kept() {
         let place = Place::new();
         let path = &place.socket;
         drop(UnixListener::bind(path).unwrap());
@@ -557,8 +563,9 @@ mod tests {
         drop(listen(path).unwrap());
     }
 
+    /// Of many that replace a stale socket at the same time, one succeeds.
     #[test]
-    fn of_many_who_replace_an_old_socket_at_once_one_has_it() {
+    fn stale_socket_replaced_by_one_of_many() {
         let (begin, mut rounds) = (Instant::now(), 0);
         while rounds < 20 {
             assert!(begin.elapsed() < LIMIT, "each of them waits for too long");
@@ -588,7 +595,7 @@ mod tests {
 
     #[test]
     #[cfg(not(target_os = "solaris"))]
-    fn who_binds_waits_for_another_one_who_binds_in_that_folder() {
+    fn bind_waits_for_another_in_same_folder() {
         let place = Place::new();
         let start = Instant::now();
         let held = lock(&place.folder).unwrap();

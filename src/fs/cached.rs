@@ -304,8 +304,9 @@ mod tests {
         1 << 60 | nth << 32
     }
 
+    /// The properties of a device are cached until others take their place.
     #[test]
-    fn what_is_known_of_a_device_is_kept_until_others_take_its_place() {
+    fn device_cache_kept_until_evicted() {
         let _mine = DEVICES_ARE_MINE.lock();
         assert_eq!(disk_of(device(0)), None);
         for (nth, disk) in [Disk::Cached, Disk::Memory, Disk::Other]
@@ -323,8 +324,9 @@ mod tests {
         assert_eq!(disk_of(device(0)), None);
     }
 
+    /// A pipe is left alone and a file is opened once its disk is known.
     #[test]
-    fn a_pipe_is_left_alone_and_a_file_is_opened_once_its_disk_is_known() {
+    fn pipe_left_alone_file_opened_once() {
         let _mine = DEVICES_ARE_MINE.lock();
         if !is_possible() {
             return;

@@ -90,8 +90,9 @@ mod tests {
             .collect()
     }
 
+    /// Families take turns and begin with that of the first address.
     #[test]
-    fn families_take_turns_and_begin_with_that_of_the_first_address() {
+    fn families_alternate_from_first() {
         let all = addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"]);
         let ordered = addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"]);
         assert_eq!(interleave(all), ordered);

@@ -318,8 +318,9 @@ mod tests {
         });
     }
 
+    /// Identical lookups in progress are joined; later ones start their own.
     #[test]
-    fn identical_lookups_under_way_are_joined_and_later_ones_ask_anew() {
+    fn lookups_joined_while_in_progress() {
         within("a lookup that was joined is not answered", || {
             static ASKED: AtomicUsize = AtomicUsize::new(0);
             static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);
@@ -379,10 +380,10 @@ mod tests {
         });
     }
 
+    /// A lookup under way when its process forks is an error in the child where it can be repeated.
     #[test]
     #[cfg(unix)]
-    fn a_lookup_under_way_when_its_process_forks_is_an_error_in_the_child_where_it_can_be_repeated()
-    {
+    fn lookup_in_progress_errors_in_fork_child() {
         within("a lookup is not answered after a fork", || {
             static IS_PARENT: AtomicUsize = AtomicUsize::new(1);
             static GO_ON: LazyLock<Event> = LazyLock::new(Event::new);

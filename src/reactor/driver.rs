@@ -521,15 +521,17 @@ mod loom_tests {
         });
     }
 
+    /// A timer that is set nearer from elsewhere shortens the sleep that begins.
     #[test]
-    fn a_timer_that_is_set_nearer_from_elsewhere_shortens_the_sleep_that_begins() {
+    fn timer_set_nearer_shortens_beginning_sleep() {
         check(TimerOp::Reset(Some(now())), None, |driver| {
             assert_eq!(driver.next_timeout(), Some(Duration::ZERO));
         });
     }
 
+    /// A timer that is set and then dropped elsewhere is gone and its waker let go.
     #[test]
-    fn a_timer_that_is_set_and_then_dropped_elsewhere_is_gone_and_its_waker_let_go() {
+    fn timer_set_and_dropped_elsewhere_is_gone() {
         check(
             TimerOp::Reset(Some(now())),
             Some(TimerOp::Remove),
@@ -540,8 +542,9 @@ mod loom_tests {
         );
     }
 
+    /// A timer that is set elsewhere shortens the sleep of a leader.
     #[test]
-    fn a_timer_that_is_set_elsewhere_shortens_the_sleep_of_a_leader() {
+    fn timer_set_elsewhere_shortens_leaders_sleep() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
@@ -566,8 +569,9 @@ mod loom_tests {
         });
     }
 
+    /// A locked timer that is polled while its reactor closes has not fired.
     #[test]
-    fn a_locked_timer_that_is_polled_while_its_reactor_closes_has_not_fired() {
+    fn locked_timer_not_fired_by_closing_reactor() {
         loom::model(|| {
             let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
             let waker = Waker::noop();
@@ -579,10 +583,12 @@ mod loom_tests {
         });
     }
 
+    /// A waker may block on one that was found with it.
+    ///
     /// A worker's turns, and a thread that calls wakers that were found together, of which the
     /// first one blocks until the second one was called.
     #[test]
-    fn a_waker_may_block_on_one_that_was_found_with_it() {
+    fn waker_may_block_on_another_found_with_it() {
         struct Second(loom::sync::Arc<AtomicUsize>);
         impl Wake for Second {
             fn wake(self: Arc<Self>) {
@@ -642,8 +648,9 @@ mod loom_tests {
         });
     }
 
+    /// A timer that is suspended and then set elsewhere fires.
     #[test]
-    fn a_timer_that_is_suspended_and_then_set_elsewhere_fires() {
+    fn timer_suspended_then_set_elsewhere_fires() {
         check(
             TimerOp::Reset(None),
             Some(TimerOp::Reset(Some(now()))),
@@ -664,8 +671,9 @@ mod tests {
         (one, other, when)
     }
 
+    /// With slack a wake up is at the next moment of the grid and never early.
     #[test]
-    fn with_slack_a_wake_up_is_at_the_next_moment_of_the_grid_and_never_early() {
+    fn slack_wakes_on_grid_never_early() {
         let origin = now();
         let ns = Duration::from_nanos;
         let slack = |grid| Slack { grid, origin };
@@ -682,8 +690,9 @@ mod tests {
         assert_eq!(slack(ns(3)).after(earlier), earlier);
     }
 
+    /// Operations are never many more than twice the timers.
     #[test]
-    fn operations_are_never_many_more_than_twice_the_timers() {
+    fn operations_bounded_by_twice_timers() {
         let (one, other, when) = two();
         let mut ops = TimerOps::default();
         for i in 0..1_000 {
@@ -695,9 +704,11 @@ mod tests {
         }
     }
 
+    /// The last operation of each timer counts in the order of requests.
+    ///
     /// Equal deadlines fire in the order in which they were set, on any thread.
     #[test]
-    fn the_last_operation_of_each_timer_counts_in_the_order_of_requests() {
+    fn timers_last_operation_counts() {
         let (one, other, when) = two();
         let mut ops = TimerOps::default();
         ops.push(one, TimerOp::Reset(Some(when)));

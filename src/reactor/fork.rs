@@ -130,8 +130,9 @@ mod tests {
     use crate::poller::{Backend, Poller};
     use crate::sys::in_child;
 
+    /// A child takes the locks that another thread held when it was forked.
     #[test]
-    fn a_child_takes_the_locks_that_another_thread_held_when_it_was_forked() {
+    fn fork_child_takes_locks_held_by_threads() {
         let reactor = &Reactor::new(Poller::new(Backend::default()).unwrap());
         let is_over = &AtomicBool::new(false);
         for nth in 0..3 {
@@ -189,8 +190,9 @@ mod tests {
         assert!(was_known && is_known());
     }
 
+    /// Threads that fork and drop reactors at the same time all go on.
     #[test]
-    fn threads_that_fork_and_drop_reactors_at_the_same_time_all_go_on() {
+    fn forks_and_reactor_drops_all_proceed() {
         let reactor = || Reactor::new(Poller::new(Backend::default()).unwrap());
         thread::scope(|scope| {
             for _ in 0..3 {

@@ -153,8 +153,9 @@ mod tests {
     use crate::poller::Backend;
     use std::thread;
 
+    /// A follower sleeps until it is notified or its timeout ends.
     #[test]
-    fn a_follower_sleeps_until_it_is_notified_or_its_timeout_ends() {
+    fn follower_sleeps_until_notified_or_timeout() {
         let poller = Poller::new(Backend::default()).unwrap();
         let parker = Arc::new(Parker::of_pool(Arc::new(poller), None));
         let timeout = Duration::from_millis(5);
@@ -187,9 +188,11 @@ mod loom_tests {
     use crate::poller::Backend;
     use crate::sys;
 
+    /// A notification is in the place that the worker sleeps in.
+    ///
     /// A notification is in the real poller when its descriptor is readable.
     #[test]
-    fn a_notification_is_in_the_place_that_the_worker_sleeps_in() {
+    fn notification_reaches_where_worker_sleeps() {
         for leads in [false, true] {
             loom::model(move || {
                 let poller = Arc::new(Poller::new(Backend::default()).unwrap());
@@ -213,8 +216,9 @@ mod loom_tests {
         }
     }
 
+    /// A notification ends the sleep of a follower that begins.
     #[test]
-    fn a_notification_ends_the_sleep_of_a_follower_that_begins() {
+    fn follower_notified_as_sleep_begins() {
         loom::model(|| {
             let poller = Arc::new(Poller::new(Backend::default()).unwrap());
             let worker = Arc::new(Parker::of_pool(poller, None));

@@ -210,8 +210,9 @@ mod loom_tests {
         }
     }
 
+    /// A wake before during or after parking is never lost.
     #[test]
-    fn a_wake_before_during_or_after_parking_is_never_lost() {
+    fn wake_never_lost_around_parking() {
         loom::model(|| {
             let world = Model::new();
             let sender = {

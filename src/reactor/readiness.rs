@@ -406,10 +406,12 @@ mod loom_tests {
         }
     }
 
+    /// An edge between asking the kernel and waiting is never lost.
+    ///
     /// The snapshot must be taken before the query: otherwise an event in between would be cleared
     /// unseen.
     #[test]
-    fn an_edge_between_asking_the_kernel_and_waiting_is_never_lost() {
+    fn edge_not_lost_between_poll_and_wait() {
         loom::model(|| {
             let world = Model::new();
             let sender = {
@@ -423,8 +425,9 @@ mod loom_tests {
         });
     }
 
+    /// Concurrent deliveries lose neither an event nor a waiter.
     #[test]
-    fn two_that_deliver_at_once_lose_neither_event_nor_waiter() {
+    fn concurrent_deliveries_lose_nothing() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
@@ -440,8 +443,9 @@ mod loom_tests {
         });
     }
 
+    /// An edge between attempt clearing and waiting is never lost.
     #[test]
-    fn an_edge_between_attempt_clearing_and_waiting_is_never_lost() {
+    fn edge_not_lost_between_attempt_and_wait() {
         loom::model(|| {
             let world = Model::new();
             let sender = {
@@ -544,8 +548,9 @@ mod tests {
         assert_eq!(left, Ok(Registered::Waits));
     }
 
+    /// A direction stays ready when its count of events wraps.
     #[test]
-    fn a_direction_stays_ready_when_its_count_of_events_wraps() {
+    fn readiness_survives_tick_wrap() {
         let readiness = Readiness::new();
         let direction = Direction::Write;
         let count = &readiness.events[direction as usize];
@@ -673,12 +678,14 @@ mod tests {
         assert_eq!(left, Ok(Registered::IsReady), "the event is lost");
     }
 
+    /// A waker is cloned before the lock is taken and not in vain.
+    ///
     /// A stored waker is not cloned, and a new one is cloned before the lock is taken.
     // Not under Miri, for which two clones of a waker need not have the same table
     // (`Waker::will_wake`).
     #[cfg(not(miri))]
     #[test]
-    fn a_waker_is_cloned_before_the_lock_is_taken_and_not_in_vain() {
+    fn waker_cloned_before_lock_and_not_in_vain() {
         let readiness = Readiness::new();
         let (nobody, first) = waker();
         let register = |waker: &Waker, spare: &mut Spare| {
@@ -725,9 +732,10 @@ mod tests {
         }
     }
 
+    /// A kept waker is woken for each event it waits for and cloned once.
     #[cfg(not(miri))]
     #[test]
-    fn a_kept_waker_is_woken_for_each_event_it_waits_for_and_cloned_once() {
+    fn kept_waker_cloned_once_woken_each_event() {
         struct Count(std::sync::atomic::AtomicUsize);
         impl Wake for Count {
             fn wake(self: Arc<Self>) {
@@ -764,10 +772,12 @@ mod tests {
         }
     }
 
+    /// A kept waker of one who was woken gives way to the next waiter.
+    ///
     /// Otherwise two tasks that read alternately would both be woken by each event.
     #[cfg(not(miri))]
     #[test]
-    fn a_kept_waker_of_one_who_was_woken_gives_way_to_the_next_waiter() {
+    fn kept_waker_yields_to_next_waiter() {
         let readiness = Readiness::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();

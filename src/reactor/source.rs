@@ -1070,9 +1070,11 @@ mod tests {
         }
     }
 
+    /// After a refused wait the waiter of the other direction tries and asks again.
+    ///
     /// A kqueue that refuses one filter has the other one no more. Here epoll loses both.
     #[test]
-    fn after_a_refused_wait_the_waiter_of_the_other_direction_tries_and_asks_again() {
+    fn refused_wait_leaves_other_direction_to_retry() {
         for backend in Backend::available() {
             let reactor = Reactor::new(Poller::new(backend).unwrap());
             let (near, _far) = UnixStream::pair().unwrap();
@@ -1094,9 +1096,11 @@ mod tests {
         }
     }
 
+    /// A source that the poller has given up is not waited for.
+    ///
     /// As macOS's poll(2) reports a terminal that it cannot wait for.
     #[test]
-    fn a_source_that_the_poller_has_given_up_is_not_waited_for() {
+    fn abandoned_source_not_waited_for() {
         for backend in Backend::available() {
             let reactor = Reactor::new(Poller::new(backend).unwrap());
             if reactor.mode != Mode::Level {
@@ -1165,8 +1169,9 @@ mod loom_tests {
         state.registrations.with(reactor).is_some()
     }
 
+    /// A registration while the reactor closes is refused, or its waiter is woken.
     #[test]
-    fn whoever_registers_while_the_reactor_closes_is_refused_or_woken() {
+    fn registration_during_close_refused_or_woken() {
         check(|| {
             let (reactor, (io, _far)) = (reactor(), io());
             let count = Arc::new(Count(AtomicUsize::new(0)));
@@ -1191,8 +1196,9 @@ mod loom_tests {
         });
     }
 
+    /// Waits from two reactors at the same time register the source with both.
     #[test]
-    fn two_who_wait_with_two_reactors_at_once_are_registered_with_both() {
+    fn two_reactors_waits_registered_with_both() {
         check(|| {
             let (io, _far) = io();
             let io = Arc::new(io);
@@ -1218,8 +1224,9 @@ mod loom_tests {
         });
     }
 
+    /// A source that moves leaves no registration behind.
     #[test]
-    fn a_source_that_moves_leaves_no_registration_behind() {
+    fn moved_source_leaves_no_registration() {
         check(|| {
             let (io, _far) = io();
             let io = Arc::new(io);

@@ -70,10 +70,12 @@ mod tests {
         (Io::new(near.into(), SourceKind::Other, Trust::Events), far)
     }
 
+    /// A token is invalid after its source has gone, also when its slot is in use again.
+    ///
     /// An event taken from the kernel before its source was removed must not be delivered to the
     /// next occupant, whose user would believe it.
     #[test]
-    fn a_token_names_nobody_after_its_source_has_gone_also_when_its_place_is_taken() {
+    fn stale_token_names_nobody_after_reuse() {
         let mut table = SourceTable::default();
         let ((first, _first), (second, _second)) = (source(), source());
         let old = table.insert(first.source().clone());
@@ -98,7 +100,7 @@ mod tests {
 
     /// The poller's own tokens have the last generation.
     #[test]
-    fn a_place_whose_generations_run_out_is_not_used_again() {
+    fn exhausted_generation_not_reused() {
         let mut table = SourceTable::default();
         let (io, _far) = source();
         table.insert(io.source().clone());

@@ -428,8 +428,9 @@ mod tests {
         }
     }
 
+    /// Equal deadlines fire in the order they were set.
     #[test]
-    fn equal_deadlines_fire_in_the_order_they_were_set() {
+    fn equal_deadlines_fire_in_set_order() {
         let mut bench = Bench::new();
         let keys: Vec<_> = (0..100).map(|name| bench.insert(5, name).0).collect();
         bench.deadlines.reset(keys[3], Some(bench.at(5)));
@@ -441,8 +442,9 @@ mod tests {
         assert_eq!(waits, Ok(false));
     }
 
+    /// A timer that is pushed back repeatedly is moved when its old deadline comes.
     #[test]
-    fn what_is_pushed_back_again_and_again_is_moved_when_it_would_have_been_due() {
+    fn repeated_push_back_moves_lazily() {
         let mut bench = Bench::new();
         let keys: Vec<_> = (0..10).map(|name| bench.insert(100, name).0).collect();
         for now in 1..100 {
@@ -475,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn one_timer_that_stays_does_not_hold_the_memory_of_many() {
+    fn one_timer_does_not_pin_memory_of_many() {
         // Miri takes ten minutes, and there is no unsafe code here.
         if cfg!(miri) {
             return;

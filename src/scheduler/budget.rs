@@ -94,8 +94,9 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
+    /// After as many refusals as operations there is a new budget.
     #[test]
-    fn after_as_many_refusals_as_operations_there_is_a_new_budget() {
+    fn budget_renewed_after_as_many_refusals() {
         let mut runs: Vec<(bool, i32)> = Vec::new();
         crate::block_on(poll_fn(|cx| {
             for _ in 0..4 * BUDGET + 2 {
@@ -148,9 +149,10 @@ mod tests {
         }));
     }
 
+    /// Each of several datagrams is charged and their bytes are.
     #[cfg(feature = "net")]
     #[test]
-    fn each_of_several_datagrams_is_charged_and_their_bytes_are() {
+    fn datagram_batch_charged_each_and_bytes() {
         crate::block_on(poll_fn(|cx| {
             let calls = |count, bytes| {
                 while consume(cx).is_ready() {}

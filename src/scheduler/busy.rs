@@ -170,8 +170,9 @@ mod tests {
         BusyPollConfig::new(Duration::from_micros(50)).score_after(score, idle)
     }
 
+    /// Polling begins after short idle times and ends after long ones.
     #[test]
-    fn polling_begins_after_short_idle_times_and_ends_after_long_ones() {
+    fn busy_polling_follows_idle_times() {
         let mut score = after(after(0, SHORT), SHORT);
         assert!(score >= POLL_THRESHOLD);
         for _ in 0..1_000 {

@@ -261,14 +261,16 @@ mod loom_tests {
         });
     }
 
+    /// A task that is polled while others exit is dropped.
     #[test]
-    fn a_task_that_is_polled_while_others_exit_is_dropped() {
+    fn task_polled_during_exit_is_dropped() {
         let others: [fn(&Model); 2] = [Model::collect_and_exit, Model::poll_and_exit];
         check(3, SCHEDULED, others, None);
     }
 
+    /// A task that another thread wakes while the runtime closes is dropped.
     #[test]
-    fn a_task_that_another_thread_wakes_while_the_runtime_closes_is_dropped() {
+    fn wake_elsewhere_during_close_drops_task() {
         let others: [fn(&Model); 2] = [Model::collect_and_exit, Model::exit];
         check(2, 0, others, Some(Model::send));
     }

@@ -111,8 +111,9 @@ mod tests {
         }
     }
 
+    /// A woken worker searches, and the next one is woken when it is done.
     #[test]
-    fn whoever_is_woken_searches_and_the_next_is_woken_when_it_is_done() {
+    fn woken_worker_searches_then_wakes_next() {
         let (idle, world) = (Idle::default(), world([2, 0, 1]));
         idle.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [2]);
@@ -130,15 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn without_tasks_nobody_is_woken_and_nobody_searches() {
+    fn no_tasks_wakes_nobody() {
         let (idle, world) = (Idle::default(), world([0]));
         world.has_tasks.set(false);
         idle.wake_one(&world);
         assert!(world.woken.borrow().is_empty() && !idle.is_searching(0));
     }
 
+    /// If the chosen worker wakes by itself, another one is woken.
     #[test]
-    fn where_the_chosen_one_wakes_by_itself_another_one_is_woken() {
+    fn chosen_awake_already_wakes_another() {
         let (idle, mut world) = (Idle::default(), world([1, 0]));
         world.wakes_by_itself = 1;
         idle.wake_one(&world);
@@ -359,8 +361,9 @@ mod loom_tests {
         });
     }
 
+    /// The same where the worker is woken for another reason at the same moment.
     #[test]
-    fn nor_where_the_worker_is_woken_by_other_things_at_the_same_moment() {
+    fn nor_when_woken_for_other_things() {
         check(3, || {
             let world = Model::new(1, 2, false);
             let spawner: fn(&Model) = |world| {
@@ -379,18 +382,22 @@ mod loom_tests {
         });
     }
 
+    /// A waker that blocks on what it spawns is helped by another worker.
+    ///
     /// The worker in the waker would be chosen, as the first idle one.
     #[test]
-    fn a_waker_that_blocks_on_what_it_spawns_is_helped_by_another_worker() {
+    fn waker_that_blocks_on_its_spawn_is_helped() {
         check(3, || {
             let world = Model::new(2, 1, false);
             run(&world, [|world: &Model| world.event(0)]);
         });
     }
 
+    /// A worker that is in a waker keeps no task that it was woken for.
+    ///
     /// The worker may be searching at that moment; another worker must then take its task.
     #[test]
-    fn a_worker_that_is_in_a_waker_keeps_no_task_that_it_was_woken_for() {
+    fn worker_in_waker_keeps_no_woken_task() {
         check(2, || {
             let world = Model::new(2, 2, false);
             let event: fn(&Model) = |world| world.event(0);

@@ -375,9 +375,11 @@ mod tests {
         while worker.shared().take_any().is_some() {}
     }
 
+    /// The main worker of a runtime that closes is woken for what it waits for.
+    ///
     /// `closing` models the main worker's side.
     #[test]
-    fn the_main_worker_of_a_runtime_that_closes_is_woken_for_what_it_waits_for() {
+    fn closing_main_worker_woken_for_its_wait() {
         let (worker, spawn) = pool_worker();
         let shared = worker.shared();
         let main = || &shared.main().parker;
@@ -398,9 +400,11 @@ mod tests {
         drop_tasks(&worker);
     }
 
+    /// The task that a worker was woken for comes before those that stay.
+    ///
     /// Otherwise a pinned task that computes would delay it, and no other worker could take it.
     #[test]
-    fn the_task_that_a_worker_was_woken_for_comes_before_those_that_stay() {
+    fn woken_task_precedes_local_ones() {
         let (worker, spawn) = pool_worker();
         let local = &worker.local;
         // Two rounds, since the two queues alternate.
@@ -430,8 +434,9 @@ mod tests {
         drop_tasks(&worker);
     }
 
+    /// A task is not new again after 2³² polls.
     #[test]
-    fn a_task_is_not_new_again_after_2_to_the_32_polls() {
+    fn task_not_new_again_after_2_to_the_32_polls() {
         let (worker, spawn) = pool_worker();
         let task = spawn();
         let header = task.metadata();
@@ -445,9 +450,11 @@ mod tests {
         drop_tasks(&worker);
     }
 
+    /// An idle worker is woken for what a waker spawns and not for the first of a task.
+    ///
     /// A waker may block on what it spawns; a task most likely awaits it.
     #[test]
-    fn an_idle_worker_is_woken_for_what_a_waker_spawns_and_not_for_the_first_of_a_task() {
+    fn spawn_in_waker_wakes_idle_worker() {
         for is_running_task in [false, true] {
             let (worker, spawn) = pool_worker();
             let idle = &worker.shared().remote(1).parker;
@@ -482,10 +489,12 @@ mod tests {
         drop_tasks(&worker);
     }
 
+    /// After a task that yields new ones run but not without end.
+    ///
     /// Otherwise the last of many new tasks would wait until all others had used up their budgets.
     /// Without a limit, new tasks would starve the worker's own.
     #[test]
-    fn after_a_task_that_yields_new_ones_run_but_not_without_end() {
+    fn yield_lets_new_tasks_run_boundedly() {
         let (worker, spawn) = pool_worker();
         let (local, shared) = (&worker.local, worker.shared());
         let own: Vec<_> = (0..2).map(|_| spawn()).collect();
@@ -509,9 +518,11 @@ mod tests {
         drop_tasks(&worker);
     }
 
+    /// After a task that yields no injected one runs that was polled before.
+    ///
     /// For example tasks that did not fit in the worker's queue.
     #[test]
-    fn after_a_task_that_yields_no_injected_one_runs_that_was_polled_before() {
+    fn yield_lets_no_polled_injected_task_run() {
         let (worker, spawn) = pool_worker();
         let (local, shared) = (&worker.local, worker.shared());
         let own: Vec<_> = (0..2).map(|_| spawn()).collect();

@@ -241,8 +241,9 @@ mod tests {
         }
     }
 
+    /// One idle worker inspects while another one is awake, or expected to be.
     #[test]
-    fn one_idle_worker_watches_while_another_one_is_awake_or_expected_to_be() {
+    fn one_idle_worker_monitors_awake_ones() {
         for (are_awake, expects) in [(true, false), (false, true)] {
             let workers = Workers::new(are_awake);
             let monitor = &workers.shards[0].monitor;
@@ -257,8 +258,9 @@ mod tests {
         assert!(!asleep.shards[0].monitor.try_acquire(0, false, &asleep));
     }
 
+    /// Workers that fall asleep within an interval inspect at the same moment.
     #[test]
-    fn workers_that_fall_asleep_within_an_interval_inspect_at_the_same_moment() {
+    fn inspections_of_sleepers_coincide() {
         let start = now();
         let mut moments = Vec::new();
         for hundredths in 0..400 {
@@ -274,8 +276,9 @@ mod tests {
         assert!(moments.len() <= 5, "in four intervals: {moments:?}");
     }
 
+    /// Inspections are frequent until many in a row have found no worker stuck.
     #[test]
-    fn inspections_are_frequent_until_many_in_a_row_have_found_nobody_stuck() {
+    fn inspections_slow_down_when_none_stuck() {
         let monitor = Monitor::default();
         assert_eq!(monitor.interval(), LONG_INTERVAL, "nobody has computed");
         for _ in 0..2 {
@@ -290,8 +293,9 @@ mod tests {
         }
     }
 
+    /// A worker that begins to work wakes an idle one, unless one inspects already.
     #[test]
-    fn who_begins_to_work_wakes_an_idle_worker_unless_one_watches() {
+    fn starting_worker_wakes_monitor_if_none() {
         let mut workers = Workers::new(false);
         workers.shards[0].monitor.begin_work(0, &workers);
         assert_eq!(workers.woken.get(), 1);
@@ -419,8 +423,9 @@ mod loom_tests {
         builder.check(model);
     }
 
+    /// No worker begins to work unwatched while another one falls asleep.
     #[test]
-    fn nobody_begins_to_work_while_another_falls_asleep_unwatched() {
+    fn work_begins_while_other_sleeps_is_watched() {
         check(|| {
             let world = Model::new(&[2]);
             world.sleep(0);
@@ -428,8 +433,9 @@ mod loom_tests {
         });
     }
 
+    /// A monitor that begins to work leaves the others to another idle worker.
     #[test]
-    fn a_monitor_that_begins_to_work_leaves_the_others_to_another_idle_worker() {
+    fn monitor_starting_work_hands_over() {
         check(|| {
             let world = Model::new(&[3]);
             world.sleep(0);
@@ -438,8 +444,9 @@ mod loom_tests {
         });
     }
 
+    /// Two workers that begin to work at the same time are watched by the third.
     #[test]
-    fn two_that_begin_to_work_at_once_are_watched_by_the_third() {
+    fn two_starting_workers_watched_by_third() {
         check(|| {
             let world = Model::new(&[3]);
             for index in 0..3 {
@@ -449,9 +456,11 @@ mod loom_tests {
         });
     }
 
+    /// A worker that is woken to inspect does so when it sleeps again.
+    ///
     /// It is woken with the mark, and has nothing to do.
     #[test]
-    fn who_is_woken_to_watch_does_so_when_it_sleeps_again() {
+    fn worker_woken_to_monitor_does_on_sleep() {
         check(|| {
             let world = Model::new(&[3]);
             for index in 0..3 {
@@ -475,8 +484,9 @@ mod loom_tests {
         });
     }
 
+    /// A shard that two workers fill at the same time is watched by a third one.
     #[test]
-    fn a_shard_that_two_workers_fill_at_once_is_watched_by_another_one() {
+    fn shard_filled_by_two_workers_watched_by_third() {
         check(|| {
             let world = Model::new(&[2, 1]);
             for index in 0..3 {
@@ -486,10 +496,12 @@ mod loom_tests {
         });
     }
 
+    /// A full shard keeps a monitor where one leaves it to another.
+    ///
     /// The third shard's worker falls asleep and leaves it to another shard's monitor, which begins
     /// to work.
     #[test]
-    fn a_full_shard_keeps_a_monitor_where_one_leaves_it_to_another() {
+    fn full_shard_keeps_its_monitor() {
         check(|| {
             let world = Model::new(&[1, 1, 1]);
             world.sleep(1);

@@ -159,9 +159,11 @@ impl<T> MutexQueue<T> {
 mod tests {
     use super::*;
 
+    /// Items are taken in order, and no more than requested.
+    ///
     /// A worker queues what does not fit in its queue behind the others.
     #[test]
-    fn what_is_taken_comes_in_order_and_no_more_than_was_asked_for() {
+    fn taken_in_order_within_count() {
         let queue = MutexQueue::default();
         let mut taken = Vec::new();
         queue.take(1, |item| taken.push(item));
@@ -172,8 +174,9 @@ mod tests {
         assert_eq!(taken, [0, 1, 2, 3, 4]);
     }
 
+    /// Pushed items are counted after they were taken, too.
     #[test]
-    fn what_was_pushed_is_counted_after_it_was_taken_too() {
+    fn pushed_counted_after_taken() {
         let queue = MutexQueue::default();
         queue.push(1);
         queue.push(2);
@@ -226,8 +229,9 @@ mod loom_tests {
         }
     }
 
+    /// Items of one sender arrive in order beside those of another one.
     #[test]
-    fn what_one_thread_sends_arrives_in_order_beside_what_another_sends() {
+    fn one_senders_items_stay_in_order() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

@@ -400,15 +400,17 @@ mod loom_tests {
         });
     }
 
+    /// The poller is never left alone where all fall asleep.
     #[test]
-    fn the_poller_is_never_left_alone_where_all_fall_asleep() {
+    fn poller_never_abandoned_when_all_sleep() {
         for have_worked in [false, true] {
             check(2, have_worked, |here| here.sleep());
         }
     }
 
+    /// The poller is never left alone where all wake up work and sleep again.
     #[test]
-    fn the_poller_is_never_left_alone_where_all_wake_up_work_and_sleep_again() {
+    fn poller_never_abandoned_when_all_wake_and_sleep() {
         for have_worked in [false, true] {
             check(2, have_worked, |here| {
                 here.sleep();
@@ -420,8 +422,9 @@ mod loom_tests {
         }
     }
 
+    /// The poller is never left alone where one is woken and another shard's worker polls.
     #[test]
-    fn the_poller_is_never_left_alone_where_one_is_woken_and_another_shards_worker_polls() {
+    fn poller_never_abandoned_with_wake_and_other_shard() {
         check_beside(1, 2, true, |here| match here.index {
             0 => here.sleep(),
             1 => {
@@ -433,8 +436,9 @@ mod loom_tests {
         });
     }
 
+    /// The poller is never left alone where another shard's worker polls.
     #[test]
-    fn the_poller_is_never_left_alone_where_another_shards_worker_polls() {
+    fn poller_never_abandoned_with_other_shard_polling() {
         for have_worked in [false, true] {
             check_beside(1, 1, have_worked, |here| {
                 if here.index == 1 {
@@ -455,8 +459,9 @@ mod loom_tests {
         });
     }
 
+    /// The poller is never left alone where some are woken for nothing.
     #[test]
-    fn the_poller_is_never_left_alone_where_some_are_woken_for_nothing() {
+    fn poller_never_abandoned_on_spurious_wakes() {
         for have_worked in [false, true] {
             check(2, have_worked, |here| {
                 here.sleep();

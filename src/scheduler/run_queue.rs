@@ -245,9 +245,11 @@ mod tests {
         }
     }
 
+    /// A thief takes the item that is in the slot, not one that was there before.
+    ///
     /// Miri distinguishes two allocations with the same address.
     #[test]
-    fn what_is_taken_is_the_item_that_is_there_and_not_one_that_was_there_before() {
+    fn taken_item_is_current_not_former() {
         let queue = RunQueue::default();
         let stop = AtomicBool::new(false);
         let rounds = if cfg!(miri) { 300 } else { 90_000 };
@@ -313,8 +315,9 @@ mod tests {
         assert_eq!(popped + stolen, (0..rounds).sum::<usize>());
     }
 
+    /// Items come in their order round and round and a full queue gives them back.
     #[test]
-    fn items_come_in_their_order_round_and_round_and_a_full_queue_gives_them_back() {
+    fn items_in_order_around_ring_full_returns() {
         let queue = RunQueue::default();
         for round in 0..10 {
             for number in 0..CAPACITY {
@@ -330,8 +333,9 @@ mod tests {
         }
     }
 
+    /// The next item comes first and gives way to another one.
     #[test]
-    fn the_next_item_comes_first_and_gives_way_to_another_one() {
+    fn next_slot_first_and_displaced() {
         let queue = RunQueue::default();
         queue.push(Number(1)).unwrap();
         assert!(queue.push_lifo(Number(2)).is_none());
@@ -346,8 +350,9 @@ mod tests {
         assert!(queue.pop_lifo().is_none() && queue.pop().is_none() && !queue.has_items());
     }
 
+    /// A thief takes those that came first and the owner skips the holes.
     #[test]
-    fn a_thief_takes_those_that_came_first_and_the_owner_skips_the_holes() {
+    fn thief_takes_oldest_owner_skips_holes() {
         let queue = RunQueue::default();
         for number in 0..10 {
             queue.push(Number(number)).unwrap();
@@ -450,8 +455,9 @@ mod loom_tests {
         });
     }
 
+    /// Each item is taken once by the owner or a thief.
     #[test]
-    fn each_item_is_taken_once_by_the_owner_or_a_thief() {
+    fn item_taken_once_by_owner_or_thief() {
         check(4, 1, 3);
     }
 

@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_pool_workers_the_last_one_to_leave_is_told_so() {
+    fn last_pool_worker_to_leave_is_told() {
         let shared = shared();
         assert!(!shared.record_leaving(), "another one is there");
         assert!(shared.record_leaving());

@@ -90,8 +90,9 @@ mod tests {
         that_block.map(|wake| Arc::new(wake.unwrap())).into()
     }
 
+    /// Handlers never block however late the thread is and it learns that something came.
     #[test]
-    fn handlers_never_block_however_late_the_thread_is_and_it_learns_that_something_came() {
+    fn handlers_never_block_and_thread_learns() {
         for wake in wakes() {
             let notified = wake.clone();
             within("a handler blocks", move || {
@@ -103,8 +104,9 @@ mod tests {
         }
     }
 
+    /// A notification after the thread has read all others is not lost.
     #[test]
-    fn a_notification_after_the_thread_has_read_all_others_is_not_lost() {
+    fn notification_after_full_read_not_lost() {
         for wake in wakes() {
             for _ in 0..1_000 {
                 notify(&wake);

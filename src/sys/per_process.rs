@@ -114,8 +114,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
+    /// A thread that is making the value keeps no other waiting.
     #[test]
-    fn a_thread_that_is_making_the_value_keeps_no_other_waiting() {
+    fn thread_making_value_blocks_no_other() {
         static CELL: Race<u32> = Race::new();
         let (begins, begun) = mpsc::channel();
         let (go_on, wait) = mpsc::channel::<()>();
@@ -136,10 +137,11 @@ mod tests {
         assert_eq!(CELL.get(), Some(&2));
     }
 
+    /// A child of fork makes its own value also where a thread of its parent has the lock.
     #[test]
     #[cfg(unix)]
     #[cfg_attr(miri, ignore = "there is no fork")]
-    fn a_child_of_fork_makes_its_own_value_also_where_a_thread_of_its_parents_has_the_lock() {
+    fn fork_child_makes_value_despite_parents_lock() {
         use std::sync::Mutex;
 
         static VALUE: PerProcess<Mutex<u32>> = PerProcess::new(|| Mutex::new(0));

@@ -474,9 +474,11 @@ mod tests {
 
     use super::*;
 
+    /// Select and poll say the same of what both can watch.
+    ///
     /// Only Apple's systems use `select_now`; it is tested here.
     #[test]
-    fn select_and_poll_say_the_same_of_what_both_can_watch() {
+    fn select_and_poll_agree() {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let says = |near: &UnixStream, to_write| {

@@ -236,8 +236,9 @@ mod tests {
         Location::caller()
     }
 
+    /// A bucket ends with its power of two microseconds.
     #[test]
-    fn a_bucket_ends_with_its_power_of_two_microseconds() {
+    fn bucket_ends_at_power_of_two_us() {
         assert_eq!([0, 1, 1_000].map(bucket), [0, 0, 0]);
         assert_eq!([1_001, 2_000, 2_001, 4_000].map(bucket), [1, 1, 2, 2]);
         let second = 1_000 << 20;

@@ -239,8 +239,9 @@ impl From<&'static Location<'static>> for Label {
 mod tests {
     use super::*;
 
+    /// Ids of blocks and of single threads are all different.
     #[test]
-    fn ids_of_blocks_and_of_single_threads_are_all_different() {
+    fn ids_of_blocks_and_threads_unique() {
         let ids = [Ids::default(), Ids::default()];
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..3 * BLOCK {

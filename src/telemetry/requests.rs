@@ -195,8 +195,9 @@ mod loom_tests {
         });
     }
 
+    /// A question that is withdrawn is answered or gone.
     #[test]
-    fn a_question_that_is_withdrawn_is_answered_or_gone() {
+    fn withdrawn_question_answered_or_gone() {
         check(|| {
             let world = Model::new();
             let question = world.ask();

@@ -155,9 +155,11 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
+    /// Records read while the writer wraps around are whole and in order.
+    ///
     /// Each event has the same value as its time and as its number; a torn one does not.
     #[test]
-    fn what_is_read_while_the_writer_goes_round_is_whole_and_in_order() {
+    fn ring_read_during_wrap_is_whole() {
         loom::model(|| {
             let start = now();
             let ring = Arc::new(Ring::new(start, 2));

@@ -551,9 +551,11 @@ mod tests {
         })
     }
 
+    /// A connect to a full queue is tried less and less often.
+    ///
     /// Otherwise clients that connect to an overloaded server would keep a processor busy.
     #[test]
-    fn a_connect_to_a_full_queue_is_tried_less_and_less_often() {
+    fn connect_to_full_queue_backs_off() {
         use crate::future::or;
         within("a connect to a full queue does not end", || {
             let (time, mut attempts) = (Duration::from_millis(300), 0);
@@ -579,9 +581,11 @@ mod tests {
         });
     }
 
+    /// Nothing but bytes comes through Unix streams of our own.
+    ///
     /// And so their reads need no `recvmsg`.
     #[test]
-    fn nothing_but_bytes_comes_through_unix_streams_of_our_own() {
+    fn unix_streams_of_ours_carry_bytes_only() {
         within("a connection is not accepted", || {
             let (near, far) = pair(SocketType::UnixStream).unwrap();
             if near.kernel().flag(Flag::Passrights).unwrap() {

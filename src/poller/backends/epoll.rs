@@ -393,8 +393,9 @@ fn whole_millis(timeout: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    /// Timeouts are not early and a timer that is left over ends no wait.
     #[test]
-    fn timeouts_are_not_early_and_a_timer_that_is_left_over_ends_no_wait() {
+    fn timeouts_not_early_leftover_timer_ignored() {
         let poller = crate::poller::Poller::new(crate::Backend::Epoll).unwrap();
         let mut events = Events::new();
         let mut wait = |micros| {
@@ -419,8 +420,9 @@ mod tests {
         }
     }
 
+    /// A long timeout is neither early nor overdrawn by the call.
     #[test]
-    fn a_long_timeout_is_neither_early_nor_overdrawn_by_the_call() {
+    fn long_timeout_exact_by_call() {
         let poller = crate::poller::Poller::new(crate::Backend::Epoll).unwrap();
         let mut events = Events::new();
         for timeout in [
@@ -440,16 +442,19 @@ mod tests {
         assert_eq!(shortened(Duration::MAX).as_millis(), i32::MAX as u128);
     }
 
+    /// A short timeout in milliseconds is never shorter.
     #[test]
-    fn a_short_timeout_in_milliseconds_is_never_shorter() {
+    fn short_timeout_in_ms_not_shorter() {
         assert_eq!(in_millis(Duration::from_nanos(1)).as_millis(), 1);
         assert_eq!(in_millis(Duration::from_millis(7)).as_millis(), 7);
         assert_eq!(in_millis(COARSE_TIMEOUT), COARSE_TIMEOUT);
     }
 
+    /// A wait ends on time with any changes of the clock.
+    ///
     /// A preload library shifts the process's clock, unknown to the kernel.
     #[test]
-    fn a_wait_ends_when_its_time_is_over_whatever_the_clock_says() {
+    fn wait_ends_on_time_despite_clock() {
         let epoll = Epoll::new().unwrap();
         let mut events = Events::new();
         let (day, now) = (Duration::from_secs(24 * 3600), Instant::now());
@@ -478,8 +483,9 @@ mod tests {
         }
     }
 
+    /// A clock that jumps makes no wait longer than it was asked for.
     #[test]
-    fn a_clock_that_jumps_makes_no_wait_longer_than_it_was_asked_for() {
+    fn clock_jump_does_not_prolong_wait() {
         let epoll = Epoll::new().unwrap();
         let mut events = Events::new();
         let now = Instant::now();
@@ -499,8 +505,9 @@ mod tests {
         }
     }
 
+    /// The grid is the same before and after its origin and never early.
     #[test]
-    fn the_grid_is_the_same_before_and_after_its_origin_and_never_early() {
+    fn grid_same_around_origin_never_early() {
         let origin = Instant::now();
         let second = Duration::from_secs(1);
         for nanos in [0, 1, 31_999, 32_000, 32_001, 999_999_999] {
@@ -515,8 +522,9 @@ mod tests {
         }
     }
 
+    /// Asking again for the same moment arms the timer once.
     #[test]
-    fn asking_again_for_the_same_moment_arms_the_timer_once() {
+    fn same_deadline_arms_timer_once() {
         let epoll = Epoll::new().unwrap();
         let now = Instant::now();
         let end = now + Duration::from_secs(60);

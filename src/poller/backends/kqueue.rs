@@ -639,8 +639,9 @@ mod tests {
         });
     }
 
+    /// A notification beside as many events as there is room for ends no later wait.
     #[test]
-    fn a_notification_beside_as_many_events_as_there_is_room_for_ends_no_later_wait() {
+    fn notification_with_full_events_ends_no_later_wait() {
         for room in 1..6 {
             let kqueue = Kqueue::new().unwrap();
             let pairs: Vec<_> = (0..6).map(|_| pair()).collect();
@@ -668,9 +669,11 @@ mod tests {
         }
     }
 
+    /// A direction that is refused leaves no filter of the other one.
+    ///
     /// A kqueue can be watched in one direction only.
     #[test]
-    fn a_direction_that_is_refused_leaves_no_filter_of_the_other_one() {
+    fn refused_direction_leaves_no_other_filter() {
         let (kqueue, inner) = (Kqueue::new().unwrap(), Kqueue::new().unwrap());
         let inner = inner.descriptor().unwrap();
         let both = request(1, READABLE | Interest::WRITABLE, Mode::Level);
@@ -680,8 +683,9 @@ mod tests {
         assert_eq!(change_one(&kqueue.queue, delete), Err(Errno::NOENT));
     }
 
+    /// A broken descriptor that was changed is reported once in each wait.
     #[test]
-    fn a_broken_descriptor_that_was_changed_is_reported_once_in_each_wait() {
+    fn broken_descriptor_changed_reported_per_wait() {
         let kqueue = Kqueue::new().unwrap();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         drop(reader);
@@ -695,8 +699,9 @@ mod tests {
         assert_eq!(look(&kqueue, &mut events), 1, "{events:?}");
     }
 
+    /// A wait is one call and so is a change of both directions.
     #[test]
-    fn a_wait_is_one_call_and_so_is_a_change_of_both_directions() {
+    fn wait_and_two_way_change_are_one_call_each() {
         let kqueue = Kqueue::new().unwrap();
         let (ours, mut theirs) = pair();
         let both = READABLE | Interest::WRITABLE;
@@ -740,9 +745,11 @@ mod tests {
         assert_eq!(count, usize::from(is_user), "a thousand notifications");
     }
 
+    /// A number that is not open is refused in both directions.
+    ///
     /// NetBSD returns the same error for it as for a pipe without a reader.
     #[test]
-    fn a_number_that_is_not_open_is_refused_in_both_directions() {
+    fn closed_number_refused_in_both_directions() {
         let kqueue = Kqueue::new().unwrap();
         for interest in [READABLE, Interest::WRITABLE] {
             // SAFETY: BorrowedFd::borrow_raw of a number that no descriptor has: the system calls
@@ -756,8 +763,9 @@ mod tests {
         }
     }
 
+    /// A one shot source that is spent ends no more than one wait.
     #[test]
-    fn a_one_shot_source_that_is_spent_ends_no_more_than_one_wait() {
+    fn spent_one_shot_ends_one_wait_at_most() {
         let kqueue = Kqueue::new().unwrap();
         let (ours, mut theirs) = pair();
         let request = |token| request(token, READABLE, Mode::OneShot);
@@ -782,9 +790,10 @@ mod tests {
         assert_eq!(look(&kqueue, &mut events), 1);
     }
 
+    /// A TCP stream that waits again costs one wait and nothing else.
     #[cfg(feature = "net")]
     #[test]
-    fn a_tcp_stream_that_waits_again_costs_one_wait_and_nothing_else() {
+    fn tcp_stream_rewait_costs_one_call() {
         use crate::Backend;
         use crate::net::TcpListener;
         use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -826,9 +835,11 @@ mod tests {
         );
     }
 
+    /// A descriptor known to be broken is reported as the kernel would report it.
+    ///
     /// Not all systems refuse the write filter, so this test marks the pipe as broken.
     #[test]
-    fn what_is_known_to_be_broken_is_reported_like_what_the_kernel_reports() {
+    fn known_broken_reported_like_kernels() {
         let kqueue = Kqueue::new().unwrap();
         let (ours, _theirs) = pair();
         let number = ours.as_raw_fd();
@@ -871,8 +882,9 @@ mod tests {
         }
     }
 
+    /// A report that is older than the last change is dropped.
     #[test]
-    fn a_report_that_is_older_than_the_last_change_is_dropped() {
+    fn report_older_than_change_is_dropped() {
         let kqueue = Kqueue::new().unwrap();
         let (ours, _theirs) = pair();
         let number = ours.as_raw_fd();

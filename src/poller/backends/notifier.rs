@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_an_eventfd_is_refused_there_is_a_socket_pair() {
+    fn refused_eventfd_falls_back_to_socket_pair() {
         for refusal in [Errno::NOSYS, Errno::PERM, Errno::NOMEM] {
             let made =
                 WakeDescriptor::or_pair(Err(refusal.into())).expect("a socket pair is there");
@@ -346,13 +346,15 @@ mod loom_tests {
         });
     }
 
+    /// A notification before during or after the end of a wait is never lost.
     #[test]
-    fn a_notification_before_during_or_after_the_end_of_a_wait_is_never_lost() {
+    fn notification_never_lost_around_wait_end() {
         check(0, 2, false);
     }
 
+    /// A notification is not lost to a concurrent one that fails to write.
     #[test]
-    fn a_notification_is_not_lost_to_another_one_whose_write_fails() {
+    fn notification_not_lost_to_failed_write() {
         check(1, 2, false);
     }
 
@@ -361,8 +363,9 @@ mod loom_tests {
         check(0, 1, true);
     }
 
+    /// No notification ends a wait after the one that it has ended.
     #[test]
-    fn no_notification_ends_a_wait_after_the_one_that_it_has_ended() {
+    fn notification_ends_one_wait_only() {
         loom::model(|| {
             let world = Model::new(0);
             world.notifier.notify().unwrap();

@@ -286,9 +286,11 @@ mod tests {
         }
     }
 
+    /// A wait that is cut is repeated unless it was notified.
+    ///
     /// On Windows 50 days would be forever, and NetBSD would refuse four years.
     #[test]
-    fn a_wait_that_is_cut_is_repeated_unless_it_was_notified() {
+    fn interrupted_wait_repeated_unless_notified() {
         let platform = Polling::new().unwrap();
         let now = Instant::now();
         let after = |time| Until::Deadline {
@@ -306,7 +308,7 @@ mod tests {
 
     /// Otherwise an unreported event would carry the new token.
     #[test]
-    fn what_is_changed_while_a_thread_waits_gets_another_key() {
+    fn change_during_wait_gets_new_key() {
         let platform = Polling::new().unwrap();
         let (socket, mut peer) = UnixStream::pair().unwrap();
         platform.add(&socket, 1);
@@ -339,9 +341,11 @@ mod tests {
         platform.change(socket.as_fd(), Change::Deregister).unwrap();
     }
 
+    /// A key given up while a thread waits is not used again before that wait is over.
+    ///
     /// Otherwise an unreported event would carry the next owner's token.
     #[test]
-    fn a_key_given_up_while_a_thread_waits_is_not_used_again_before_that_wait_is_over() {
+    fn key_not_reused_during_wait() {
         let platform = Polling::new().unwrap();
         let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
         let [first, second, third] = pairs.each_ref().map(|(near, _)| near);

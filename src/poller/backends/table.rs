@@ -453,8 +453,9 @@ mod loom_tests {
         });
     }
 
+    /// A deregistered source is released, and no later wait reports it.
     #[test]
-    fn what_was_deregistered_is_let_go_and_no_later_wait_tells_of_it() {
+    fn deregistered_released_and_not_reported() {
         check(|| {
             let world = Model::new();
             world.change(1, Change::Register(request(1, Interest::READABLE)));

@@ -555,8 +555,9 @@ pub(crate) fn has_been_reset(_: &impl AsFd, error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
+    /// Only TCP without anything above it is known to be drained by a short read.
     #[test]
-    fn only_tcp_without_anything_above_it_is_known_to_be_drained_by_a_short_read() {
+    fn short_read_drains_plain_tcp_only() {
         let none = || Ok(false);
         assert!(may_be_quick(Some(libc::IPPROTO_TCP), none));
         for other in [libc::IPPROTO_MPTCP, libc::IPPROTO_SCTP, 0] {

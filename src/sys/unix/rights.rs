@@ -49,9 +49,11 @@ pub(crate) fn has_foreign_rights() -> bool {
 
 #[cfg(test)]
 mod tests {
+    /// A program that was started as usual has no foreign rights.
+    ///
     /// Tests do not start with privileges; without the symbol, they would not link.
     #[test]
-    fn a_program_that_was_started_as_usual_has_no_foreign_rights() {
+    fn ordinary_program_has_no_foreign_rights() {
         assert!(!super::has_foreign_rights());
     }
 }

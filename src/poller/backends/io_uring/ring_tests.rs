@@ -119,7 +119,7 @@ fn crowd(poller: &Poller, count: u64, mode: Mode) -> Vec<(UnixStream, UnixStream
 }
 
 #[test]
-fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
+fn close_after_deregister_is_immediate() {
     let _no_children = no_children();
     for mode in [Mode::Edge, Mode::OneShot] {
         let Some(poller) = poller() else { return };
@@ -138,7 +138,7 @@ fn what_its_owner_deregisters_and_closes_is_closed_at_once() {
 }
 
 #[test]
-fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
+fn close_while_hundreds_ready_is_immediate() {
     let _no_children = no_children();
     let Some(poller) = poller_of(256, 1024) else {
         return;
@@ -158,7 +158,7 @@ fn what_is_closed_while_hundreds_are_ready_is_closed_at_once() {
 }
 
 #[test]
-fn what_is_closed_with_an_event_on_the_way_is_closed_at_once() {
+fn close_with_event_in_flight_is_immediate() {
     let _no_children = no_children();
     for modified in [false, true] {
         let Some(poller) = poller() else { return };
@@ -212,8 +212,9 @@ fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
     told
 }
 
+/// A quick turn is told all that is ready and changed meanwhile.
 #[test]
-fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
+fn quick_turn_reports_ready_and_changes() {
     let Ok(uring) = Uring::with_queues(256, 1024) else {
         return;
     };
@@ -247,8 +248,9 @@ fn a_quick_turn_is_told_all_that_is_ready_and_changed_meanwhile() {
     assert!(start.elapsed() < LIMIT, "the submission waited");
 }
 
+/// A completion queue that is too short loses nothing.
 #[test]
-fn a_completion_queue_that_is_too_short_loses_nothing() {
+fn completion_queue_overflow_loses_nothing() {
     for mode in [Mode::Edge, Mode::OneShot] {
         let Some(poller) = poller_of(8, 16) else {
             return;
@@ -273,8 +275,9 @@ fn a_completion_queue_that_is_too_short_loses_nothing() {
     }
 }
 
+/// A poll armed by a thread that has ended is reported to the next one that waits.
 #[test]
-fn what_was_armed_by_a_thread_that_has_ended_is_reported_to_the_next() {
+fn armed_by_ended_thread_reported_to_next() {
     for mode in [Mode::Edge, Mode::OneShot] {
         let Some(poller) = poller() else { return };
         let poller = Arc::new(poller);
@@ -294,8 +297,9 @@ fn what_was_armed_by_a_thread_that_has_ended_is_reported_to_the_next() {
     }
 }
 
+/// An ordinary byte is not urgent and an urgent one is.
 #[test]
-fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
+fn urgent_byte_is_urgent_ordinary_is_not() {
     let Some(poller) = poller() else { return };
     let (ours, mut theirs) = tcp_pair();
     let (near, mut far) = UnixStream::pair().unwrap();
@@ -320,9 +324,11 @@ fn an_ordinary_byte_is_not_urgent_and_an_urgent_one_is() {
     }
 }
 
+/// The end of reading is nothing to a one shot writer.
+///
 /// A half-closed peer would complete a one-shot poll for room repeatedly.
 #[test]
-fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
+fn read_end_ignored_by_one_shot_writer() {
     let Some(poller) = poller() else { return };
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -340,9 +346,11 @@ fn the_end_of_reading_is_nothing_to_a_one_shot_writer() {
     assert!(poll_now(&poller).is_empty(), "told twice");
 }
 
+/// A poll that completes for nothing is armed again once.
+///
 /// Otherwise each wait would loop as long as the peer is half-closed.
 #[test]
-fn a_poll_that_completes_for_nothing_is_armed_again_once() {
+fn spurious_completion_rearmed_once() {
     let Some(poller) = poller() else { return };
     let uring = ring(&poller);
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -358,8 +366,9 @@ fn a_poll_that_completes_for_nothing_is_armed_again_once() {
     assert_eq!(uring.table.lock().generation, 3);
 }
 
+/// A poll that completes in vain between two waits is armed again before the next one sleeps.
 #[test]
-fn what_completes_in_vain_between_two_waits_is_armed_again_before_the_next_sleeps() {
+fn vain_completion_between_waits_rearmed() {
     let Some(poller) = poller() else { return };
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (other, _others) = UnixStream::pair().unwrap();
@@ -376,8 +385,9 @@ fn what_completes_in_vain_between_two_waits_is_armed_again_before_the_next_sleep
     assert!(next(&poller)[0].is_writable());
 }
 
+/// A child of fork gets errors and its parent everything.
 #[test]
-fn a_child_of_fork_gets_errors_and_its_parent_everything() {
+fn fork_child_gets_errors_parent_events() {
     let Some(poller) = poller() else { return };
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     register(&poller, &ours, 1, READABLE, Mode::Edge);
@@ -426,8 +436,9 @@ fn the_ring_polls_and_does_nothing_else() {
     assert!(ring.submitter().register_files(&[0]).is_err());
 }
 
+/// A wait is neither early nor late by the thread's slack.
 #[test]
-fn a_wait_is_neither_early_nor_late_by_the_threads_slack() {
+fn wait_exact_despite_timer_slack() {
     let Some(poller) = poller() else { return };
     // The slack is 50 µs.
     let bound = Duration::from_micros(100 + 32 + 45);
@@ -492,9 +503,11 @@ fn a_ring_that_is_busy_is_entered_again() {
     }
 }
 
+/// Submissions that find no room in the queue are handed over later.
+///
 /// The queue is full of submissions that the kernel has refused, so there is no room for the rest.
 #[test]
-fn submissions_that_find_no_room_in_the_queue_are_handed_over_later() {
+fn submissions_over_queue_made_later() {
     for timeout in [Some(Duration::ZERO), Some(LIMIT), None] {
         let Some(poller) = poller_of(8, 16) else {
             return;
@@ -519,8 +532,9 @@ fn submissions_that_find_no_room_in_the_queue_are_handed_over_later() {
     }
 }
 
+/// A wait that is always refused pauses and fails at last.
 #[test]
-fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
+fn wait_always_refused_pauses_then_fails() {
     let Ok(uring) = Uring::with_queues(8, 16) else {
         return;
     };
@@ -557,8 +571,9 @@ fn a_wait_that_is_always_refused_pauses_and_fails_at_last() {
     assert_eq!(uring.table.lock().refusals.count, 0);
 }
 
+/// A removal that is refused is handed over by the next wait.
 #[test]
-fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
+fn refused_removal_resubmitted_by_next_wait() {
     let Some(poller) = poller_of(8, 16) else {
         return;
     };
@@ -583,9 +598,11 @@ fn a_removal_that_is_refused_is_handed_over_by_the_next_wait() {
     drop(pairs);
 }
 
+/// A completion that the kernel has dropped is made up for.
+///
 /// The kernel had no memory for a completion, so a poll is lost; `BADR` is the only report of it.
 #[test]
-fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
+fn dropped_completion_is_made_up_for() {
     for mode in [Mode::Edge, Mode::OneShot] {
         let Some(poller) = poller() else { return };
         let uring = ring(&poller);
@@ -610,7 +627,7 @@ fn a_completion_that_the_kernel_has_dropped_is_made_up_for() {
 }
 
 #[test]
-fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
+fn abandoned_at_rest_rearmed_by_next_wait() {
     let Ok(uring) = Uring::new() else { return };
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let (other, others) = UnixStream::pair().unwrap();
@@ -634,8 +651,9 @@ fn what_is_abandoned_at_rest_is_armed_again_by_the_next_wait() {
     );
 }
 
+/// A submission is handed over although more is ready than there is room for.
 #[test]
-fn a_submission_is_handed_over_although_more_is_ready_than_there_is_room_for() {
+fn submission_made_despite_full_completions() {
     let Some(poller) = poller() else { return };
     let pairs = crowd(&poller, 50, Mode::Edge);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -653,8 +671,10 @@ fn a_submission_is_handed_over_although_more_is_ready_than_there_is_room_for() {
     poller.deregister(&ours).unwrap();
 }
 
+/// A descriptor closed by another thread is released by the next quiet wait, even with hundreds
+/// ready.
 #[test]
-fn what_another_thread_closes_is_closed_at_rest_although_hundreds_are_ready() {
+fn close_elsewhere_at_rest_despite_hundreds_ready() {
     let _no_children = no_children();
     let Some(poller) = poller_of(256, 1024) else {
         return;
@@ -674,8 +694,9 @@ fn what_another_thread_closes_is_closed_at_rest_although_hundreds_are_ready() {
     assert_eq!(told, pairs.len(), "nothing of the others is lost");
 }
 
+/// A descriptor closed while the kernel refuses calls is released by the next quiet wait.
 #[test]
-fn what_was_closed_while_the_kernel_refused_calls_is_closed_at_rest() {
+fn close_while_calls_refused_at_rest() {
     let _no_children = no_children();
     let Some(poller) = poller() else { return };
     let (ours, theirs) = tcp_pair();

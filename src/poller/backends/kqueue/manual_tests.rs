@@ -120,8 +120,9 @@ fn drain(mut socket: &UnixStream) {
     while socket.read(&mut [0; 4096]).is_ok() {}
 }
 
+/// `EV_ADD` finds what is there already and data says how much.
 #[test]
-fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
+fn ev_add_finds_present_data_with_count() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"abc").unwrap();
     let queue = watching(&ours, EVFILT_READ, EV_ADD);
@@ -133,8 +134,9 @@ fn ev_add_finds_what_is_there_already_and_data_says_how_much() {
     assert!(!is_end(&event));
 }
 
+/// An event is returned as long as its condition holds.
 #[test]
-fn an_event_is_returned_as_long_as_its_condition_holds() {
+fn event_returned_while_condition_holds() {
     let (ours, mut theirs) = pair();
     let queue = watching(&ours, EVFILT_READ, EV_ADD);
     none(&queue, "nothing was written");
@@ -149,8 +151,9 @@ fn an_event_is_returned_as_long_as_its_condition_holds() {
     assert_eq!(amount(&one(&queue)), 2);
 }
 
+/// `EV_CLEAR` returns an event once for each arrival.
 #[test]
-fn ev_clear_returns_an_event_once_for_each_arrival() {
+fn ev_clear_returns_once_per_arrival() {
     let (ours, mut theirs) = pair();
     let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_CLEAR);
     for unread in 1..4 {
@@ -169,8 +172,9 @@ fn ev_clear_returns_an_event_once_for_each_arrival() {
     none(&queue, "it was read before");
 }
 
+/// `EV_ONESHOT` deletes an event once it was returned.
 #[test]
-fn ev_oneshot_deletes_an_event_once_it_was_returned() {
+fn ev_oneshot_deletes_after_return() {
     let (ours, mut theirs) = pair();
     let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT);
     none(&queue, "nothing was written");
@@ -184,8 +188,9 @@ fn ev_oneshot_deletes_an_event_once_it_was_returned() {
     assert_eq!(amount(&one(&queue)), 2);
 }
 
+/// `EV_DISPATCH` disables an event once it was returned.
 #[test]
-fn ev_dispatch_disables_an_event_once_it_was_returned() {
+fn ev_dispatch_disables_after_return() {
     let (ours, mut theirs) = pair();
     let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_DISPATCH);
     for unread in 1..4 {
@@ -222,8 +227,9 @@ fn ev_disable_hides_an_event_until_ev_enable() {
     assert_eq!(amount(&one(&queue)), 2);
 }
 
+/// `EV_DELETE` takes an event away that was not returned yet.
 #[test]
-fn ev_delete_takes_an_event_away_that_was_not_returned_yet() {
+fn ev_delete_removes_pending_event() {
     let (ours, mut theirs) = pair();
     let queue = queue();
     for flags in [0, EV_CLEAR, EV_ONESHOT, EV_DISPATCH] {
@@ -234,8 +240,9 @@ fn ev_delete_takes_an_event_away_that_was_not_returned_yet() {
     }
 }
 
+/// An event that was not added can be neither changed nor deleted.
 #[test]
-fn what_was_not_added_can_be_neither_changed_nor_deleted() {
+fn unknown_event_not_changed_or_deleted() {
     let (ours, _theirs) = pair();
     let queue = queue();
     for flags in [EV_DELETE, EV_ENABLE, EV_DISABLE] {
@@ -252,8 +259,9 @@ fn what_was_not_added_can_be_neither_changed_nor_deleted() {
     assert_eq!(apply(&queue, &[timer]), Err(Errno::NOENT));
 }
 
+/// A descriptor that is not open and a filter that is none are refused.
 #[test]
-fn a_descriptor_that_is_not_open_and_a_filter_that_is_none_are_refused() {
+fn bad_descriptor_and_bad_filter_refused() {
     let queue = queue();
     let add = sys::kevent_of(1_000_000, EVFILT_READ, EV_ADD, 7);
     assert_eq!(apply(&queue, &[add]), Err(Errno::BADF));
@@ -261,8 +269,9 @@ fn a_descriptor_that_is_not_open_and_a_filter_that_is_none_are_refused() {
     assert_eq!(apply(&queue, &[of(&ours, 99, EV_ADD)]), Err(Errno::INVAL));
 }
 
+/// `EV_RECEIPT` answers each change in order and leaves the events.
 #[test]
-fn ev_receipt_answers_each_change_in_order_and_leaves_the_events() {
+fn ev_receipt_answers_each_in_order() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"a").unwrap();
     let queue = queue();
@@ -281,8 +290,9 @@ fn ev_receipt_answers_each_change_in_order_and_leaves_the_events() {
     assert_eq!(look(&queue).len(), 2, "both filters");
 }
 
+/// An error is an event where there is room and else the calls.
 #[test]
-fn an_error_is_an_event_where_there_is_room_and_else_the_calls() {
+fn error_is_event_with_room_else_result() {
     let (ours, mut theirs) = pair();
     let queue = queue();
     let delete = of(&ours, EVFILT_READ, EV_DELETE);
@@ -307,8 +317,9 @@ fn changes_are_applied_before_events_are_returned() {
     assert_eq!(take(&queue, &[delete], ROOM, Duration::ZERO).len(), 0);
 }
 
+/// Adding an event again changes it and makes no second one.
 #[test]
-fn adding_an_event_again_changes_it_and_makes_no_second_one() {
+fn adding_again_changes_event() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"a").unwrap();
     let queue = watching(&ours, EVFILT_READ, EV_ADD);
@@ -320,8 +331,9 @@ fn adding_an_event_again_changes_it_and_makes_no_second_one() {
     none(&queue, "it was one event");
 }
 
+/// `EVFILT_WRITE` returns an event while there is room.
 #[test]
-fn evfilt_write_returns_an_event_while_there_is_room() {
+fn evfilt_write_returned_with_room() {
     let (ours, theirs) = pair();
     let queue = watching(&ours, EVFILT_WRITE, EV_ADD);
     for _ in 0..2 {
@@ -334,8 +346,9 @@ fn evfilt_write_returns_an_event_while_there_is_room() {
     one(&queue);
 }
 
+/// With `EV_CLEAR` `EVFILT_WRITE` returns an event when there is room again.
 #[test]
-fn with_ev_clear_evfilt_write_returns_an_event_when_there_is_room_again() {
+fn ev_clear_evfilt_write_event_on_room() {
     let (ours, theirs) = pair();
     let queue = watching(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR);
     one(&queue);
@@ -395,8 +408,9 @@ fn events_that_find_no_room_stay() {
     }
 }
 
+/// `EV_EOF` of the read filter is the peer's end also with data unread.
 #[test]
-fn ev_eof_of_the_read_filter_is_the_peers_end_also_with_data_unread() {
+fn ev_eof_read_is_peers_end_even_unread() {
     for is_closed in [false, true] {
         let (mut ours, mut theirs) = pair();
         let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_CLEAR);
@@ -416,8 +430,9 @@ fn ev_eof_of_the_read_filter_is_the_peers_end_also_with_data_unread() {
     }
 }
 
+/// `EV_EOF` of the write filter is our own shutdown and no end of reading.
 #[test]
-fn ev_eof_of_the_write_filter_is_our_own_shutdown_and_no_end_of_reading() {
+fn ev_eof_write_is_own_shutdown() {
     let (ours, theirs) = pair();
     ends_of_shutdown(&ours, &theirs, || {
         ours.shutdown(std::net::Shutdown::Write).unwrap();
@@ -451,8 +466,9 @@ fn ev_eof_of_the_write_filter_is_the_peers_close() {
     assert!(is_end(&one(&queue)));
 }
 
+/// Fflags of an end is the socket's error which stays.
 #[test]
-fn fflags_of_an_end_is_the_sockets_error_which_stays() {
+fn fflags_of_end_is_socket_error() {
     let (ours, theirs) = tcp();
     let queue = watching(&ours, EVFILT_READ, EV_ADD);
     // With this, its end is a reset.
@@ -472,8 +488,9 @@ fn fflags_of_an_end_is_the_sockets_error_which_stays() {
     assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
 }
 
+/// A listener is readable while a connection waits.
 #[test]
-fn a_listener_is_readable_while_a_connection_waits() {
+fn listener_readable_with_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let queue = watching(&listener, EVFILT_READ, EV_ADD);
     none(&queue, "nobody has connected");
@@ -526,8 +543,9 @@ fn user(queue: &Queue, flags: Flags) -> Option<Kevent> {
     }
 }
 
+/// `NOTE_TRIGGER` triggers a user event once with `EV_CLEAR`.
 #[test]
-fn note_trigger_triggers_a_user_event_once_with_ev_clear() {
+fn note_trigger_once_with_ev_clear() {
     let queue = queue();
     let Some(trigger) = user(&queue, EV_CLEAR) else {
         return;
@@ -544,8 +562,9 @@ fn note_trigger_triggers_a_user_event_once_with_ev_clear() {
     assert_eq!(apply(&queue, &[trigger]), Err(Errno::NOENT));
 }
 
+/// A user event without `EV_CLEAR` stays triggered and with `EV_ONESHOT` goes.
 #[test]
-fn a_user_event_without_ev_clear_stays_triggered_and_with_ev_oneshot_goes() {
+fn user_event_without_ev_clear_and_oneshot() {
     let queue = queue();
     let Some(trigger) = user(&queue, 0) else {
         return;
@@ -581,8 +600,9 @@ fn note_trigger_from_another_thread_ends_a_wait() {
     }
 }
 
+/// A change from another thread applies to the wait under way.
 #[test]
-fn a_change_from_another_thread_applies_to_the_wait_under_way() {
+fn change_by_thread_applies_to_current_wait() {
     let queue = queue();
     for _ in 0..50 {
         let (ours, mut theirs) = pair();
@@ -600,8 +620,9 @@ fn timer(flags: Flags, left: Duration) -> Kevent {
     timer
 }
 
+/// `EVFILT_TIMER` with `EV_ONESHOT` fires once and not early.
 #[test]
-fn evfilt_timer_with_ev_oneshot_fires_once_and_not_early() {
+fn evfilt_timer_oneshot_fires_once() {
     let queue = queue();
     let time = Duration::from_millis(5);
     let start = Instant::now();
@@ -615,8 +636,9 @@ fn evfilt_timer_with_ev_oneshot_fires_once_and_not_early() {
     assert_eq!(apply(&queue, &[delete]), Err(Errno::NOENT));
 }
 
+/// `EVFILT_TIMER` fires again and again and data counts.
 #[test]
-fn evfilt_timer_fires_again_and_again_and_data_counts() {
+fn evfilt_timer_repeats_with_count() {
     let queue = queue();
     let start = Instant::now();
     apply(&queue, &[timer(EV_ADD, Duration::from_millis(2))]).unwrap();
@@ -634,9 +656,11 @@ fn evfilt_timer_fires_again_and_again_and_data_counts() {
     none(&queue, "it was deleted");
 }
 
+/// A timer that is deleted and added in one call starts again.
+///
 /// FreeBSD restarts a timer that is only added again, DragonFly does not.
 #[test]
-fn a_timer_that_is_deleted_and_added_in_one_call_starts_again() {
+fn timer_deleted_and_added_restarts() {
     let queue = queue();
     apply(&queue, &[timer(EV_ADD | EV_ONESHOT, LIMIT * 60)]).unwrap();
     none(&queue, "it is not over");
@@ -646,8 +670,9 @@ fn a_timer_that_is_deleted_and_added_in_one_call_starts_again() {
     one(&queue);
 }
 
+/// A timeout is no shorter than it says and without room there is none.
 #[test]
-fn a_timeout_is_no_shorter_than_it_says_and_without_room_there_is_none() {
+fn timeout_not_short_no_room_no_timeout() {
     let queue = queue();
     for timeout in [0, 1, 300, 2_500, 12_000].map(Duration::from_micros) {
         let start = Instant::now();
@@ -667,8 +692,9 @@ fn is_readable(queue: &Queue) -> bool {
     retry_on_intr(|| rustix::event::poll(&mut set, Some(&Default::default()))).unwrap() == 1
 }
 
+/// A kqueue can be polled and is readable while it has events.
 #[test]
-fn a_kqueue_can_be_polled_and_is_readable_while_it_has_events() {
+fn kqueue_pollable_and_readable_with_events() {
     let (ours, mut theirs) = pair();
     let queue = queue();
     assert!(!is_readable(&queue), "it is empty");
@@ -712,8 +738,9 @@ fn a_kqueue_can_be_watched_by_another() {
     }
 }
 
+/// Closing a descriptor removes its events also where a duplicate stays.
 #[test]
-fn closing_a_descriptor_removes_its_events_also_where_a_duplicate_stays() {
+fn close_removes_events_despite_duplicate() {
     let (ours, mut theirs) = pair();
     let queue = queue();
     let number = ours.as_raw_fd() as usize;
@@ -750,8 +777,9 @@ fn known() -> Option<&'static flavours::Flavour> {
         .then_some(flavour)
 }
 
+/// A one shot event may be returned although its condition is gone.
 #[test]
-fn a_one_shot_event_may_be_returned_although_its_condition_is_gone() {
+fn one_shot_may_outlive_its_condition() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"a").unwrap();
     let queue = watching(&ours, EVFILT_READ, EV_ADD | EV_ONESHOT);
@@ -789,8 +817,9 @@ fn a_change_without_ev_add_may_change_nothing() {
     assert_eq!(added.err(), error);
 }
 
+/// `EV_CLEAR` with `EV_DISPATCH` disables on some systems.
 #[test]
-fn ev_clear_with_ev_dispatch_disables_on_some_systems() {
+fn ev_clear_with_dispatch_disables_on_some() {
     let Some(flavour) = known() else {
         return;
     };
@@ -806,8 +835,9 @@ fn ev_clear_with_ev_dispatch_disables_on_some_systems() {
     }
 }
 
+/// The flags of receipts and events differ by system.
 #[test]
-fn the_flags_of_receipts_and_events_differ_by_system() {
+fn flags_of_receipts_differ_by_system() {
     let flavour = flavours::here();
     let (ours, _theirs) = pair();
     let queue = queue();
@@ -822,8 +852,9 @@ fn the_flags_of_receipts_and_events_differ_by_system() {
     }
 }
 
+/// With `EV_CLEAR` each acknowledgement is an event of `EVFILT_WRITE`.
 #[test]
-fn with_ev_clear_each_acknowledgement_is_an_event_of_evfilt_write() {
+fn ev_clear_evfilt_write_event_per_ack() {
     let (mut ours, mut theirs) = tcp();
     let queue = watching(&ours, EVFILT_WRITE, EV_ADD | EV_CLEAR);
     one(&queue);
@@ -835,8 +866,9 @@ fn with_ev_clear_each_acknowledgement_is_an_event_of_evfilt_write() {
     }
 }
 
+/// A shutdown is an event of the own write filter and of the peer's read filter.
 #[test]
-fn a_shutdown_is_an_event_of_the_own_write_filter_and_of_the_peers_read_filter() {
+fn shutdown_events_on_both_sides() {
     fn check(ours: &(impl AsFd + Read), theirs: &impl AsFd, shut_down: impl FnOnce()) {
         let (near, far) = (queue(), queue());
         add_both(&near, ours, EV_ADD | EV_CLEAR);
@@ -867,8 +899,9 @@ fn a_shutdown_is_an_event_of_the_own_write_filter_and_of_the_peers_read_filter()
     });
 }
 
+/// The write filter of a full pipe tells no end on some systems and a read filter does.
 #[test]
-fn the_write_filter_of_a_full_pipe_tells_no_end_on_some_systems_and_a_read_filter_does() {
+fn full_pipe_end_by_write_filter_differs() {
     let flavour = flavours::here();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
@@ -891,8 +924,9 @@ fn the_write_filter_of_a_full_pipe_tells_no_end_on_some_systems_and_a_read_filte
     assert!(flavour.full_pipe_tells_end || flavour.write_end_tells_end);
 }
 
+/// With `EV_CLEAR` reading a part of a pipe is an event on some systems.
 #[test]
-fn with_ev_clear_reading_a_part_of_a_pipe_is_an_event_on_some_systems() {
+fn ev_clear_partial_pipe_read_event_on_some() {
     let Some(flavour) = known() else {
         return;
     };
@@ -908,8 +942,9 @@ fn with_ev_clear_reading_a_part_of_a_pipe_is_an_event_on_some_systems() {
     }
 }
 
+/// A second shutdown of writing ends reading or is refused.
 #[test]
-fn a_second_shutdown_of_writing_ends_reading_or_is_refused() {
+fn second_write_shutdown_ends_read_or_fails() {
     let (mut ours, mut theirs) = tcp();
     ours.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(theirs.read(&mut [0; 8]).unwrap(), 0);
