@@ -235,8 +235,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Waker;
 
+    /// A handle that always has bytes lets other tasks run.
     #[test]
-    fn a_handle_that_always_has_bytes_lets_other_tasks_run() {
+    fn ready_handle_lets_other_tasks_run() {
         polder::block_on(async {
             let (mut near, far) = UnixStream::pair().unwrap();
             near.write_all(&[7; 10_000]).unwrap();
@@ -285,8 +286,9 @@ mod tests {
         }
     }
 
+    /// An operation that blocks on a ready handle ends the poll.
     #[test]
-    fn an_operation_that_blocks_on_a_ready_handle_ends_the_poll() {
+    fn would_block_on_ready_handle_ends_poll() {
         let (mut near, far) = UnixStream::pair().unwrap();
         near.write_all(b"!").unwrap();
         let mut far = Polder(Handle::current()).register(Blocked(far)).unwrap();

@@ -275,16 +275,18 @@ mod tests {
         }
     }
 
+    /// A stream that says too much shows no bytes of others.
     #[test]
-    fn a_stream_that_says_too_much_shows_no_bytes_of_others() {
+    fn stream_claiming_too_much_leaks_no_bytes() {
         assert_eq!(read(Stream::new(&b"secrets!"[..])), *b"secrets!");
         let nested = Liar(Stream::new(&b"abc"[..]));
         assert_eq!(read(Stream::new(nested)), *b"abc\0\0\0");
     }
 
+    /// A stream that says more than it was offered is refused.
     #[test]
     #[should_panic(expected = "more than it was offered")]
-    fn a_stream_that_says_more_than_it_was_offered_is_refused() {
+    fn stream_claiming_too_many_bytes_is_refused() {
         read(Stream::new(Liar(Stream::new(&b"12345"[..]))));
     }
 }

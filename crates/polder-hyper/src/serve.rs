@@ -346,8 +346,9 @@ mod tests {
         }
     }
 
+    /// An idle connection ends when its listener fails.
     #[test]
-    fn an_idle_connection_ends_when_its_listener_fails() {
+    fn idle_connection_ends_when_listener_fails() {
         polder::block_on(async {
             let (near, mut far) = duplex(1024);
             let answer = async |_| Ok::<_, Infallible>(Response::new("hello".to_owned()));

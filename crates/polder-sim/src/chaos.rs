@@ -1117,8 +1117,9 @@ fn parts(stream: &mut Stream, hosts: usize) -> Option<(Vec<usize>, Vec<usize>)> 
 mod tests {
     use super::*;
 
+    /// Parts of a network are never empty and hold each host once.
     #[test]
-    fn parts_of_a_network_are_never_empty_and_hold_each_host_once() {
+    fn partition_sides_not_empty_and_disjoint() {
         let mut stream = Stream::new(1, "test", 0, 0);
         for hosts in 2..7 {
             for _ in 0..100 {

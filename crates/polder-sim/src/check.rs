@@ -599,8 +599,9 @@ fn parse_time(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// A test is run again by cargo and another program by its own name.
     #[test]
-    fn a_test_is_run_again_by_cargo_and_another_program_by_its_own_name() {
+    fn rerun_command_for_cargo_and_other_programs() {
         let arguments = |all: &[&str]| all.iter().map(|argument| (*argument).to_owned()).collect();
         let harness = arguments(&["/work/target/debug/deps/sim-1f", "--test-threads=1"]);
         let example = arguments(&["target/debug/examples/simulated", "--bug"]);

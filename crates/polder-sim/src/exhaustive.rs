@@ -133,8 +133,9 @@ pub(super) fn try_all(
 mod tests {
     use super::*;
 
+    /// Each sequence of choices is made once and those with the fewest alternatives first.
     #[test]
-    fn each_sequence_of_choices_is_made_once_and_those_with_the_fewest_alternatives_first() {
+    fn choice_sequences_once_fewest_first() {
         let mut left = Left::new(1_000);
         let mut tried = Vec::new();
         let mut first = Some(Arc::default());

@@ -16,8 +16,9 @@ use super::*;
 use crate::world::trace::{self, Flags};
 use crate::world::{Setup, Variation};
 
+/// The recording of a run becomes events messages and faults.
 #[test]
-fn the_recording_of_a_run_becomes_events_messages_and_faults() {
+fn recording_becomes_events_messages_faults() {
     let site = Location::caller();
     let mut recording = Recording::default();
     recording.messages.push_back(trace::Message {
@@ -119,8 +120,9 @@ fn files_are_named_after_the_test() {
     assert_eq!(file_name(&"../".repeat(500)).len(), LONGEST_NAME);
 }
 
+/// Descriptions are bounded and each of the last events has one.
 #[test]
-fn descriptions_are_bounded_and_each_of_the_last_events_has_one() {
+fn descriptions_bounded_one_per_event() {
     for count in [0, 1, 99, 100, 101, 199, 250, 12_345, 10_000_000] {
         let next = |events: &u64| Some(next_moment(*events, count));
         let due = std::iter::successors(Some(0), next);

@@ -192,8 +192,9 @@ mod tests {
         (1..=count).map(|n| (kind(n), 0, 1, n)).collect()
     }
 
+    /// The needed elements are found at any position, in few runs.
     #[test]
-    fn those_that_are_needed_are_found_wherever_they_are_in_few_runs() {
+    fn needed_found_in_few_runs() {
         let all = ids(60);
         for needed in [
             vec![],
@@ -239,8 +240,9 @@ mod tests {
         assert!(found < u64::MAX >> 10);
     }
 
+    /// Elements that the failing run never reaches are left out.
     #[test]
-    fn what_a_failing_run_does_not_come_to_is_left_out() {
+    fn unreached_items_are_left_out() {
         let all = ids(1_000);
         let mut runs = 0;
         let found = minimize(&all, &mut |kept| {

@@ -77,8 +77,9 @@ async fn world(sim: Sim) -> Vec<Vec<u8>> {
     all
 }
 
+/// The seed decides what the C library is asked for.
 #[test]
-fn the_seed_decides_what_the_c_library_is_asked_for() {
+fn libc_answers_decided_by_seed() {
     // `check` also compares them: the first seed runs twice.
     polder_sim::check(0..20, |sim| async { drop(world(sim).await) });
     let fingerprints = || -> Vec<u64> {
@@ -117,10 +118,12 @@ fn descriptions_for_a_picture_change_no_answer() {
     assert!(page.contains(&format!("<pre>{head}</pre>")), "{words}");
 }
 
+/// Worlds that share a thread get the answers of their own seeds.
+///
 /// Answers for the C library follow the seed. The standard library's hash keys belong to the
 /// thread.
 #[test]
-fn what_worlds_answer_that_share_a_thread_is_their_seeds() {
+fn worlds_sharing_thread_answer_by_own_seed() {
     let random = |sim: Sim| {
         sim.share_thread();
         async move {
@@ -145,8 +148,9 @@ fn what_worlds_answer_that_share_a_thread_is_their_seeds() {
     assert!(words.contains("such as the keys of HashMaps"), "{words}");
 }
 
+/// The clocks of the standard library are the world's and its host's.
 #[test]
-fn the_clocks_of_the_standard_library_are_the_worlds_and_its_hosts() {
+fn std_clocks_are_the_worlds_and_hosts() {
     polder_sim::check(0..4, |sim| async move {
         let (start, date) = (Instant::now(), SystemTime::now());
         assert_eq!(start, now());
@@ -170,8 +174,9 @@ fn the_clocks_of_the_standard_library_are_the_worlds_and_its_hosts() {
     });
 }
 
+/// A step of the wall clock leaves the other clock and timers alone.
 #[test]
-fn a_step_of_the_wall_clock_leaves_the_other_clock_and_timers_alone() {
+fn wall_clock_step_leaves_monotonic_and_timers() {
     const SECOND: Duration = Duration::from_secs(1);
     polder_sim::check(0..4, |sim| async move {
         let date = SystemTime::now();
@@ -207,8 +212,9 @@ fn a_step_of_the_wall_clock_leaves_the_other_clock_and_timers_alone() {
     });
 }
 
+/// The wall clock of a suspended machine runs on and the other one stands still.
 #[test]
-fn the_wall_clock_of_a_suspended_machine_runs_on_and_the_other_one_stands_still() {
+fn suspended_wall_clock_runs_monotonic_stops() {
     const SECOND: Duration = Duration::from_secs(1);
     polder_sim::check(0..4, |sim| async move {
         let host = sim.host("host");
@@ -229,8 +235,9 @@ fn the_wall_clock_of_a_suspended_machine_runs_on_and_the_other_one_stands_still(
     });
 }
 
+/// Chaos of wall clocks changes nothing else and ends.
 #[test]
-fn chaos_of_wall_clocks_changes_nothing_else_and_ends() {
+fn wall_clock_chaos_changes_nothing_else() {
     let wrong = |seed, is_quiet: bool| {
         static WRONG: AtomicU64 = AtomicU64::new(0);
         WRONG.store(0, Ordering::Relaxed);
@@ -268,8 +275,9 @@ fn chaos_of_wall_clocks_changes_nothing_else_and_ends() {
     }
 }
 
+/// Threads outside of worlds have the system's clock and randomness.
 #[test]
-fn threads_outside_of_worlds_have_the_systems_clock_and_randomness() {
+fn threads_outside_worlds_use_system_answers() {
     let real = SystemTime::now();
     assert!(real.duration_since(UNIX_EPOCH).unwrap().as_secs() > 1_767_225_600);
     let start = Instant::now();
@@ -286,9 +294,11 @@ fn threads_outside_of_worlds_have_the_systems_clock_and_randomness() {
     assert!(SystemTime::now() >= real);
 }
 
+/// System calls that are no question are the kernel's.
+///
 /// All of `syscall(2)` except requests for randomness: numbers, six arguments, results, errors.
 #[test]
-fn system_calls_that_are_no_question_are_the_kernels() {
+fn other_syscalls_answered_by_kernel() {
     use std::io::{Error, Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
@@ -337,8 +347,9 @@ fn system_calls_that_are_no_question_are_the_kernels() {
     assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
 }
 
+/// A static that is made in the first world shifts nothing in the others.
 #[test]
-fn a_static_that_is_made_in_the_first_world_shifts_nothing_in_the_others() {
+fn static_initialised_in_first_world_is_neutral() {
     static KEY: LazyLock<u64> = LazyLock::new(random);
     let drawn = |seed| {
         let list = polder_sim::run(seed, |sim| async move {
@@ -352,8 +363,9 @@ fn a_static_that_is_made_in_the_first_world_shifts_nothing_in_the_others() {
     assert_eq!(drawn(3), drawn(3));
 }
 
+/// A divergence is attributed to questions that bypass the C library.
 #[test]
-fn what_the_c_library_is_not_asked_for_is_told_to_be_the_cause() {
+fn bypassed_libc_reported_as_cause() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let failed = std::panic::catch_unwind(|| {
         polder_sim::check(0..1, |_| async {
@@ -391,8 +403,9 @@ fn what_the_c_library_is_not_asked_for_is_told_to_be_the_cause() {
     assert!(counts.iter().all(|it| words.contains(it)), "{words}");
 }
 
+/// Every function of the C library that is answered gives the world's answer.
 #[test]
-fn every_function_of_the_c_library_that_is_answered_gives_the_worlds_answer() {
+fn libc_functions_answered_by_world() {
     polder_sim::check(0..2, |sim| async move {
         sim.sleep(Duration::from_micros(1_234_567_890)).await;
         let mut spec = libc::timespec {

@@ -12,7 +12,7 @@ use std::{env, fs};
 fn explore(runs: &str, jobs: &str, name: &str) -> (String, String) {
     let corpus = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("edges-{name}"));
     let _ = fs::remove_file(&corpus);
-    let test = "commands::a_bug_behind_four_commands_is_not_found_by_a_few_seeds";
+    let test = "commands::four_commands_not_found_by_few_seeds";
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env("POLDER_SIM_EXPLORE", runs)
@@ -25,8 +25,9 @@ fn explore(runs: &str, jobs: &str, name: &str) -> (String, String) {
     (text, fs::read_to_string(&corpus).unwrap())
 }
 
+/// An exploration by edges finds a bug behind branches that no event tells of.
 #[test]
-fn an_exploration_by_edges_finds_a_bug_behind_branches_that_no_event_tells_of() {
+fn edges_find_bug_behind_unobserved_branches() {
     let runs = if cfg!(polder_edges) { "20000" } else { "500" };
     let (text, _) = explore(runs, "1", "found");
     println!("{text}");
@@ -34,8 +35,9 @@ fn an_exploration_by_edges_finds_a_bug_behind_branches_that_no_event_tells_of() 
     assert_eq!(text.contains("it was greeted before"), cfg!(polder_edges));
 }
 
+/// An exploration by edges makes the same runs in each process, with any number of jobs.
 #[test]
-fn an_exploration_by_edges_makes_the_same_runs_in_each_process_whatever_its_number_of_jobs() {
+fn edges_make_same_runs_for_any_jobs() {
     let [one, again, more] = [("1", "one"), ("1", "again"), ("4", "more")]
         .map(|(jobs, name)| explore("400", jobs, name).1);
     assert!(!cfg!(polder_edges) || one.lines().count() > 1, "{one}");

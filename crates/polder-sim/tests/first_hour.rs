@@ -43,8 +43,9 @@ fn each_task_has_an_example_of_at_most_80_lines() {
     }
 }
 
+/// Echo closes the connection of a client that is silent for a minute.
 #[test]
-fn echo_closes_the_connection_of_a_client_that_is_silent_for_a_minute() {
+fn echo_closes_client_silent_for_a_minute() {
     check(0..4, |sim| async move {
         let server = || async { serve(bind().await?, echo::client).await };
         sim.host("server").start(server);
@@ -63,8 +64,9 @@ fn echo_closes_the_connection_of_a_client_that_is_silent_for_a_minute() {
     });
 }
 
+/// Chat disconnects a client that reads nothing and delays no other.
 #[test]
-fn chat_disconnects_a_client_that_reads_nothing_and_delays_no_other() {
+fn chat_drops_stalled_reader_delays_no_other() {
     const LINES: usize = 2_000;
 
     check(0..4, |sim| async move {
@@ -100,8 +102,9 @@ fn chat_disconnects_a_client_that_reads_nothing_and_delays_no_other() {
     });
 }
 
+/// The planted bug is found with what it takes and without it no seed fails.
 #[test]
-fn the_planted_bug_is_found_with_what_it_takes_and_without_it_no_seed_fails() {
+fn planted_bug_found_and_fixed_program_passes() {
     simulated::each_request_counts_once(false);
     let panic = std::panic::catch_unwind(|| simulated::each_request_counts_once(true));
     let report = panic.expect_err("the bug is not found");

@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::thread;
 
+/// A future in a thread local is dropped when its thread ends.
+///
 /// Thread-locals are destroyed in the reverse order of their first use (where they are so at all):
 /// tokio's is gone when this one is. A panic there would abort the process.
 #[test]
-fn a_future_in_a_thread_local_is_dropped_when_its_thread_ends() {
+fn thread_local_future_dropped_at_thread_end() {
     thread_local! {
         static KEPT: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> =
             const { RefCell::new(None) };

@@ -209,8 +209,9 @@ mod tests {
         assert_eq!(app.sort, Column::WaitsFor);
     }
 
+    /// A row within the table is selected after any keys.
     #[test]
-    fn a_row_is_selected_within_the_table_whatever_is_pressed() {
+    fn selection_stays_within_table() {
         let mut app = App::default();
         app.key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
         app.line(line(1.0));
@@ -228,8 +229,9 @@ mod tests {
         }
     }
 
+    /// A pause keeps what is seen and the next line shows what is so then.
     #[test]
-    fn a_pause_keeps_what_is_seen_and_the_next_line_shows_what_is_so_then() {
+    fn pause_keeps_view_until_resumed() {
         let mut app = App::default();
         app.line(line(1.0));
         press(&mut app, KeyCode::Char('p'));

@@ -166,8 +166,9 @@ mod tests {
         assert!(words(&long).contains("/tmp/"), "{}", words(&long));
     }
 
+    /// Lines come until the program ends or sends what is none.
     #[test]
-    fn lines_come_until_the_program_ends_or_sends_what_is_none() {
+    fn lines_until_end_or_garbage() {
         let place = Place::new();
         let listener = UnixListener::bind(&place.0).unwrap();
         let long = "x".repeat(MAX_LINE + 10);

@@ -261,8 +261,9 @@ impl Line {
 mod tests {
     use super::*;
 
+    /// Unknown members are skipped, and missing ones are empty.
     #[test]
-    fn what_is_unknown_is_passed_over_and_what_is_missing_is_empty() {
+    fn unknown_skipped_missing_is_empty() {
         let text = br#"{"polder_top":1,"new":[{}],"runtimes":[{"number":3,"workers":[{}]}]}"#;
         let line = Line::parse(text).unwrap();
         assert_eq!(line.runtimes[0].number, 3);
@@ -288,8 +289,9 @@ mod tests {
         assert_eq!(MAX_BUCKETS, limit(counters, "BUCKETS"));
     }
 
+    /// As many as there may be are read and one more is an error.
     #[test]
-    fn as_many_as_there_may_be_are_read_and_one_more_is_an_error() {
+    fn counts_up_to_limit_one_more_is_error() {
         fn text(key: &str, element: &str, count: usize) -> String {
             format!("{{\"{key}\":[{}]}}", vec![element; count].join(","))
         }

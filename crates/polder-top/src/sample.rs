@@ -273,8 +273,9 @@ mod tests {
         Line::parse(text.as_bytes()).unwrap()
     }
 
+    /// Quantiles are limits of buckets and the last has none.
     #[test]
-    fn quantiles_are_limits_of_buckets_and_the_last_has_none() {
+    fn quantiles_are_bucket_limits() {
         let quantiles = Quantiles::of(&[50, 0, 45, 4, 1]);
         assert_eq!(quantiles.half, Some(Limit::AtMost(1e-6)));
         assert_eq!(quantiles.most, Some(Limit::AtMost(4e-6)));
@@ -288,8 +289,9 @@ mod tests {
         "spawned":100,"ended":50,"workers":[{"state":"awake","metrics":{"polls":1000,"events":10,
         "poll_seconds":{"sum":1.0,"counts":[10,0,5,0]}}}]}]}"#;
 
+    /// Rates are differences within the time between two lines.
     #[test]
-    fn rates_are_differences_within_the_time_between_two_lines() {
+    fn rates_are_differences_by_time() {
         let now = r#"{"polder_top":1,"process":7,"uptime":12.0,"runtimes":[{"number":0,
             "spawned":300,"ended":60,"within":2.0,"groups":[{"tasks":2,"recent_polls":8}],"workers":[
             {"state":"awake","metrics":{"polls":1640,"events":10,"remote_wakes":4,
@@ -305,8 +307,9 @@ mod tests {
         assert!((load - 0.32).abs() < 1e-9, "{load}");
     }
 
+    /// A runtime that was left out before does not count with its whole life.
     #[test]
-    fn a_runtime_that_was_left_out_before_does_not_count_with_its_whole_life() {
+    fn formerly_hidden_runtime_has_no_rate() {
         let now = line(
             r#"{"polder_top":1,"process":7,"uptime":12.0,"runtimes":[{"number":0,"spawned":300},
             {"number":5,"spawned":1000000,"workers":[{"metrics":{
@@ -346,8 +349,9 @@ mod tests {
         assert_eq!(runs.as_str(), "task 17, spawned at src/a.rs:1:2");
     }
 
+    /// A program that was started again is not compared.
     #[test]
-    fn a_program_that_was_started_again_is_not_compared() {
+    fn restarted_program_is_not_compared() {
         let mut again = line(BEFORE);
         again.process = 8;
         again.uptime = 20.0;

@@ -87,8 +87,9 @@ fn full(what: &str) -> usize {
     (MAX_LINE - 300) / (what.len() + 1)
 }
 
+/// A line with more of anything than polder sends is refused.
 #[test]
-fn a_line_with_more_of_anything_than_polder_sends_is_refused() {
+fn oversized_line_is_refused() {
     let counts = |count| {
         let counts = repeated("0", count);
         format!(r#"{{"workers":[{{"metrics":{{"poll_seconds":{{"counts":[{counts}]}}}}}}]}}"#)
@@ -116,7 +117,7 @@ fn a_line_with_more_of_anything_than_polder_sends_is_refused() {
 
 /// Searching the first line for each runtime of the second takes 2 × 10^11 comparisons.
 #[test]
-fn two_lines_with_runtimes_without_end_are_refused_at_once() {
+fn endless_runtimes_refused_at_once() {
     let first = repeated("{}", full("{}"));
     let second = repeated(r#"{"number":1}"#, full(r#"{"number":1}"#));
     let output = look_at(&[line(1, &first), line(2, &second)]);
@@ -125,8 +126,9 @@ fn two_lines_with_runtimes_without_end_are_refused_at_once() {
     assert!(error.contains("runtimes"), "{error}");
 }
 
+/// The largest lines that are accepted are shown within the same bound.
 #[test]
-fn the_largest_lines_that_are_accepted_are_shown_within_the_same_bound() {
+fn largest_accepted_lines_within_bound() {
     let runtime = |number: usize| {
         format!(
             r#"{{"number":{number},"within":1,"workers":[{}],"groups":[{}],"hints":[{}]}}"#,

@@ -87,8 +87,9 @@ fn once_prints_what_a_program_does_and_ends() {
     );
 }
 
+/// Lines of a program are read and those after the first have differences.
 #[test]
-fn lines_of_a_program_are_read_and_those_after_the_first_have_differences() {
+fn lines_read_later_ones_have_differences() {
     let watched = Watched::new("lines");
     let start = Instant::now();
     let (mut feed, first) = loop {
@@ -127,8 +128,9 @@ fn lines_of_a_program_are_read_and_those_after_the_first_have_differences() {
     }
 }
 
+/// Each failure has a message and its own exit status.
 #[test]
-fn what_cannot_be_done_is_said_with_a_status_of_its_own() {
+fn failures_have_message_and_status() {
     let nothing = std::env::temp_dir().join("polder-top-nothing");
     for (arguments, path, status, words) in [
         (&[][..], None, 2, "which program"),

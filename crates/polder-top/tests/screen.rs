@@ -39,8 +39,9 @@ fn whole(app: &App, width: u16) -> String {
 
 const PROGRAM: &str = include_str!("program.jsonl");
 
+/// A program is seen with its workers tasks and hints.
 #[test]
-fn a_program_is_seen_with_its_workers_tasks_and_hints() {
+fn program_shown_with_workers_tasks_hints() {
     let text = whole(&app(PROGRAM), 160);
     for part in [
         "program  process ",
@@ -65,8 +66,9 @@ fn a_program_is_seen_with_its_workers_tasks_and_hints() {
     assert!(last.ends_with("waits for something else"), "{text}");
 }
 
+/// A screen has keys and all of what is selected and no size is too small.
 #[test]
-fn a_screen_has_keys_and_all_of_what_is_selected_and_no_size_is_too_small() {
+fn screen_fits_any_size_with_keys() {
     let mut app = app(PROGRAM);
     app.key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     let text = frame(&app, 100, 30);
@@ -80,8 +82,9 @@ fn a_screen_has_keys_and_all_of_what_is_selected_and_no_size_is_too_small() {
     }
 }
 
+/// A program that has gone is said so and what was seen stays.
 #[test]
-fn a_program_that_has_gone_is_said_so_and_what_was_seen_stays() {
+fn ended_program_said_and_last_view_kept() {
     let mut app = App::default();
     assert!(frame(&app, 80, 24).contains("waiting for the program"));
     app.is_down("nobody listens".into());
@@ -96,9 +99,11 @@ fn a_program_that_has_gone_is_said_so_and_what_was_seen_stays() {
     assert!(text.contains("reads TCP"), "{text}");
 }
 
+/// Input from the socket is escaped on the terminal, and hostile input does no harm.
+///
 /// Control characters in every text, impossible numbers, and large amounts of everything.
 #[test]
-fn what_comes_from_the_socket_neither_reaches_the_terminal_raw_nor_does_harm() {
+fn socket_input_escaped_on_terminal() {
     let evil = r#""\u001b]0;owned\u0007\u001b[2J\r\n\u009b31m\u202eabc""#;
     let group = format!(
         r#"{{"spawned_at":{evil},"name":{evil},"state":{evil},"waits_for":{evil},"tasks":{max},
@@ -134,8 +139,9 @@ fn what_comes_from_the_socket_neither_reaches_the_terminal_raw_nor_does_harm() {
     assert!(frame(&app, 120, 40).contains("\\u{1b}"));
 }
 
+/// A worker that does not answer stands out with what it runs.
 #[test]
-fn a_worker_that_does_not_answer_stands_out_with_what_it_runs() {
+fn unresponsive_worker_stands_out() {
     let line =
         r#"{"polder_top":1,"uptime":UP,"runtimes":[{"workers":[{"state":"silent","since":3.2,
         "task":17,"spawned_at":"src/index.rs:88:5"}]}]}"#
@@ -150,9 +156,11 @@ fn a_worker_that_does_not_answer_stands_out_with_what_it_runs() {
     assert!(text.contains(words), "{text}");
 }
 
+/// The picture in the documentation is what is drawn.
+///
 /// `ci/picture.sh` writes it.
 #[test]
-fn the_picture_in_the_documentation_is_what_is_drawn() {
+fn picture_in_docs_is_current() {
     let drawn = include_str!("../../../docs/top.svg");
     assert!(
         picture::picture() == drawn,

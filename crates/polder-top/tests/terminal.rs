@@ -236,10 +236,12 @@ fn however_it_is_ended_the_terminal_is_as_it_was() {
     }
 }
 
+/// The second request ends it while its loop is stuck and restores the terminal.
+///
 /// The loop waits for a terminal that takes nothing: it is in a system call, and reads neither keys
 /// nor flags.
 #[test]
-fn the_second_request_ends_it_while_its_loop_is_stuck_and_restores_the_terminal() {
+fn second_request_ends_stuck_loop() {
     for (first, second) in [
         (By(Signal::TERM), By(Signal::TERM)),
         (By(Signal::INT), By(Signal::TERM)),

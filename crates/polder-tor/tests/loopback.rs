@@ -108,8 +108,9 @@ fn it_is_a_runtime_for_arti() {
     within("here".to_owned(), || takes_a_runtime(tor()));
 }
 
+/// A stream carries bytes to a peer and back until it is closed.
 #[test]
-fn a_stream_carries_bytes_to_a_peer_and_back_until_it_is_closed() {
+fn stream_carries_bytes_until_closed() {
     everywhere(|tor| async move {
         let listener = net::TcpListener::bind(HERE)?;
         let address = listener.local_addr()?;
@@ -137,8 +138,9 @@ fn a_port_without_listener_refuses() {
     });
 }
 
+/// A listener gives its peers with their addresses.
 #[test]
-fn a_listener_gives_its_peers_with_their_addresses() {
+fn listener_yields_peers_with_addresses() {
     everywhere(|tor| async move {
         let listener = tor.listen(&HERE, &Default::default()).await?;
         let address: SocketAddr = listener.local_addr()?;
@@ -168,9 +170,11 @@ fn a_listener_gives_its_peers_with_their_addresses() {
     });
 }
 
+/// Streams and listeners have the buffers that are asked for.
+///
 /// The kernel doubles the sizes on Linux, and rounds them elsewhere.
 #[test]
-fn streams_and_listeners_have_the_buffers_that_are_asked_for() {
+fn buffer_sizes_as_requested() {
     everywhere(|tor| async move {
         let mut common = CommonListenOptions::builder();
         common.recv_buffer_size(Some(40_000));
@@ -218,9 +222,10 @@ fn an_ipv6_listener_leaves_the_port_to_ipv4() {
     });
 }
 
+/// The limit of unsent bytes is set by a stream and by a handle that outlives it.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 #[test]
-fn the_limit_of_unsent_bytes_is_set_by_a_stream_and_by_a_handle_that_outlives_it() {
+fn unsent_limit_by_stream_and_handle() {
     everywhere(|tor| async move {
         let listener = net::TcpListener::bind(HERE)?;
         let stream = tor
@@ -298,8 +303,9 @@ mod unix_sockets {
     }
 }
 
+/// Clocks advance with sleep and a timeout ends a wait.
 #[test]
-fn clocks_advance_with_sleep_and_a_timeout_ends_a_wait() {
+fn sleep_advances_clocks_timeout_ends_wait() {
     everywhere(|tor| async move {
         let pause = Duration::from_millis(20);
         let (start, coarse) = (SleepProvider::now(&tor), tor.now_coarse());
@@ -366,7 +372,7 @@ fn a_blocking_call_enters_the_runtime_again() {
 }
 
 #[test]
-fn a_blocking_call_is_made_even_if_nobody_waits_for_it() {
+fn blocking_call_runs_without_waiter() {
     everywhere(|tor| async move {
         let (sender, receiver) = mpsc::channel();
         for number in 0..100 {
@@ -381,8 +387,9 @@ fn a_blocking_call_is_made_even_if_nobody_waits_for_it() {
     });
 }
 
+/// A panic of a blocking call is that of its waiter.
 #[test]
-fn a_panic_of_a_blocking_call_is_that_of_its_waiter() {
+fn blocking_panic_reaches_waiter() {
     everywhere(|tor| async move {
         let call = tor.spawn_blocking(|| panic!("on purpose"));
         let call = std::panic::AssertUnwindSafe(call);
@@ -393,9 +400,11 @@ fn a_panic_of_a_blocking_call_is_that_of_its_waiter() {
     });
 }
 
+/// A plain thread blocks on futures one after the other.
+///
 /// On a plain thread the tasks are the background runtime's, and outlive a `block_on`.
 #[test]
-fn a_plain_thread_blocks_on_futures_one_after_the_other() {
+fn plain_thread_blocks_on_futures_in_turn() {
     within("here".to_owned(), || {
         let tor = tor();
         let inner = tor.clone();
@@ -408,8 +417,9 @@ fn a_plain_thread_blocks_on_futures_one_after_the_other() {
     });
 }
 
+/// TLS carries bytes to a server of rustls and knows its certificate.
 #[test]
-fn tls_carries_bytes_to_a_server_of_rustls_and_knows_its_certificate() {
+fn tls_to_rustls_knows_certificate() {
     everywhere(|tor| async move {
         let names = ["relay.example".to_owned()];
         let own = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;

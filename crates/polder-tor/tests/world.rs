@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_rustls::rustls::crypto::ring;
 use polder::io::{AsyncReadExt, AsyncWriteExt};
-use polder_sim::check;
 use polder::stream::StreamExt;
+use polder_sim::check;
 use tor_rtcompat::tls::RustlsProvider;
 use tor_rtcompat::{
     CoarseDuration, CoarseTimeProvider, NetStreamListener, NetStreamProvider, SleepProvider,
@@ -51,8 +51,9 @@ async fn client() -> io::Result<()> {
     Ok(())
 }
 
+/// The clocks and sockets of tor are those of its world.
 #[test]
-fn the_clocks_and_sockets_of_tor_are_those_of_its_world() {
+fn tor_clocks_and_sockets_of_world() {
     let _ = ring::default_provider().install_default();
     check(0..10, |sim| async move {
         sim.host("relay").start(relay);

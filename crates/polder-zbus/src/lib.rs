@@ -239,8 +239,9 @@ mod tests {
         traits::Runtime::register_io_source(&Runtime::current(), source).unwrap()
     }
 
+    /// A source that always has bytes lets other tasks run.
     #[test]
-    fn a_source_that_always_has_bytes_lets_other_tasks_run() {
+    fn ready_source_lets_other_tasks_run() {
         polder::block_on(async {
             let (mut near, far) = UnixStream::pair().unwrap();
             near.write_all(&[7; 10_000]).unwrap();
@@ -260,8 +261,9 @@ mod tests {
         });
     }
 
+    /// An operation that blocks on a ready source ends the poll.
     #[test]
-    fn an_operation_that_blocks_on_a_ready_source_ends_the_poll() {
+    fn would_block_on_ready_source_ends_poll() {
         let (mut near, far) = UnixStream::pair().unwrap();
         near.write_all(b"!").unwrap();
         let source = source(&far);

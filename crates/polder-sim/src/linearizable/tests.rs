@@ -128,8 +128,9 @@ fn histories_that_are_not_are_found_so() {
     ]));
 }
 
+/// An operation without an answer takes effect at any time or never.
 #[test]
-fn an_operation_without_an_answer_takes_effect_at_any_time_or_never() {
+fn pending_operation_any_time_or_never() {
     let write = || open("a", Write("x", 1), 5);
     let read = |at, value| op("b", Read("x"), at, at + 1, value);
     assert!(is_fine(&[write(), read(10, 0), read(20, 0)]));
@@ -242,8 +243,9 @@ fn a_violation_is_drawn_with_what_is_around_it() {
     assert!(text.contains("ends so: … "), "{text}");
 }
 
+/// A violation without duration or with one below zero is drawn too.
 #[test]
-fn a_violation_without_duration_or_with_one_below_zero_is_drawn_too() {
+fn violation_with_zero_or_negative_duration() {
     for answered in [5, 0] {
         let operations = [op("reader", Read("x"), 5, answered, 7)];
         let verdict = check(&operations, &REGISTERS).0;

@@ -740,8 +740,9 @@ mod tests {
         all
     }
 
+    /// After a crash a directory has a prefix of the changes to its names since its last sync.
     #[test]
-    fn of_names_a_prefix_is_left_of_what_has_changed_since_their_directory_was_synced() {
+    fn names_lost_after_prefix_since_sync() {
         let make = || {
             let mut disk = Disk::default();
             create(&mut disk, "/synced");
@@ -756,8 +757,9 @@ mod tests {
         assert_eq!(all, expected);
     }
 
+    /// The sync of a file says nothing of its name nor that of a name of its bytes.
     #[test]
-    fn the_sync_of_a_file_says_nothing_of_its_name_nor_that_of_a_name_of_its_bytes() {
+    fn file_sync_and_name_sync_independent() {
         let make = |path| {
             move || {
                 let mut disk = Disk::default();
@@ -772,8 +774,10 @@ mod tests {
         assert_eq!(rests(make("/"), look), [Some(0), Some(5)]);
     }
 
+    /// Syncing the directory that a file was moved to also makes its removal from the old one
+    /// durable.
     #[test]
-    fn to_sync_where_something_was_moved_to_syncs_that_it_is_gone_from_where_it_was() {
+    fn sync_of_move_target_syncs_source() {
         let make = || {
             let mut disk = Disk::default();
             disk.create_dir("/from".as_ref()).unwrap();
@@ -790,8 +794,9 @@ mod tests {
         assert_eq!(all, [(vec![], to()), (vec!["b".to_owned()], to())]);
     }
 
+    /// Directories that were moved never lie in each other.
     #[test]
-    fn directories_that_were_moved_never_lie_in_each_other() {
+    fn moved_directories_form_no_cycle() {
         let make = || {
             let mut disk = Disk::default();
             disk.create_dir("/x".as_ref()).unwrap();
@@ -814,8 +819,9 @@ mod tests {
         assert_eq!(all, [within, after, before]);
     }
 
+    /// A file that was moved out of a directory is not removed with it.
     #[test]
-    fn what_was_moved_out_of_a_directory_does_not_go_with_it() {
+    fn moved_out_entry_survives_directory_removal() {
         let make = || {
             let mut disk = Disk::default();
             disk.create_dir("/old".as_ref()).unwrap();
@@ -833,8 +839,9 @@ mod tests {
         assert_eq!(all, [[false, true], [true, false]]);
     }
 
+    /// A file without a name is forgotten when its last handle is closed.
     #[test]
-    fn what_is_removed_and_nowhere_named_is_forgotten_once_nobody_has_it_open() {
+    fn unlinked_file_freed_when_last_handle_closes() {
         let mut disk = Disk::default();
         for _ in 0..10 * NODES {
             let file = create(&mut disk, "/a");
@@ -869,8 +876,9 @@ mod tests {
         seen
     }
 
+    /// The room that is left is what files do not take.
     #[test]
-    fn the_room_that_is_left_is_what_files_do_not_take() {
+    fn free_space_is_what_files_leave() {
         let mut below = below(4);
         for _ in 0..300 {
             let mut disk = Disk {
@@ -910,8 +918,9 @@ mod tests {
         }
     }
 
+    /// A file keeps its bytes as long as its removal may be lost.
     #[test]
-    fn a_file_whose_removal_may_be_lost_keeps_its_bytes() {
+    fn lost_removal_keeps_bytes() {
         let make = || {
             let mut disk = Disk::default();
             disk.create_dir("/d".as_ref()).unwrap();
@@ -938,8 +947,9 @@ mod tests {
         assert_eq!(all, [None, Some(b"bytes".to_vec())]);
     }
 
+    /// As many sectors are lost as the files that lost some say.
     #[test]
-    fn as_many_sectors_are_lost_as_the_files_that_lost_some_say() {
+    fn lost_sectors_match_files_report() {
         let mut below = below(7);
         let mut several = 0;
         for round in 0..100 {
@@ -963,8 +973,9 @@ mod tests {
         assert!(several > 50, "{several} times several files lost something");
     }
 
+    /// After any moves a file has one place, and what was synced is left after a crash.
     #[test]
-    fn whatever_is_moved_where_it_is_at_one_place_and_what_was_synced_is_left() {
+    fn moves_keep_one_place_and_synced_state() {
         let mut below = below(3);
         let (mut lost, mut kept) = (0, 0);
         for _ in 0..4_000 {

@@ -114,8 +114,9 @@ mod tests {
         changes.iter().map(|change| change.number).collect()
     }
 
+    /// A sync takes the changes of its directory and all before a move.
     #[test]
-    fn a_sync_takes_the_changes_of_its_directory_and_all_before_a_move() {
+    fn sync_covers_directory_and_earlier_moves() {
         let mut all = journal(&[&[1], &[2], &[3], &[2]]);
         assert_eq!(numbers(&all.sync(2, 2)), [1]);
         assert_eq!(numbers(&all.0), [0, 2, 3]);
@@ -124,8 +125,9 @@ mod tests {
         assert_eq!(numbers(&all.0), [2]);
     }
 
+    /// A directory keeps a prefix and all if it may lose nothing.
     #[test]
-    fn a_directory_keeps_a_prefix_and_all_if_it_may_lose_nothing() {
+    fn directory_keeps_prefix_or_all() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut seen = BTreeSet::new();
         for _ in 0..200 {

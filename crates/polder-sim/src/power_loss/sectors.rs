@@ -372,8 +372,9 @@ mod tests {
         all
     }
 
+    /// A lost write stays away until the sector is written again.
     #[test]
-    fn a_lost_write_stays_away_until_the_sector_is_written_again() {
+    fn lost_write_stays_until_rewritten() {
         let mut data = Data::default();
         data.write(1, 0, &[1; 3 * SECTOR], ROOM);
         data.write_back(1);
@@ -405,8 +406,9 @@ mod tests {
         assert_eq!(alone.len(), 0);
     }
 
+    /// A bit that rots is one that was synced and stays changed.
     #[test]
-    fn a_bit_that_rots_is_one_that_was_synced_and_stays_changed() {
+    fn bit_rot_hits_synced_bytes_and_stays() {
         let mut data = Data::default();
         data.write(1, 0, &[0; 600], ROOM);
         data.rot(0, 600, 550);
@@ -427,8 +429,9 @@ mod tests {
         data.rot(u64::MAX, 5, 1);
     }
 
+    /// Bytes are read as they were written and holes as zeroes.
     #[test]
-    fn bytes_are_read_as_they_were_written_and_holes_as_zeroes() {
+    fn bytes_read_as_written_holes_as_zeroes() {
         let mut data = Data::default();
         assert_eq!(data.write(1, 500, &[7; 600], ROOM), 600);
         data.set_len(2, 2_000);
@@ -485,15 +488,17 @@ mod tests {
         assert_eq!(rests(&data), [of(1, 1), of(1, 2), of(2, 1), of(2, 2)]);
     }
 
+    /// After a crash, a length without its bytes reads as zeroes.
     #[test]
-    fn where_the_length_has_grown_and_the_bytes_have_not_come_there_are_zeroes() {
+    fn grown_length_without_bytes_reads_zeroes() {
         let mut data = Data::default();
         data.write(1, 0, b"xy", ROOM);
         assert_eq!(rests(&data), [&b""[..], b"\0\0", b"xy"]);
     }
 
+    /// Bytes behind a truncation do not return, and no earlier bytes appear in their place.
     #[test]
-    fn what_was_cut_off_does_not_come_back_and_nothing_is_written_in_its_place_before() {
+    fn truncated_bytes_do_not_come_back() {
         let mut data = Data::default();
         data.write(1, 0, b"old!", ROOM);
         data.write_back(1);
@@ -505,8 +510,9 @@ mod tests {
         assert!(all.contains(&b"n".to_vec()) && !all.contains(&b"o".to_vec()));
     }
 
+    /// After a sync that failed the next one succeeds without the bytes.
     #[test]
-    fn after_a_sync_that_failed_the_next_one_succeeds_without_the_bytes() {
+    fn sync_after_failed_sync_loses_bytes() {
         let mut data = Data::default();
         data.write(1, 0, b"old", ROOM);
         data.write_back(1);
@@ -525,8 +531,9 @@ mod tests {
         assert_eq!(rests(&data), [b"new and longer!"]);
     }
 
+    /// A sync covers all states before it began however many came then.
     #[test]
-    fn a_sync_covers_all_states_before_it_began_however_many_came_then() {
+    fn sync_covers_states_before_it_began() {
         let mut data = Data::default();
         for number in 1..20 {
             data.write(number, 0, &[number as u8], ROOM);
@@ -566,8 +573,9 @@ mod tests {
         assert_eq!(rests(&data), [[0; 3]]);
     }
 
+    /// Lengths that are never synced take no memory for ever.
     #[test]
-    fn lengths_that_are_never_synced_take_no_memory_for_ever() {
+    fn unsynced_lengths_use_bounded_memory() {
         let mut data = Data::default();
         for number in 0..10_000 {
             data.write(number + 1, number * 3, b"abc", ROOM);
@@ -623,8 +631,9 @@ mod tests {
         }
     }
 
+    /// After any operations, what a crash leaves of a file is its state at some moment.
     #[test]
-    fn whatever_was_done_to_a_file_what_is_left_of_it_is_explained_by_a_moment() {
+    fn remains_of_file_match_some_moment() {
         let mut random = fastrand::Rng::with_seed(5);
         let mut below = |end: u64| random.u64(..end);
         for round in 0..3_000 {

@@ -107,8 +107,9 @@ fn timeline(messages: u64) -> Timeline {
     timeline
 }
 
+/// The page is well formed and contains no markup of the programs.
 #[test]
-fn the_page_is_well_formed_and_contains_no_markup_of_the_programs() {
+fn page_well_formed_markup_escaped() {
     for messages in [0, 1, 10, 500] {
         let page = timeline(messages).html("a::test<'\"&>");
         assert_is_well_formed(&page);
@@ -128,8 +129,9 @@ fn places(page: &str) -> Vec<Vec<(u64, u64)>> {
         .collect()
 }
 
+/// Moments are a list in order with a slider over the times of the diagrams.
 #[test]
-fn moments_are_a_list_in_order_with_a_slider_over_the_times_of_the_diagrams() {
+fn moments_in_order_with_slider() {
     let mut timeline = timeline(500);
     let plain = timeline.html("test");
     for at in [0, 400_000_000, timeline.end] {
@@ -170,8 +172,9 @@ fn moments_are_a_list_in_order_with_a_slider_over_the_times_of_the_diagrams() {
     assert!(without.starts_with(head) && without.ends_with(rest));
 }
 
+/// The latest moments are shown and the beginning of each.
 #[test]
-fn the_latest_moments_are_shown_and_the_beginning_of_each() {
+fn latest_moments_shown_truncated() {
     let mut timeline = timeline(1);
     let moment = |at| Moment {
         at,
@@ -184,8 +187,9 @@ fn the_latest_moments_are_shown_and_the_beginning_of_each() {
     assert_eq!(page.matches('ä').count(), 500 * 10_000);
 }
 
+/// A page is bounded and begins with the failing moment.
 #[test]
-fn a_page_is_bounded_and_begins_with_the_failing_moment() {
+fn page_bounded_begins_at_failure() {
     let page = timeline(40_000).html("test");
     assert!(page.len() < 2_000_000, "{} bytes", page.len());
     let first = &page[..page.find("</svg>").unwrap()];
@@ -236,8 +240,9 @@ fn a_band_that_has_begun_twice_ends_once() {
     assert_eq!(times(&page, "down"), ["0.003000 s to 0.009000 s"]);
 }
 
+/// The trace has a process for each host tracks for tasks and flows for messages.
 #[test]
-fn the_trace_has_a_process_for_each_host_tracks_for_tasks_and_flows_for_messages() {
+fn trace_has_processes_tracks_and_flows() {
     let trace: Value = serde_json::from_str(&timeline(100).json()).unwrap();
     let mut phases: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names = Vec::new();
@@ -256,8 +261,9 @@ fn the_trace_has_a_process_for_each_host_tracks_for_tasks_and_flows_for_messages
     assert!(names.contains(&NASTY) && names.contains(&"task 3"));
 }
 
+/// A fault of a host without a lane is in the list only.
 #[test]
-fn a_fault_of_a_host_without_a_lane_is_in_the_list_only() {
+fn fault_of_host_without_lane_only_in_list() {
     let mut timeline = timeline(10);
     assert_eq!(timeline.faults.len(), 1);
     assert!(timeline.html("a lane").contains("class=\"fault\""));

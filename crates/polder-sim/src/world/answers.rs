@@ -197,8 +197,9 @@ mod tests {
         assert_eq!(run(5), (first, second));
     }
 
+    /// Questions are answered and counted in a world only.
     #[test]
-    fn questions_are_answered_and_counted_in_a_world_only() {
+    fn questions_counted_in_worlds_only() {
         assert_eq!((OfThisThread.time(Clock::Wall), drawn(4)), (None, None));
         begin(1);
         let start = OfThisThread.time(Clock::Monotonic).unwrap();

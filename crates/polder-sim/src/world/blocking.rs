@@ -120,8 +120,9 @@ mod tests {
         fn run(&self) {}
     }
 
+    /// A call that is due in a pause waits for its end.
     #[test]
-    fn a_call_that_is_due_in_a_pause_waits_for_its_end() {
+    fn call_due_in_pause_waits_for_its_end() {
         let (mut calls, mut core) = (Calls::default(), Core::of_test(1));
         let host = core.add_host("host");
         core.start(host);

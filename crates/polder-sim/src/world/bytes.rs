@@ -94,8 +94,9 @@ impl ByteQueue {
 mod tests {
     use super::*;
 
+    /// Bytes come out as they went in and those that are out take no room.
     #[test]
-    fn bytes_come_out_as_they_went_in_and_those_that_are_out_take_no_room() {
+    fn bytes_fifo_and_freed_when_read() {
         let mut queue = ByteQueue::default();
         let (mut put, mut got) = (0_u8, 0_u8);
         let mut most = 0;

@@ -136,8 +136,9 @@ mod tests {
         assert_eq!(all.len(), 5);
     }
 
+    /// Numbers stay below their end and probabilities hold at both ends.
     #[test]
-    fn numbers_stay_below_their_end_and_probabilities_hold_at_both_ends() {
+    fn numbers_in_range_and_probability_bounds() {
         let mut stream = Stream::new(7, "test", 0, 0);
         let mut seen = [false; 5];
         for _ in 0..1_000 {

@@ -151,8 +151,9 @@ impl Wall {
 mod tests {
     use super::*;
 
+    /// A timer is due when the clock shows its time and not before.
     #[test]
-    fn a_timer_is_due_when_the_clock_shows_its_time_and_not_before() {
+    fn timer_due_when_clock_shows_its_time() {
         for drift in [-500_000, -100, -1, 0, 1, 333, 500_000] {
             let mut clock = Clock::default();
             clock.set(1_000, 77, drift);
@@ -164,8 +165,9 @@ mod tests {
         }
     }
 
+    /// A reading of the clock maps back to the interval in which it was shown.
     #[test]
-    fn what_a_clock_has_shown_was_between_the_first_and_the_last_moment_of_it() {
+    fn clock_reading_inverts_to_its_interval() {
         let mut clock = Clock::default();
         let mut past = Past::default();
         let mut shown = Vec::new();
@@ -197,8 +199,9 @@ mod tests {
         assert_eq!((past.first(clock, 5), past.last(clock, 5)), (5, 5));
     }
 
+    /// A clock that stands still shows the same until it goes on at its speed.
     #[test]
-    fn a_clock_that_stands_still_shows_the_same_until_it_goes_on_at_its_speed() {
+    fn clock_stops_and_resumes_at_its_rate() {
         let (mut clock, mut past) = (Clock::default(), Past::default());
         clock.set(0, 0, 500_000);
         for (now, is_stopped) in [(100, true), (300, false)] {

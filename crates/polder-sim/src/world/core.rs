@@ -344,8 +344,9 @@ mod tests {
         core
     }
 
+    /// The pollers of a process are those of its workers and of its pool.
     #[test]
-    fn the_pollers_of_a_process_are_those_of_its_workers_and_of_its_pool() {
+    fn process_pollers_are_workers_and_pool() {
         let mut core = with_two_hosts();
         core.processes.set_workers(Some(1), 2);
         assert_eq!((core.start(0).1.len(), core.start(1).1.len()), (1, 4));
@@ -358,8 +359,9 @@ mod tests {
         assert_eq!(core.current_host(), "nobody");
     }
 
+    /// Readiness is reported as far as a poller is interested.
     #[test]
-    fn readiness_is_reported_as_far_as_a_poller_is_interested() {
+    fn readiness_reported_by_interest() {
         let mut core = with_two_hosts();
         core.start(0);
         let mut base = Base::new(0, Some(0));
@@ -378,8 +380,9 @@ mod tests {
         assert_eq!(base.registrations.take(0), Some((70, READABLE | WRITABLE)));
     }
 
+    /// Clocks go even again when hosts are healed and keep their jumps.
     #[test]
-    fn clocks_go_even_again_when_hosts_are_healed_and_keep_their_jumps() {
+    fn clocks_run_even_after_heal_keep_jumps() {
         let mut core = with_two_hosts();
         core.set_clock(1, 500, Some(-3));
         core.step_wall(0, 9, true);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_events_are_features_on_whatever_host_they_are() {
+    fn event_pairs_count_on_any_host() {
         let (write, crash) = (Fact::Written(1, 8), Fact::PoweredOff);
         let one = features(&[(1, write), (1, crash), (2, write)]);
         assert_eq!(one, features(&[(2, write), (2, crash), (1, write)]));
@@ -217,8 +217,9 @@ mod tests {
         assert_ne!(lengths[0], lengths[1]);
     }
 
+    /// How often something was reached is told by ranges.
     #[test]
-    fn how_often_something_was_reached_is_told_by_ranges() {
+    fn hit_counts_are_bucketed() {
         let ranges = [1, 2, 3, 4, 7, 8, 200].map(|count| {
             let mut coverage = Coverage::default();
             (0..count).for_each(|now| coverage.reach(now, 5, EVENTS));
@@ -231,8 +232,9 @@ mod tests {
         assert_eq!(ranges, expected);
     }
 
+    /// A state is reached once and with the one before.
     #[test]
-    fn a_state_is_reached_once_and_with_the_one_before() {
+    fn state_reached_once_with_predecessor() {
         let mut coverage = Coverage::default();
         for (now, state) in [1, 1, 2, 1, 2].into_iter().enumerate() {
             coverage.state(now as u64, 77, state);

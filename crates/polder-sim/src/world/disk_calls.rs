@@ -323,8 +323,9 @@ impl Disks {
 mod tests {
     use super::*;
 
+    /// A call takes the latency of its kind and fails as its host's disk does.
     #[test]
-    fn a_call_takes_the_latency_of_its_kind_and_fails_as_its_host_s_disk_does() {
+    fn call_latency_and_faults_of_its_kind() {
         let (mut disks, mut core) = (Disks::default(), Core::of_test(1));
         assert!(
             disks.begin(Call::Read, &mut core).is_err(),
@@ -350,8 +351,9 @@ mod tests {
         core.set_current(None);
     }
 
+    /// A disk stays when the process that has used it ends.
     #[test]
-    fn a_disk_stays_when_the_process_that_has_used_it_ends() {
+    fn disk_outlives_process() {
         let (mut disks, mut core) = (Disks::default(), Core::of_test(1));
         let flags = OpenFlags {
             write: true,

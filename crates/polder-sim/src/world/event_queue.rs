@@ -259,8 +259,9 @@ mod tests {
     use super::super::choice::Stream;
     use super::*;
 
+    /// Events come by time and at one time in the order of their pushes.
     #[test]
-    fn events_come_by_time_and_at_one_time_in_the_order_of_their_pushes() {
+    fn events_by_time_then_push_order() {
         let mut events = Events::default();
         for (at, number) in [(5, 0), (1, 1), (5, 2), (1, 3)] {
             events.push(at, Event::Chaos(number));
@@ -293,8 +294,9 @@ mod tests {
         assert!(events.first().is_none());
     }
 
+    /// The first one stays where it is when others are pushed that come no sooner.
     #[test]
-    fn the_first_one_stays_where_it_is_when_others_are_pushed_that_come_no_sooner() {
+    fn first_event_stays_when_later_are_pushed() {
         let mut events = Events::default();
         // The late ones take both lanes, so the others are in the heap.
         let mut left = vec![9_000, 8_000, 500, 0];
@@ -316,8 +318,9 @@ mod tests {
         assert!(left.is_empty() && more.is_empty());
     }
 
+    /// An event that is brought forward comes before others of its time.
     #[test]
-    fn an_event_that_is_brought_forward_comes_before_others_of_its_time() {
+    fn event_brought_forward_precedes_equals() {
         // The times take both lanes and the heap.
         let mut events = Events::default();
         for (nth, at) in [7, 9, 8, 5, 5, 5].into_iter().enumerate() {

@@ -285,8 +285,9 @@ impl Fact {
 mod tests {
     use super::digest;
 
+    /// A digest differs with each byte, at any length.
     #[test]
-    fn a_digest_differs_with_each_byte_whatever_the_length() {
+    fn digest_differs_with_each_byte() {
         for len in 1..20 {
             let bytes: Vec<u8> = (0..len).collect();
             let all = digest(1, &bytes);

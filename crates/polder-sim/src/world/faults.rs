@@ -244,8 +244,9 @@ impl Faults {
 mod tests {
     use super::*;
 
+    /// A fault that is left out does not occur, nor one that the full run did not have.
     #[test]
-    fn what_is_left_out_does_not_happen_nor_what_the_full_run_did_not_have() {
+    fn excluded_and_unknown_faults_do_not_occur() {
         let id = |nth| (Kind::Loss, 0, 1, nth);
         let fault = |nth| move || Fault::new(id(nth), 7, vec![0], vec![1]);
         let mut full = Faults::new(None);

@@ -174,8 +174,9 @@ impl Core {
 mod tests {
     use super::*;
 
+    /// A fault comes by the host's own probability or by that of chaos.
     #[test]
-    fn a_fault_comes_by_the_host_s_own_probability_or_by_that_of_chaos() {
+    fn fault_rate_of_host_or_chaos() {
         let mut core = Core::of_test(1);
         let certain = Probability::new(1.0).unwrap();
         assert!(!core.host_faults.are_any && !core.fault_comes(3, Kind::Short));
@@ -193,8 +194,9 @@ mod tests {
         assert!(!core.fault_comes(3, Kind::Spurious));
     }
 
+    /// Short reads and late timers stay within their limits.
     #[test]
-    fn short_reads_and_late_timers_stay_within_their_limits() {
+    fn short_reads_and_late_timers_are_bounded() {
         let mut core = Core::of_test(1);
         assert_eq!(core.lateness(0), 0);
         core.host_faults.change(0, |own| {

@@ -326,8 +326,9 @@ mod tests {
         hosts
     }
 
+    /// A host is found by its name and by its addresses.
     #[test]
-    fn a_host_is_found_by_its_name_and_by_its_addresses() {
+    fn host_found_by_name_and_addresses() {
         let hosts = two();
         assert_eq!((hosts.find("nEAR"), hosts.find("none")), (Some(0), None));
         assert_eq!((hosts.name(1), hosts.name(NOBODY)), ("far", "nobody"));
@@ -385,8 +386,9 @@ mod tests {
         }
     }
 
+    /// A host reaches its neighbors and others by its gateway.
     #[test]
-    fn a_host_reaches_its_neighbors_and_others_by_its_gateway() {
+    fn host_reaches_neighbors_others_by_gateway() {
         let mut hosts = two();
         let [inside, beside, within, gate] =
             ["in", "beside", "within", "gate"].map(|name| hosts.add(name));

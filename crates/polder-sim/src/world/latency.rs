@@ -247,8 +247,9 @@ mod tests {
         }
     }
 
+    /// Each distribution has the least the mean and the tail that it says.
     #[test]
-    fn each_distribution_has_the_least_the_mean_and_the_tail_that_it_says() {
+    fn distributions_have_minimum_mean_and_tail() {
         let ms = Duration::from_millis;
         let (exponential, heavy) = (
             Latency::exponential(ms(5), ms(20)),

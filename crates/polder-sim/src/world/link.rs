@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_of_a_link_are_those_of_its_own_direction() {
+    fn link_settings_are_per_direction() {
         let mut links = set(None, |link| link.latency = Latency::new(7, 1));
         links.change(Some((0, 1)), |link| link.latency = Latency::new(9, 1));
         let (mut faults, mut known) = (Faults::new(None), [0; 3]);
@@ -405,8 +405,9 @@ mod tests {
         assert_eq!(known, [1, 2, 0], "a host has no link to itself");
     }
 
+    /// Losses are as frequent as their probability and come in bursts if they are set.
     #[test]
-    fn losses_are_as_frequent_as_their_probability_and_come_in_bursts_if_they_are_set() {
+    fn loss_rate_and_bursts_as_set() {
         let half = Probability::new(0.5).unwrap();
         let count = |links: &mut Links| sent(links, 2_000).iter().flatten().count();
         let even = count(&mut set(None, |link| link.loss = half));
@@ -427,8 +428,9 @@ mod tests {
         assert!(lost > 200 && changes < lost / 4, "{lost} in {changes}");
     }
 
+    /// Messages that are sent at the same time queue where the bandwidth is limited.
     #[test]
-    fn what_is_sent_at_once_queues_where_the_bandwidth_is_limited() {
+    fn bandwidth_queues_simultaneous_sends() {
         let mut links = set(None, |link| {
             (link.latency, link.bandwidth) = (Latency::new(0, 1), Some(1_000_000));
         });
@@ -441,8 +443,9 @@ mod tests {
         assert!((262..=264).contains(&queued), "{queued}");
     }
 
+    /// Datagrams keep their order but those that are reordered.
     #[test]
-    fn datagrams_keep_their_order_but_those_that_are_reordered() {
+    fn datagrams_ordered_unless_reordered() {
         for reordered in [0.0, 0.5] {
             let reordering = Probability::new(reordered).unwrap();
             let mut links = set(None, |link| link.reordering = reordering);
@@ -453,8 +456,9 @@ mod tests {
         }
     }
 
+    /// A datagram that is lost is neither late nor twice.
     #[test]
-    fn a_datagram_that_is_lost_is_neither_late_nor_twice() {
+    fn lost_datagram_neither_late_nor_duplicated() {
         let [half, certain] = [0.5, 1.0].map(|rate| Probability::new(rate).unwrap());
         for (cause, passed) in [("cut", 0), ("loss", 0), ("queue", 1)] {
             let _world = begin(1, Setup::default());
@@ -479,8 +483,9 @@ mod tests {
         }
     }
 
+    /// A message is lost at the end of its link if its host is down.
     #[test]
-    fn a_message_is_lost_at_the_end_of_its_link_if_its_host_is_down() {
+    fn message_lost_on_arrival_at_down_host() {
         let links = Links::new(1, false);
         assert!(matches!(links.pass((0, 1), true), Passage::Arrives));
         assert!(matches!(links.pass((0, 1), false), Passage::Lost));

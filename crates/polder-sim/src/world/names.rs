@@ -219,8 +219,9 @@ fn parse_number(text: &str) -> Option<Ipv4Addr> {
 mod tests {
     use super::*;
 
+    /// A name has the addresses that were set or those of its host.
     #[test]
-    fn a_name_has_the_addresses_that_were_set_or_those_of_its_host() {
+    fn name_has_set_addresses_or_its_hosts() {
         let (mut names, mut core) = (Names::new(1), Core::of_test(1));
         core.add_host("Web");
         let web = |names: &Names, core: &Core| names.addresses_of("web", &core.hosts);
@@ -236,8 +237,9 @@ mod tests {
         assert_eq!(names.addresses_of("localhost", &core.hosts).len(), 2);
     }
 
+    /// A query has the faults that are certain and others only if they can be.
     #[test]
-    fn a_query_has_the_faults_that_are_certain_and_others_only_if_they_can_be() {
+    fn query_faults_certain_or_possible() {
         let (mut names, mut core) = (Names::new(1), Core::of_test(1));
         names.stale = Probability::new(1.0).unwrap();
         let drawn = names.draw_faults(4, "web", &mut core);

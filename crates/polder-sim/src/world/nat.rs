@@ -296,8 +296,9 @@ mod tests {
         }
     }
 
+    /// An inside address keeps its port and two have two.
     #[test]
-    fn an_inside_address_keeps_its_port_and_two_have_two() {
+    fn inside_address_keeps_port_two_get_two() {
         let (mut nat, mut core) = (Nat::default(), hosts());
         let mut port = |from, to, protocol| {
             let message = (protocol, Effect::Other);
@@ -436,8 +437,9 @@ mod tests {
         assert!(nat.0.is_empty());
     }
 
+    /// Flows that have ended are forgotten when another begins.
     #[test]
-    fn flows_that_have_ended_are_forgotten_when_another_begins() {
+    fn ended_flows_forgotten_when_next_begins() {
         let (mut nat, mut core) = (Nat::default(), hosts());
         for nth in 0..100 {
             core.set_now(u64::from(nth) * 10 * SECOND);

@@ -66,8 +66,9 @@ impl Options {
 mod tests {
     use super::*;
 
+    /// Options that Linux refuses change nothing, and times are rounded to whole seconds.
     #[test]
-    fn what_linux_refuses_changes_nothing_and_times_are_whole_seconds() {
+    fn refused_options_change_nothing() {
         let mut options = Options::default();
         for ttl in [0, 256] {
             assert!(options.set_ttl(ttl).is_err());

@@ -206,8 +206,9 @@ mod tests {
         }
     }
 
+    /// The first keeps its priority until a change makes it the last.
     #[test]
-    fn one_has_priority_until_a_change_makes_it_the_last() {
+    fn priority_until_change_makes_it_last() {
         let (mut firsts, mut changed) = ([0; 3], 0);
         for seed in 0..300 {
             let all = choices(Order::Pct(0), seed, 3, 500);
@@ -231,8 +232,9 @@ mod tests {
         );
     }
 
+    /// In every order the one that has been ready longest gets its turn.
     #[test]
-    fn what_has_been_ready_longest_has_its_turn_in_every_order() {
+    fn longest_ready_runs_in_every_order() {
         for order in [Order::Random, Order::Pct(0), Order::Pct(3)] {
             for seed in 0..20 {
                 let all = choices(order, seed, 5, 10_000);

@@ -158,8 +158,9 @@ pub(crate) fn as_killed(f: impl FnOnce()) {
 mod tests {
     use super::*;
 
+    /// The site of a panic is found by its message once and the last one first.
     #[test]
-    fn the_site_of_a_panic_is_found_by_its_message_once_and_the_last_one_first() {
+    fn panic_site_found_by_message_last_first() {
         let here = Location::caller();
         note_panic(None, "same");
         note_panic(Some(here), "same");

@@ -422,8 +422,9 @@ mod tests {
 
     const NOT_PAUSED: Option<fn(usize) -> bool> = None;
 
+    /// Ready workers run once each unless their host is paused or they end.
     #[test]
-    fn ready_workers_run_once_each_unless_their_host_is_paused_or_they_end() {
+    fn ready_workers_run_once_unless_paused() {
         let mut pollers = pollers(Order::Fifo);
         [4, 0, 4]
             .into_iter()
@@ -438,8 +439,9 @@ mod tests {
         assert_eq!(pollers.next(NOT_PAUSED), None);
     }
 
+    /// The poller of a pool wakes one worker at a time round robin.
     #[test]
-    fn the_poller_of_a_pool_wakes_one_worker_at_a_time_round_robin() {
+    fn pool_poller_wakes_workers_round_robin() {
         let mut pollers = pollers(Order::Fifo);
         for member in [2, 3, 2] {
             (0..2).for_each(|_| pollers.wake(1));
@@ -457,8 +459,9 @@ mod tests {
         assert_eq!(pollers.order, Order::Fifo);
     }
 
+    /// A timer that was postponed is not due at its first deadline.
     #[test]
-    fn a_timer_that_was_postponed_is_not_due_at_its_first_deadline() {
+    fn postponed_timer_not_due_at_first_deadline() {
         let (mut pollers, mut time) = (pollers(Order::Fifo), Time::begin());
         let mut events = Events::default();
         let began = super::super::now().expect("a world has begun");

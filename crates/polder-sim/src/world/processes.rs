@@ -179,8 +179,9 @@ pub(crate) fn as_nobody<R>(f: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
 
+    /// Calls are those of the running process until it ends.
     #[test]
-    fn calls_are_those_of_the_running_process_until_it_ends() {
+    fn calls_belong_to_running_process() {
         let mut processes = Processes::default();
         for host in [3, 4] {
             let first = processes.count() * 2;

@@ -78,8 +78,9 @@ mod tests {
         pollers.map(|one| (one.poller, one.interest)).collect()
     }
 
+    /// Each poller reports what is raised with it until it is removed.
     #[test]
-    fn each_poller_reports_what_is_raised_with_it_until_it_is_removed() {
+    fn poller_reports_raised_until_removed() {
         let mut all = Registrations::default();
         assert_eq!(list(&mut all), []);
         all.add(4, 40, 1);

@@ -181,8 +181,9 @@ mod tests {
         assert!(report.is_over());
     }
 
+    /// Events are kept for an observer from the moment there is one.
     #[test]
-    fn events_are_kept_for_an_observer_from_the_moment_there_is_one() {
+    fn events_kept_once_observer_exists() {
         let mut report = Report::default();
         let step = |seconds| Step {
             time: Duration::from_secs(seconds),
@@ -199,8 +200,9 @@ mod tests {
         assert!(report.take_unseen().is_empty());
     }
 
+    /// A shortcut is reported with the time of its first use.
     #[test]
-    fn a_shortcut_is_reported_with_the_time_of_its_first_use() {
+    fn shortcut_reported_at_first_use() {
         let (mut report, mut hosts) = (Report::default(), Hosts::default());
         assert_eq!(["a", "b"].map(|name| hosts.add(name)), [0, 1]);
         let seen = [5, 9].map(|now| report.note_shortcut(1, 0, now));

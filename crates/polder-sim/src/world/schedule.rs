@@ -298,8 +298,9 @@ mod tests {
         (orders, covered)
     }
 
+    /// Transitions of one host are tried in all orders once each.
     #[test]
-    fn transitions_of_one_host_are_tried_in_all_orders_once_each() {
+    fn transitions_of_one_host_in_all_orders() {
         for (counts, orders) in [([2, 2], 6), ([3, 2], 10), ([4, 4], 70)] {
             let (tried, covered) = all(&[(1, counts[0]), (1, counts[1])]);
             let different: BTreeSet<_> = tried.iter().collect();
@@ -307,8 +308,9 @@ mod tests {
         }
     }
 
+    /// Transitions of different hosts are tried in one order.
     #[test]
-    fn transitions_of_different_hosts_are_tried_in_one_order() {
+    fn transitions_of_hosts_in_one_order() {
         assert_eq!(all(&[(1, 4), (2, 4)]).0.len(), 1);
         assert_eq!(all(&[(1, 2), (2, 2), (3, 2)]).0.len(), 1);
         // Two of one host and two of another: their own orders, multiplied.
@@ -316,8 +318,9 @@ mod tests {
         assert_eq!(tried.len(), 6 * 2);
     }
 
+    /// The test's own steps are tried before and after all others.
     #[test]
-    fn what_the_test_does_comes_before_and_after_everything() {
+    fn test_steps_before_and_after_everything() {
         // Its only transition, at five places between four of another host; of each further host
         // the part before and after it counts.
         assert_eq!(all(&[(TEST, 1), (1, 4)]).0.len(), 5);

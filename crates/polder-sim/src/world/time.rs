@@ -256,8 +256,9 @@ mod tests {
         assert!(!is_here());
     }
 
+    /// A suspended host's clock stands still and its wall clock does not.
     #[test]
-    fn a_suspended_host_s_clock_stands_still_and_its_wall_clock_does_not() {
+    fn suspended_clock_stops_wall_clock_does_not() {
         let mut time = Time::begin();
         time.pass(1_000);
         time.wall(0).step(-70, false);

@@ -321,8 +321,9 @@ impl fmt::Display for Seconds {
 mod tests {
     use super::*;
 
+    /// The last events are told in their order however many there were.
     #[test]
-    fn the_last_events_are_told_in_their_order_however_many_there_were() {
+    fn last_events_in_order_at_any_count() {
         let kept = EVENTS_KEPT as u64;
         let counts = [0, 1, 59, 60, 61, 119, 120, 200];
         let by_ring = counts.map(|count| (count, Comparison::None));
@@ -363,8 +364,9 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
+    /// The first divergence is the one that is reported.
     #[test]
-    fn the_first_divergence_is_the_one_that_is_reported() {
+    fn first_divergence_is_reported() {
         let run = |comparison, numbers: [u64; 3]| {
             let mut trace = Trace::new(comparison, false);
             for number in numbers {
@@ -384,8 +386,9 @@ mod tests {
         assert!(second.has_diverged() && difference.task.is_none());
     }
 
+    /// A hash differs with each number and with the order of events.
     #[test]
-    fn a_hash_differs_with_each_number_and_with_the_order_of_events() {
+    fn hash_differs_with_numbers_and_order() {
         let mut all = vec![
             mix(0, 0, 0, weight(Fact::Started)),
             mix(0, 1, 0, weight(Fact::Started)),

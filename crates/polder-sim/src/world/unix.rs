@@ -592,8 +592,9 @@ mod tests {
         network.write(id, &[IoSlice::new(&vec![0; len])])
     }
 
+    /// A writer waits when the buffer is full until there is room for three quarters.
     #[test]
-    fn a_writer_waits_when_the_buffer_is_full_until_there_is_room_for_three_quarters() {
+    fn full_writer_waits_for_three_quarters_free() {
         let (mut sockets, mut core) = host();
         let mut network = sockets.network(&mut core);
         let [near, far] = network.pair(true).unwrap();
@@ -613,8 +614,9 @@ mod tests {
         assert!(network.table.ids(0).is_empty());
     }
 
+    /// A sender waits for a receiver that is not connected to it.
     #[test]
-    fn a_sender_waits_for_a_receiver_that_is_not_connected_to_it() {
+    fn unix_sender_waits_for_unconnected_receiver() {
         let (mut sockets, mut core) = host();
         let mut network = sockets.network(&mut core);
         let name = Name::Abstract(b"a".to_vec());

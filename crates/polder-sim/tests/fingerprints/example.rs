@@ -15,8 +15,9 @@ fn no_increment_is_lost_or_applied_twice() {
 const SEEDS: &str = "POLDER_FINGERPRINT_SEEDS";
 const FILE: &str = "POLDER_FINGERPRINTS";
 
+/// A seed of the example comes to the same twice with all kinds of chaos.
 #[test]
-fn a_seed_of_the_example_comes_to_the_same_twice_with_all_kinds_of_chaos() {
+fn example_seed_repeats_with_all_chaos() {
     let count = std::env::var(SEEDS).map_or(20, |it| it.parse().expect("a number"));
     let line = |seed| {
         let report = polder_sim::run(seed, |sim| async move {

@@ -77,8 +77,9 @@ fn fingerprints(seeds: std::ops::Range<u64>) -> Vec<u64> {
         .collect()
 }
 
+/// A seed with chaos has the same fingerprint each time.
 #[test]
-fn a_seed_with_chaos_has_the_same_fingerprint_each_time() {
+fn fingerprint_repeats_with_chaos() {
     let chaotic = |sim: Sim| async move {
         let hosts = ["server", "client-0", "client-1", "client-2"].map(|name| sim.host(name));
         let [server, one, two, three] = &hosts;
@@ -111,8 +112,9 @@ const KNOWN: [u64; 3] = [
     0x27ad_57bd_c3ed_8b94,
 ];
 
+/// A seed has the same fingerprint each time and others have others.
 #[test]
-fn a_seed_has_the_same_fingerprint_each_time_and_others_have_others() {
+fn fingerprint_repeats_and_differs_by_seed() {
     let mut first = fingerprints(0..30);
     assert_eq!(fingerprints(0..30), first);
     first.sort_unstable();

@@ -160,8 +160,9 @@ async fn busy() {
     }
 }
 
+/// Tasks and timers are the same on every platform.
 #[test]
-fn tasks_and_timers_are_the_same_on_every_platform() {
+fn tasks_and_timers_same_on_all_platforms() {
     let folded = folded(|sim| async move {
         let hosts = ["a", "b", "c"].map(|name| sim.host(name));
         hosts.iter().for_each(|it| drop(it.start(busy)));

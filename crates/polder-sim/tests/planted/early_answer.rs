@@ -177,8 +177,9 @@ async fn test(sim: Sim, has_bug: bool) {
     history.linearizable(Registers);
 }
 
+/// A write that is acknowledged before it is synced is found.
 #[test]
-fn a_write_that_is_acknowledged_before_it_is_synced_is_found() {
+fn acknowledged_before_sync_is_found() {
     let words = "not linearizable: no order of the operations of key";
     plant("early answer", 60, words, test);
 }

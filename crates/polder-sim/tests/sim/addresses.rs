@@ -103,8 +103,9 @@ async fn calls() -> Result<Vec<String>> {
     Ok(seen)
 }
 
+/// The addresses of loopback are reached as on Linux.
 #[test]
-fn the_addresses_of_loopback_are_reached_as_on_linux() {
+fn loopback_addresses_as_on_linux() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     polder_sim::check(0..3, |_: Sim| async {
         *SEEN.lock().unwrap() = calls().await?;
@@ -125,8 +126,9 @@ const SECOND: [IpAddr; 2] = [
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
+/// A socket is reached by the address that it is bound to and by no other.
 #[test]
-fn a_socket_is_reached_by_the_address_that_it_is_bound_to_and_by_no_other() {
+fn socket_reached_by_bound_address_only() {
     polder_sim::check(0..10, |sim| async move {
         let server = sim.host("server");
         for second in SECOND {
@@ -186,8 +188,9 @@ fn a_socket_is_reached_by_the_address_that_it_is_bound_to_and_by_no_other() {
     });
 }
 
+/// A client finds the address at which a server serves.
 #[test]
-fn a_client_finds_the_address_at_which_a_server_serves() {
+fn client_finds_server_address() {
     polder_sim::check(0..20, |sim| async move {
         let host = sim.host("server");
         host.add_address(SECOND[0]);
@@ -224,8 +227,9 @@ fn a_client_finds_the_address_at_which_a_server_serves() {
     });
 }
 
+/// A host reaches itself at an added address from there.
 #[test]
-fn a_host_reaches_itself_at_an_added_address_from_there() {
+fn host_reaches_itself_at_added_address() {
     polder_sim::check(0..3, |sim| async move {
         sim.host("test").add_address(SECOND[0]);
         let listener = TcpListener::bind((SECOND[0], 0)).await?;
@@ -246,9 +250,10 @@ fn two_hosts_cannot_have_one_address() {
     });
 }
 
+/// An address that a later host gets cannot be added.
 #[test]
 #[should_panic = "polder_sim: 10.0.0.7 cannot be added to a host"]
-fn an_address_that_a_later_host_gets_cannot_be_added() {
+fn address_of_later_host_cannot_be_added() {
     polder_sim::check(0..1, |sim| async move {
         sim.host("one").add_address([10, 0, 0, 7]);
     });

@@ -48,8 +48,9 @@ fn report_of(seed: u64, add: fn(Chaos, &polder_sim::Host) -> Chaos) -> String {
     report.failure.expect("it fails on purpose")
 }
 
+/// A kind of faults is on for half of the seeds at rates that differ.
 #[test]
-fn a_kind_of_faults_is_on_for_half_of_the_seeds_at_rates_that_differ() {
+fn chaos_kind_on_for_half_of_seeds() {
     let lines = (10..60).map(|seed| {
         let report = report_of(seed, |chaos, _| chaos.cuts());
         let line = report.lines().find(|it| it.starts_with("    cuts: "));
@@ -69,8 +70,9 @@ type KindOfFaults = (
     fn(Chaos, &polder_sim::Host) -> Chaos,
 );
 
+/// Every kind does harm where it is on and none where it is off.
 #[test]
-fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
+fn every_kind_does_harm_only_where_on() {
     let kinds: [KindOfFaults; 15] = [
         ("cuts", "cut ", |chaos, _| chaos.cuts()),
         ("holds", "hold ", |chaos, _| chaos.holds()),
@@ -119,8 +121,9 @@ fn every_kind_does_harm_where_it_is_on_and_none_where_it_is_off() {
     }
 }
 
+/// Chaos doubles and reorders datagrams until it ends.
 #[test]
-fn chaos_doubles_and_reorders_datagrams_until_it_ends() {
+fn datagrams_duplicated_and_reordered_by_chaos() {
     let (doubled, reordered) = (Cell::new(0), Cell::new(0));
     for seed in 10..40 {
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -170,8 +173,9 @@ fn chaos_doubles_and_reorders_datagrams_until_it_ends() {
     assert!((5..25).contains(&reordered.get()), "{reordered:?}");
 }
 
+/// The first seeds are calm and with zero nothing happens by chance.
 #[test]
-fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
+fn first_seeds_calm_and_zero_by_chance_nothing() {
     for seed in 0..10 {
         let report = report_of(seed, |chaos, host| chaos.usual(&[host]).exhausted());
         assert!(report.contains("this seed is calm"), "{report}");
@@ -195,8 +199,9 @@ fn the_first_seeds_are_calm_and_with_zero_nothing_happens_by_chance() {
     assert_eq!(report.failure, None);
 }
 
+/// With the seed zero delays are their means and what is ready runs in turn.
 #[test]
-fn with_the_seed_zero_delays_are_their_means_and_what_is_ready_runs_in_turn() {
+fn seed_zero_mean_delays_and_in_turn() {
     let report = polder_sim::run(0, |sim| async move {
         sim.names().latency(Latency::uniform(ms(10)..ms(30)));
         let host = sim.host("test");
@@ -268,9 +273,10 @@ fn quiet_ends_all_chaos() {
     });
 }
 
+/// A kind of chaos that is named has to strike in some seed.
 #[test]
 #[should_panic = "chaos: \"cuts\" was on for 19 of 50 seeds, and has not struck once"]
-fn a_kind_of_chaos_that_is_named_has_to_strike_in_some_seed() {
+fn named_chaos_must_strike_in_some_seed() {
     polder_sim::check(10..60, |sim| async move {
         sim.chaos(secs(10)).cuts(); // There is one host only.
         sleep(secs(10)).await;
@@ -286,8 +292,9 @@ fn suspensions_that_are_named_have_to_strike_too() {
     });
 }
 
+/// Chaos that is not named or on for few seeds need not strike.
 #[test]
-fn chaos_that_is_not_named_or_on_for_few_seeds_need_not_strike() {
+fn unnamed_or_rare_chaos_need_not_strike() {
     polder_sim::check(10..60, |sim| async move {
         let host = sim.host("host").start(pending::<()>);
         sim.chaos(secs(10)).usual(&[&host]); // No name is asked for, and no file is there.
@@ -343,8 +350,9 @@ fn what_the_test_has_stopped_chaos_does_not_start() {
     });
 }
 
+/// A process crashes in the middle of what it does at one moment too.
 #[test]
-fn a_process_crashes_in_the_middle_of_what_it_does_at_one_moment_too() {
+fn process_crashes_mid_operation() {
     polder_sim::check(10..60, |sim| async move {
         let steps = Rc::new(RefCell::new((0_u32, 0_u32)));
         let seen = steps.clone();
@@ -451,8 +459,9 @@ fn of_two_chaoses_each_ends_by_itself() {
     assert!((10..60).contains(&second_only), "{second_only}: {all:?}");
 }
 
+/// Each direction of a link has a latency that differs from seed to seed.
 #[test]
-fn each_direction_of_a_link_has_a_latency_that_differs_from_seed_to_seed() {
+fn link_direction_latency_differs_by_seed() {
     let mut all = BTreeSet::new();
     for seed in 10..60 {
         let report = report_of(seed, |chaos, _| chaos.latencies());
@@ -470,9 +479,10 @@ fn each_direction_of_a_link_has_a_latency_that_differs_from_seed_to_seed() {
     }
 }
 
+/// A latency that is left out is the one that the test has set.
 #[test]
-fn a_latency_that_is_left_out_is_the_one_that_the_test_has_set() {
-    let name = "chaos::a_latency_that_is_left_out_is_the_one_that_the_test_has_set";
+fn excluded_latency_is_the_tests() {
+    let name = "chaos::excluded_latency_is_the_tests";
     // Fails if an answer does not take as long as the test expects.
     let fails = |sim: Sim| async move {
         sim.host("server").start(echo);
@@ -497,8 +507,9 @@ fn a_latency_that_is_left_out_is_the_one_that_the_test_has_set() {
     assert!(passes, "{text}");
 }
 
+/// Clocks jump and drift and run evenly in the end.
 #[test]
-fn clocks_jump_and_drift_and_run_evenly_in_the_end() {
+fn clocks_jump_and_drift_then_run_even() {
     polder_sim::check(10..60, |sim| async move {
         let host = sim.host("host");
         // The shortest and the longest time in the world while ten milliseconds pass on the host.
@@ -535,8 +546,9 @@ fn clocks_jump_and_drift_and_run_evenly_in_the_end() {
     });
 }
 
+/// An order is drawn for half of the seeds and ends with its chaos.
 #[test]
-fn an_order_is_drawn_for_half_of_the_seeds_and_ends_with_its_chaos() {
+fn order_drawn_for_half_of_seeds() {
     let turns = |sim: Sim| async move {
         let list = Rc::new(RefCell::new(Vec::new()));
         let tasks: Vec<_> = (0..20)
@@ -576,8 +588,9 @@ fn an_order_is_drawn_for_half_of_the_seeds_and_ends_with_its_chaos() {
     assert_eq!(all.len(), 5, "{all:?}");
 }
 
+/// Calls that block take long by chaos and end with it.
 #[test]
-fn calls_that_block_take_long_by_chaos_and_end_with_it() {
+fn calls_that_block_slow_until_chaos_ends() {
     let slow = Arc::new(AtomicUsize::new(0));
     polder_sim::check(10..40, |sim: Sim| {
         let slow = slow.clone();

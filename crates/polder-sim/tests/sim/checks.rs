@@ -46,8 +46,9 @@ fn clients_without_a_back_off_are_a_retry_storm() {
     }
 }
 
+/// A host that sends too many datagrams within a second is a storm.
 #[test]
-fn a_host_that_sends_too_many_datagrams_within_a_second_is_a_storm() {
+fn datagram_storm_within_a_second() {
     let run = |pause: u64, hosts: u32| {
         polder_sim::run(1, move |sim| async move {
             sim.max_datagrams(50);
@@ -98,8 +99,9 @@ async fn leaves(sim: Sim, what: &'static str) {
     client.finished().within(secs(10)).await.unwrap();
 }
 
+/// The report says how many bytes were unread in a socket that was left behind.
 #[test]
-fn what_is_unread_in_a_socket_that_is_left_behind_is_told_in_words() {
+fn unread_bytes_left_behind_are_reported() {
     let run = |read: usize| {
         let report = polder_sim::run(1, move |sim| async move {
             sim.forbid_leaks();
@@ -166,8 +168,9 @@ fn a_condition_may_say_why_it_does_not_hold() {
     assert!(failure.contains(words), "{failure}");
 }
 
+/// The report of a wait in vain says whether any other event was still due.
 #[test]
-fn who_waits_in_vain_is_told_whether_anything_else_would_have_happened() {
+fn wait_in_vain_says_if_anything_else_due() {
     let words = "has not returned within 1000.000000 s, and never would";
     let wait = |is_idle: bool| {
         let report = polder_sim::run(1, move |sim: Sim| async move {
@@ -187,8 +190,9 @@ fn who_waits_in_vain_is_told_whether_anything_else_would_have_happened() {
     assert!(!wait(false).contains("never would"), "{}", wait(false));
 }
 
+/// A check of which all seeds are calm and one of an empty history show nothing and fail.
 #[test]
-fn a_check_of_which_all_seeds_are_calm_and_one_of_an_empty_history_show_nothing_and_fail() {
+fn check_all_calm_or_empty_history_fails() {
     let words = |f: &dyn Fn()| {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         let panic = result

@@ -34,8 +34,9 @@ fn fails(socket: &impl AsFd) {
     assert!(socket.set_nonblocking(true).is_err());
 }
 
+/// No call of a socket succeeds on a lent descriptor.
 #[test]
-fn no_call_of_a_socket_succeeds_on_a_lent_descriptor() {
+fn lent_descriptor_fails_socket_calls() {
     polder_sim::check(0..1, |_| async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let stream = TcpStream::connect(listener.local_addr()?).await?;
@@ -49,8 +50,9 @@ fn no_call_of_a_socket_succeeds_on_a_lent_descriptor() {
     });
 }
 
+/// A world does not see what another one has set on a lent descriptor.
 #[test]
-fn a_world_does_not_see_what_another_one_has_set_on_a_lent_descriptor() {
+fn lent_descriptor_hides_other_worlds_changes() {
     let world = |_| async {
         let socket = UdpSocket::bind("127.0.0.1:0").await?;
         let socket = SockRef::from(&socket);
@@ -80,8 +82,9 @@ fn a_report_says_that_a_descriptor_was_asked_for() {
     assert!(!run(false).contains(WORDS), "polder itself asks");
 }
 
+/// Where two runs differ, a descriptor that the program asked for is reported as a suspect.
 #[test]
-fn where_two_runs_differ_a_descriptor_that_was_asked_for_is_a_suspect() {
+fn descriptor_is_suspect_where_runs_differ() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let words = failure(|| {
         polder_sim::check(0..1, |_| async {
@@ -93,8 +96,9 @@ fn where_two_runs_differ_a_descriptor_that_was_asked_for_is_a_suspect() {
     assert_contains(&words, &["The likely cause: ", "  Or: ", WORDS]);
 }
 
+/// A simulated file lends what can be neither read nor written.
 #[test]
-fn a_simulated_file_lends_what_can_be_neither_read_nor_written() {
+fn simulated_file_descriptor_not_readable() {
     let run = |asks: bool| {
         let report = polder_sim::run(1, move |_| async move {
             let mut file = polder::fs::File::create("/a").await.unwrap();

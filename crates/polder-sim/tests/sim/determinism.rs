@@ -81,8 +81,9 @@ fn lend(stream: &TcpStream) {
     let _ = std::os::windows::io::AsSocket::as_socket(stream);
 }
 
+/// Where two runs differ, the report shows the events before and the difference.
 #[test]
-fn where_runs_differ_what_came_before_is_told_and_what_was_seen() {
+fn divergence_shows_what_came_before() {
     let words = runs_that_differ(false);
     let lines: Vec<&str> = words.lines().collect();
     let place = |part: &str| lines.iter().position(|it| it.contains(part));
@@ -103,8 +104,9 @@ fn where_runs_differ_what_came_before_is_told_and_what_was_seen() {
     assert!(runs_that_differ(true).contains(lent));
 }
 
+/// Where two runs differ within a poll, the report names its task.
 #[test]
-fn where_runs_differ_within_a_poll_its_task_is_told() {
+fn divergence_within_poll_names_task() {
     use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
     let runs = AtomicU16::new(1);
     let words = failure(|| {
@@ -131,9 +133,11 @@ fn where_runs_differ_within_a_poll_its_task_is_told() {
     );
 }
 
+/// Where the order of a map matters, the report shows the first difference and its cause.
+///
 /// In this program worlds do not answer for the C library: see `tests/answers.rs`.
 #[test]
-fn where_the_order_of_a_map_has_an_influence_the_first_difference_and_its_cause_are_told() {
+fn divergence_by_map_order_names_cause() {
     let words = failure(|| {
         polder_sim::check(0..1, |_| async {
             // With this number of keys, two runs are unlikely to have the same order.

@@ -803,8 +803,9 @@ fn variable(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")))
 }
 
+/// Calls have the results that they have on loopback.
 #[test]
-fn calls_have_the_results_that_they_have_on_loopback() {
+fn tcp_calls_match_loopback() {
     let subject = Subject {
         name: "differential::calls_have",
         script,

@@ -61,7 +61,7 @@ where
 }
 
 #[test]
-fn what_a_process_has_written_survives_its_end_and_a_kill() {
+fn written_survives_exit_and_kill() {
     polder_sim::check(0..50, |sim| async move {
         let store = sim.host("store");
         on(&store, || fs::write("/returned", "1")).await?;
@@ -81,8 +81,9 @@ fn what_a_process_has_written_survives_its_end_and_a_kill() {
     });
 }
 
+/// A call happens as a whole at the end of its time or not at all.
 #[test]
-fn a_call_happens_as_a_whole_at_the_end_of_its_time_or_not_at_all() {
+fn call_happens_whole_at_its_end_or_not() {
     let len_after = |wait: u64| {
         outcomes(1, move |sim| async move {
             let store = sim.host("store");
@@ -102,8 +103,9 @@ fn a_call_happens_as_a_whole_at_the_end_of_its_time_or_not_at_all() {
     assert_eq!(lens, [None, Some(0), Some(5_000), Some(100)]);
 }
 
+/// A read or write that is dropped before it completes has no effect.
 #[test]
-fn a_read_or_write_whose_future_is_dropped_has_done_nothing() {
+fn dropped_read_or_write_does_nothing() {
     polder_sim::check(0..20, |sim| async move {
         sim.host("test").disk().latency(Latency::fixed(ms(10)));
         let mut options = OpenOptions::new();
@@ -189,8 +191,9 @@ fn a_sync_covers_what_was_written_before_it_began() {
     assert_eq!(left, [b"1".to_vec(), b"2".to_vec()].into());
 }
 
+/// With the seed zero chaos has a power off take nothing.
 #[test]
-fn with_the_seed_zero_chaos_has_a_power_off_take_nothing() {
+fn seed_zero_power_off_takes_nothing() {
     polder_sim::check(0..1, |sim| async move {
         sim.chaos(secs(10)).usual(&[]);
         let store = sim.host("store");
@@ -206,8 +209,9 @@ fn with_the_seed_zero_chaos_has_a_power_off_take_nothing() {
     });
 }
 
+/// A name is lost for some seeds unless its directory is synced.
 #[test]
-fn a_name_is_lost_for_some_seeds_unless_its_directory_is_synced() {
+fn name_lost_unless_directory_synced() {
     let left = |syncs: bool| {
         outcomes(60, move |sim| async move {
             let store = sim.host("store");
@@ -229,8 +233,9 @@ fn a_name_is_lost_for_some_seeds_unless_its_directory_is_synced() {
     assert_eq!(left(false), [there, Err(ErrorKind::NotFound)].into());
 }
 
+/// A rename is atomic for every seed where what is renamed was synced.
 #[test]
-fn a_rename_is_atomic_for_every_seed_where_what_is_renamed_was_synced() {
+fn rename_atomic_where_source_synced() {
     let left = outcomes(300, |sim| async move {
         let store = sim.host("store");
         on(&store, || write_synced("/value", &[1; 2_000]))
@@ -290,8 +295,9 @@ fn an_upload_is_whole_after_a_power_failure() {
     });
 }
 
+/// After a sync that failed the next one succeeds and the bytes are lost.
 #[test]
-fn after_a_sync_that_failed_the_next_one_succeeds_and_the_bytes_are_lost() {
+fn failed_sync_then_success_loses_bytes() {
     polder_sim::check(0..100, |sim| async move {
         let store = sim.host("store");
         on(&store, || write_synced("/a", b"old")).await?;
@@ -316,8 +322,9 @@ fn after_a_sync_that_failed_the_next_one_succeeds_and_the_bytes_are_lost() {
     });
 }
 
+/// A sync that failed is told to each who had the file open.
 #[test]
-fn a_sync_that_failed_is_told_to_each_who_had_the_file_open() {
+fn failed_sync_reported_to_each_opener() {
     polder_sim::check(0..20, |sim| async move {
         let store = sim.host("store");
         let host = store.clone();
@@ -344,8 +351,9 @@ fn a_sync_that_failed_is_told_to_each_who_had_the_file_open() {
     });
 }
 
+/// A hole larger than memory is not read in one piece.
 #[test]
-fn a_hole_that_is_longer_than_memory_is_not_read_at_once() {
+fn huge_hole_not_read_at_once() {
     polder_sim::check(0..1, |_| async move {
         let file = File::create("/a").await?;
         for len in [i64::MAX as u64, 1 << 40] {
@@ -360,8 +368,9 @@ fn a_hole_that_is_longer_than_memory_is_not_read_at_once() {
     });
 }
 
+/// A file is of its host also where a call has begun.
 #[test]
-fn a_file_is_of_its_host_also_where_a_call_has_begun() {
+fn file_belongs_to_host_of_its_call() {
     polder_sim::check(0..3, |sim| async move {
         let store = sim.host("store");
         store.disk().latency(Latency::fixed(ms(10)));
@@ -390,8 +399,9 @@ fn a_file_is_of_its_host_also_where_a_call_has_begun() {
     });
 }
 
+/// A process that is killed during a poll changes nothing on the disk in that poll.
 #[test]
-fn what_a_process_does_in_the_poll_in_which_it_was_killed_changes_nothing() {
+fn killed_poll_changes_no_disk() {
     polder_sim::check(0..5, |sim| async move {
         let store = sim.host("store");
         store.disk().latency(Latency::fixed(ms(10)));
@@ -420,9 +430,10 @@ fn what_a_process_does_in_the_poll_in_which_it_was_killed_changes_nothing() {
     });
 }
 
+/// A file keeps its number over a power off and no other one gets it.
 #[cfg(unix)]
 #[test]
-fn a_file_keeps_its_number_over_a_power_off_and_no_other_one_gets_it() {
+fn inode_survives_power_off_and_is_unique() {
     use polder::fs::unix::MetadataExt;
 
     polder_sim::check(0..20, |sim| async move {
@@ -450,8 +461,9 @@ fn a_file_keeps_its_number_over_a_power_off_and_no_other_one_gets_it() {
     });
 }
 
+/// A file is cloned as long as there are descriptors.
 #[test]
-fn a_file_is_cloned_as_long_as_there_are_descriptors() {
+fn file_cloned_while_descriptors_last() {
     polder_sim::check(0..3, |sim| async move {
         let store = sim.host("store");
         store.descriptors(1);
@@ -472,8 +484,9 @@ fn a_file_is_cloned_as_long_as_there_are_descriptors() {
     });
 }
 
+/// A file that was leaked is closed with its process.
 #[test]
-fn a_file_that_was_leaked_is_closed_with_its_process() {
+fn leaked_file_closed_with_process() {
     polder_sim::check(0..5, |sim| async move {
         let store = sim.host("store");
         store.disk().capacity(512);
@@ -493,8 +506,9 @@ fn a_file_that_was_leaked_is_closed_with_its_process() {
     });
 }
 
+/// Reads and writes fail by chance and change nothing.
 #[test]
-fn reads_and_writes_fail_by_chance_and_change_nothing() {
+fn reads_and_writes_fail_by_chance_unchanged() {
     polder_sim::check(0..20, |sim| async move {
         let store = sim.host("store");
         store.disk().write_errors(0.3).read_errors(0.3);
@@ -581,8 +595,9 @@ fn calls_take_their_time() {
     });
 }
 
+/// A full disk takes what there is room for until something is removed.
 #[test]
-fn a_full_disk_takes_what_there_is_room_for_until_something_is_removed() {
+fn full_disk_takes_what_fits() {
     polder_sim::check(0..10, |sim| async move {
         sim.host("test").disk().capacity(2_048);
         let mut file = File::create("/a").await?;
@@ -602,8 +617,9 @@ fn a_full_disk_takes_what_there_is_room_for_until_something_is_removed() {
     });
 }
 
+/// Files that are open count as descriptors and as leaks.
 #[test]
-fn files_that_are_open_count_as_descriptors_and_as_leaks() {
+fn open_files_count_as_descriptors_and_leaks() {
     polder_sim::check(0..1, |sim| async move {
         let host = sim.host("host");
         host.descriptors(2);
@@ -787,8 +803,9 @@ fn how_a_process_ends_is_no_matter_to_its_disk() {
     });
 }
 
+/// A fault of which the disk says nothing is named by the report.
 #[test]
-fn a_fault_of_which_the_disk_says_nothing_is_named_by_the_report() {
+fn silent_disk_fault_named_by_report() {
     type Fault = fn(polder_sim::Disk) -> polder_sim::Disk;
     let faults: [(&str, Fault); 3] = [
         ("a bit has changed on the disk", |disk| disk.bit_rot(0.2)),

@@ -5,10 +5,12 @@ use super::failing::{in_a_process, is_inner, variable};
 #[path = "../planted/counter.rs"]
 mod counter;
 
+/// The report of a failure shows all that is known of it.
+///
 /// The example with its bug, and the contents that the report must have.
 #[test]
-fn the_report_of_a_failure_shows_all_that_is_known_of_it() {
-    let name = "example::the_report_of_a_failure_shows_all_that_is_known_of_it";
+fn failure_report_shows_everything() {
+    let name = "example::failure_report_shows_everything";
     if is_inner() {
         return polder_sim::check(0..1_000, |sim| counter::test(sim, true));
     }

@@ -56,8 +56,9 @@ fn ready_tasks_run_in_every_order() {
     assert_eq!((runs, all.len()), (24 + 2, 24));
 }
 
+/// Tasks that several workers share are taken in every order.
 #[test]
-fn tasks_that_several_workers_share_are_taken_in_every_order() {
+fn tasks_shared_by_workers_in_every_order() {
     let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         sim.workers(2);
@@ -75,8 +76,9 @@ fn tasks_that_several_workers_share_are_taken_in_every_order() {
     assert_eq!(all.len(), 6);
 }
 
+/// A host that is paused does nothing in any order.
 #[test]
-fn a_host_that_is_paused_does_nothing_in_any_order() {
+fn paused_host_does_nothing_in_any_order() {
     let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let server = sim.host("server").start(|| receive(2));
@@ -140,8 +142,9 @@ async fn send(number: u8, servers: &'static [&'static str]) {
     }
 }
 
+/// Datagrams that arrive at one moment come in every order.
 #[test]
-fn datagrams_that_arrive_at_one_moment_come_in_every_order() {
+fn datagrams_arriving_together_in_every_order() {
     let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let server = sim.host("server").start(|| receive(3));
@@ -171,8 +174,9 @@ fn what_one_host_sends_to_another_keeps_its_order() {
     assert_eq!(all, [vec![1, 2, 3]].into());
 }
 
+/// Something arrives before and after each step of a task that is ready.
 #[test]
-fn something_arrives_before_and_after_each_step_of_a_task_that_is_ready() {
+fn arrival_before_and_after_each_step() {
     let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         sim.links().latency(Latency::fixed(Duration::ZERO));
@@ -199,8 +203,9 @@ fn something_arrives_before_and_after_each_step_of_a_task_that_is_ready() {
     assert_eq!(all, (0..=3).map(|step| vec![step]).collect());
 }
 
+/// Steps of other hosts at the same moment are tried in one order only.
 #[test]
-fn what_other_hosts_do_at_the_same_moment_is_tried_in_one_order() {
+fn other_hosts_at_same_moment_in_one_order() {
     let (runs, _) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let servers = ["one", "other"].map(|name| sim.host(name).start(|| receive(1)));
@@ -252,8 +257,9 @@ async fn peer(number: usize, other: &'static str, heard: List) {
     }
 }
 
+/// Every outcome that a seed reaches is one of an exhaustive test.
 #[test]
-fn every_outcome_that_a_seed_reaches_is_one_of_an_exhaustive_test() {
+fn seed_outcomes_covered_by_exhaustive() {
     let (_, by_seeds) = outcomes(10..2_000, gossip);
     let (runs, by_all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(100_000);
@@ -265,8 +271,9 @@ fn every_outcome_that_a_seed_reaches_is_one_of_an_exhaustive_test() {
     assert!(runs < 100_000, "that are all");
 }
 
+/// A panic that is awaited later fails no run that is ended early.
 #[test]
-fn a_panic_that_is_awaited_later_fails_no_run_that_is_ended_early() {
+fn awaited_panic_fails_no_shortened_run() {
     polder_sim::check(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         for name in ["one", "other"] {
@@ -338,15 +345,17 @@ fn a_stale_read() {
     }
 }
 
+/// The order in which hosts add to a history matters.
 #[test]
-fn the_order_in_which_hosts_add_to_a_history_matters() {
+fn history_order_of_hosts_matters() {
     let (passes, text) = in_a_process("exhaustive::a_stale_read", &[]);
     assert!(!passes);
     assert_contains(&text, &["not linearizable"]);
 }
 
+/// Calls of unblock that are due at one moment come in every order.
 #[test]
-fn calls_of_unblock_that_are_due_at_one_moment_come_in_every_order() {
+fn unblock_calls_due_together_in_every_order() {
     let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(10_000);
         let list = Arc::new(Mutex::new(Vec::new()));
@@ -469,9 +478,10 @@ fn an_order_that_fails_is_replayed_by_its_line() {
     assert_contains(&text, &["choices of a schedule that the run does not have"]);
 }
 
+/// Choices of a schedule are refused by a test that has none.
 #[test]
-fn choices_of_a_schedule_are_refused_by_a_test_that_has_none() {
-    let name = "exhaustive::choices_of_a_schedule_are_refused_by_a_test_that_has_none";
+fn choices_refused_by_test_without_any() {
+    let name = "exhaustive::choices_refused_by_test_without_any";
     if is_inner() {
         return polder_sim::check(0..1, |_| async {});
     }
@@ -480,8 +490,9 @@ fn choices_of_a_schedule_are_refused_by_a_test_that_has_none() {
     assert_contains(&text, &["choices of a schedule that the run does not have"]);
 }
 
+/// A run that does not come to the choices it was given fails the test.
 #[test]
-fn a_run_that_does_not_come_to_the_choices_it_was_given_fails_the_test() {
+fn run_missing_given_choices_fails() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let text = failure(|| {
         polder_sim::check(0..1, |sim| async move {
@@ -496,8 +507,9 @@ fn a_run_that_does_not_come_to_the_choices_it_was_given_fails_the_test() {
     assert_contains(&text, &["POLDER_SIM=0x0:schedule=1.1 ", words]);
 }
 
+/// A test that asks for all orders twice has all of them.
 #[test]
-fn a_test_that_asks_for_all_orders_twice_has_all_of_them() {
+fn asking_twice_for_all_orders_works() {
     let (_, all) = outcomes(0..1, |sim: Sim| async move {
         sim.exhaustive(100);
         let first = sim.choose(2);

@@ -55,8 +55,9 @@ fn the_lock_in_noise() {
     }
 }
 
+/// An exploration follows states among events that are always new.
 #[test]
-fn an_exploration_follows_states_among_events_that_are_always_new() {
+fn exploration_follows_states_among_new_events() {
     let path = corpus("noise");
     let (passes, text) = explore_test("explore::the_lock_in_noise", "2000", &path, &[]);
     assert!(!passes, "{text}");
@@ -85,8 +86,9 @@ fn the_lock_in_time() {
     }
 }
 
+/// An exploration follows runs that come to a state sooner.
 #[test]
-fn an_exploration_follows_runs_that_come_to_a_state_sooner() {
+fn exploration_follows_sooner_states() {
     let path = corpus("sooner");
     let (passes, text) = explore_test("explore::the_lock_in_time", "2000", &path, &[]);
     assert!(!passes, "{text}");
@@ -117,8 +119,9 @@ fn explore(limit: &str, corpus: &Path, more: &[(&str, &str)]) -> (bool, String, 
     (passes, text, runs)
 }
 
+/// An exploration opens a lock that seeds do not and its report replays that.
 #[test]
-fn an_exploration_opens_a_lock_that_seeds_do_not_and_its_report_replays_that() {
+fn exploration_opens_lock_and_replays() {
     let name = "explore::the_lock";
     let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "2000")]);
     assert!(passes, "{text}");
@@ -143,8 +146,9 @@ fn an_exploration_opens_a_lock_that_seeds_do_not_and_its_report_replays_that() {
     assert!(passes, "it is the forks that open it: {text}");
 }
 
+/// An exploration begins with the runs that the last one has kept.
 #[test]
-fn an_exploration_begins_with_the_runs_that_the_last_one_has_kept() {
+fn exploration_begins_with_kept_runs() {
     let path = corpus("again");
     let (passes, text, runs) = explore("2000", &path, &[]);
     assert!(!passes, "{text}");
@@ -160,8 +164,9 @@ fn an_exploration_begins_with_the_runs_that_the_last_one_has_kept() {
     assert_eq!(other, runs, "{text}");
 }
 
+/// An exploration that ends early keeps the rest of the corpus.
 #[test]
-fn an_exploration_that_ends_early_keeps_the_rest_of_the_corpus() {
+fn exploration_ended_early_keeps_corpus() {
     let path = corpus("rest");
     let lines: String = (0..200)
         .map(|nth| format!("{:#x}:\n", nth + 5_000))
@@ -180,8 +185,9 @@ fn an_exploration_that_ends_early_keeps_the_rest_of_the_corpus() {
     );
 }
 
+/// A corpus is written beside files that differ in their extension only.
 #[test]
-fn a_corpus_is_written_beside_files_whose_names_differ_by_the_extension() {
+fn corpus_file_names_by_extension() {
     let path = corpus("beside.a");
     let other = path.with_extension("new");
     std::fs::write(&other, "of another").unwrap();
@@ -215,8 +221,9 @@ fn crashes() {
     }
 }
 
+/// A failure that an exploration finds is shrunk, and both printed lines replay it.
 #[test]
-fn what_an_exploration_finds_is_shrunk_and_both_lines_replay_it() {
+fn exploration_failure_shrunk_and_replayed() {
     let (passes, text) = explore_test("explore::crashes", "3000", &corpus("crashes"), &[]);
     assert!(!passes, "{text}");
     let (replay, shrunk) = (variable(&text, "replay"), variable(&text, "shrunk"));
@@ -241,8 +248,9 @@ fn two_steps() {
     }
 }
 
+/// The same exploration makes the same runs on any number of threads.
 #[test]
-fn the_same_exploration_makes_the_same_runs_on_any_number_of_threads() {
+fn exploration_same_on_any_thread_count() {
     let all = ["1", "2", "5"].map(|jobs| {
         let path = corpus(&format!("jobs-{jobs}"));
         let (passes, text, runs) = explore("150", &path, &[("POLDER_SIM_JOBS", jobs)]);
@@ -258,8 +266,9 @@ fn the_same_exploration_makes_the_same_runs_on_any_number_of_threads() {
     assert_ne!(std::fs::read_to_string(&path).unwrap(), all[0]);
 }
 
+/// An exploration ends in time and says what is wrong with its limit.
 #[test]
-fn an_exploration_ends_in_time_and_says_what_is_wrong_with_its_limit() {
+fn exploration_ends_in_time_and_checks_limit() {
     let path = corpus("time");
     let start = std::time::Instant::now();
     let (passes, text) = explore_test("explore::two_steps", "1s", &path, &[]);

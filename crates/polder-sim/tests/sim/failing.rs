@@ -135,9 +135,10 @@ fn faults_have_numbers_and_are_left_out_by_them() {
     assert!(text.contains(&replay), "{text}");
 }
 
+/// A fault that is excluded must exist; the error says which one does not.
 #[test]
-fn what_is_left_out_must_be_there_and_be_said_clearly() {
-    let name = "failing::what_is_left_out_must_be_there_and_be_said_clearly";
+fn excluded_faults_must_exist() {
+    let name = "failing::excluded_faults_must_exist";
     if is_inner() {
         return polder_sim::check(0..10, no_delay);
     }
@@ -162,9 +163,10 @@ fn a_variable_that_is_not_utf_8_is_malformed() {
     assert_contains(&text, &["POLDER_SEED is a number: not \"7\\xFF\""]);
 }
 
+/// A check in a world takes no seeds from variables.
 #[test]
-fn a_check_in_a_world_takes_no_seeds_from_variables() {
-    let name = "failing::a_check_in_a_world_takes_no_seeds_from_variables";
+fn nested_check_ignores_seed_variables() {
+    let name = "failing::nested_check_ignores_seed_variables";
     if is_inner() {
         return polder_sim::check(0..1, |_| async {
             polder_sim::check(3..5, |sim| async move { println!("inner {}", sim.seed()) });
@@ -181,8 +183,9 @@ fn a_check_in_a_world_takes_no_seeds_from_variables() {
     }
 }
 
+/// A loss that is certain and a cut by hand are no faults by chance.
 #[test]
-fn a_loss_that_is_certain_and_a_cut_by_hand_are_no_faults_by_chance() {
+fn certain_loss_and_manual_cut_are_no_chance() {
     let report = polder_sim::run(5, |sim| async move {
         sim.host("server").start(answer);
         sleep(ms(1)).await;
@@ -218,9 +221,10 @@ async fn fails_by_two_cuts(sim: Sim) {
     }
 }
 
+/// A failure is shrunk to the faults that it needs.
 #[test]
-fn a_failure_is_shrunk_to_the_faults_that_it_needs() {
-    let name = "failing::a_failure_is_shrunk_to_the_faults_that_it_needs";
+fn failure_shrunk_to_needed_faults() {
+    let name = "failing::failure_shrunk_to_needed_faults";
     if is_inner() {
         return polder_sim::check(10..60, fails_by_two_cuts);
     }
@@ -367,9 +371,10 @@ fn becomes_simpler(name: &str, seed: u64, words: &str) -> String {
     smaller + &text
 }
 
+/// Values that the test chooses shrink to the smallest with which it still fails.
 #[test]
-fn what_a_test_chooses_becomes_as_small_as_it_fails_with() {
-    let name = "failing::what_a_test_chooses_becomes_as_small_as_it_fails_with";
+fn chosen_values_shrink() {
+    let name = "failing::chosen_values_shrink";
     let fails = |sim: Sim| async move {
         let (unused, count) = (sim.choose(50), sim.choose(1_000));
         let host = sim.host("host").start(move || async move {
@@ -391,9 +396,10 @@ fn what_a_test_chooses_becomes_as_small_as_it_fails_with() {
     assert!(text.contains("with 100 instead of "), "{text}");
 }
 
+/// A failure that needs its order is not said to occur in turn, too.
 #[test]
-fn what_fails_by_its_order_alone_is_not_told_to_fail_in_turn() {
-    let name = "failing::what_fails_by_its_order_alone_is_not_told_to_fail_in_turn";
+fn order_failure_not_claimed_in_turn() {
+    let name = "failing::order_failure_not_claimed_in_turn";
     let fails = |sim: Sim| async move {
         // The simplifications take effect before this call.
         sim.order(polder_sim::Order::Pct(1));
@@ -419,9 +425,10 @@ fn what_fails_by_its_order_alone_is_not_told_to_fail_in_turn() {
     );
 }
 
+/// Faults that only the longer run needs are not called needed.
 #[test]
-fn faults_that_only_the_longer_run_needs_are_not_called_needed() {
-    let name = "failing::faults_that_only_the_longer_run_needs_are_not_called_needed";
+fn faults_of_longer_run_not_called_needed() {
+    let name = "failing::faults_of_longer_run_not_called_needed";
     let test = |sim: Sim| async move {
         let number = sim.choose(1_000);
         sim.host("server").start(answer);
@@ -447,9 +454,10 @@ fn faults_that_only_the_longer_run_needs_are_not_called_needed() {
     assert_contains(&text, &["choose1=0", "none of them needed"]);
 }
 
+/// A process that was killed does not become one that is late.
 #[test]
-fn a_process_that_was_killed_does_not_become_one_that_is_late() {
-    let name = "failing::a_process_that_was_killed_does_not_become_one_that_is_late";
+fn killed_process_does_not_become_late() {
+    let name = "failing::killed_process_does_not_become_late";
     if is_inner() {
         return polder_sim::check(0..1, |sim| async move {
             let process = sim.host("host").start(std::future::pending::<()>);

@@ -54,8 +54,9 @@ async fn connect_and_send() -> Result<Vec<String>> {
     Ok(seen)
 }
 
+/// A socket of IPv6 sees addresses of IPv4 as mapped ones.
 #[test]
-fn a_socket_of_ipv6_sees_addresses_of_ipv4_as_mapped_ones() {
+fn ipv6_socket_sees_mapped_ipv4() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     polder_sim::check(0..3, |_: Sim| async {
         *SEEN.lock().unwrap() = connect_and_send().await?;
@@ -98,8 +99,9 @@ async fn bind_pairs() -> Result<Vec<String>> {
     Ok(results)
 }
 
+/// A port that is taken for all addresses of IPv4 is free for one of IPv6.
 #[test]
-fn a_port_that_is_taken_for_all_addresses_of_ipv4_is_free_for_one_of_ipv6() {
+fn port_of_all_ipv4_free_for_one_ipv6() {
     static RESULTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
     polder_sim::check(0..1, |_: Sim| async {
         *RESULTS.lock().unwrap() = bind_pairs().await?;
@@ -120,8 +122,9 @@ fn a_port_that_is_taken_for_all_addresses_of_ipv4_is_free_for_one_of_ipv6() {
     }
 }
 
+/// A host that is named by a number has its own address.
 #[test]
-fn a_host_that_is_named_by_a_number_has_its_own_address() {
+fn host_named_by_number_has_own_address() {
     polder_sim::check(0..1, |sim: Sim| async move {
         let address = sim.host("1").address();
         assert_eq!(
@@ -131,8 +134,9 @@ fn a_host_that_is_named_by_a_number_has_its_own_address() {
     });
 }
 
+/// Numbers of IPv4 are read as the C library reads them.
 #[test]
-fn numbers_of_ipv4_are_read_as_the_c_library_reads_them() {
+fn ipv4_numbers_parsed_as_libc() {
     polder_sim::check(0..1, |_: Sim| async {
         for (text, ip) in [
             ("127.1", [127, 0, 0, 1]),

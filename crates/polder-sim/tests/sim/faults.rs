@@ -90,8 +90,9 @@ fn a_reset_reaches_both_sides() {
     });
 }
 
+/// A killed peer ends its connections and one without power says nothing.
 #[test]
-fn a_killed_peer_ends_its_connections_and_one_without_power_says_nothing() {
+fn killed_peer_ends_powerless_is_silent() {
     polder_sim::check(0..10, |sim| async move {
         let mut stream = connected(&sim).await?;
         ask(&mut stream).await?;
@@ -159,8 +160,9 @@ async fn full(sim: &Sim) -> (Process<()>, TcpStream, Rc<Event>) {
     (reader, stream, go)
 }
 
+/// Messages in flight when a cut begins arrive soon after it heals.
 #[test]
-fn what_was_under_way_when_a_cut_began_arrives_soon_after_it_heals() {
+fn in_flight_at_cut_arrives_after_heal() {
     polder_sim::check(0..10, |sim| async move {
         let mut stream = connected(&sim).await?;
         ask(&mut stream).await?;
@@ -176,8 +178,9 @@ fn what_was_under_way_when_a_cut_began_arrives_soon_after_it_heals() {
     });
 }
 
+/// A writer at a closed window learns that its reader has no power.
 #[test]
-fn a_writer_at_a_closed_window_learns_that_its_reader_has_no_power() {
+fn closed_window_writer_learns_reader_is_down() {
     polder_sim::check(0..5, |sim| async move {
         let (reader, mut stream, _go) = full(&sim).await;
         reader.power_off();
@@ -186,8 +189,9 @@ fn a_writer_at_a_closed_window_learns_that_its_reader_has_no_power() {
     });
 }
 
+/// A writer at a closed window learns of a reset that was lost.
 #[test]
-fn a_writer_at_a_closed_window_learns_of_a_reset_that_was_lost() {
+fn closed_window_writer_learns_of_lost_reset() {
     polder_sim::check(0..5, |sim| async move {
         let (reader, mut stream, _go) = full(&sim).await;
         let cut = sim.cut(&["test"], &["reader"]);
@@ -200,8 +204,9 @@ fn a_writer_at_a_closed_window_learns_of_a_reset_that_was_lost() {
     });
 }
 
+/// A writer goes on after any number of lost window updates.
 #[test]
-fn a_writer_goes_on_after_any_number_of_lost_window_updates() {
+fn writer_survives_lost_window_updates() {
     polder_sim::check(0..5, |sim| async move {
         let (reader, mut stream, go) = full(&sim).await;
         let cut = sim.cut(&["test"], &["reader"]);
@@ -216,8 +221,9 @@ fn a_writer_goes_on_after_any_number_of_lost_window_updates() {
     });
 }
 
+/// A writer waits for a paused reader as long as it takes.
 #[test]
-fn a_writer_waits_for_a_paused_reader_as_long_as_it_takes() {
+fn writer_waits_for_paused_reader() {
     polder_sim::check(0..5, |sim| async move {
         let (reader, mut stream, go) = full(&sim).await;
         // The reader's window updates are often lost: the sender probes for them.
@@ -236,8 +242,9 @@ fn a_writer_waits_for_a_paused_reader_as_long_as_it_takes() {
     });
 }
 
+/// A reset reaches both sides although nothing comes through.
 #[test]
-fn a_reset_reaches_both_sides_although_nothing_comes_through() {
+fn reset_reaches_both_though_link_is_cut() {
     polder_sim::check(0..10, |sim| async move {
         let listener = TcpListener::bind("0.0.0.0:1").await?;
         let far = sim.host("far").start(|| async {
@@ -256,8 +263,9 @@ fn a_reset_reaches_both_sides_although_nothing_comes_through() {
     });
 }
 
+/// A link with a bandwidth takes its time and shares it.
 #[test]
-fn a_link_with_a_bandwidth_takes_its_time_and_shares_it() {
+fn bandwidth_takes_time_and_is_shared() {
     polder_sim::check(0..5, |sim| async move {
         const LENGTH: usize = 300_000;
         let receivers = ["one", "other"].map(|name| {
@@ -296,8 +304,9 @@ fn a_link_with_a_bandwidth_takes_its_time_and_shares_it() {
     });
 }
 
+/// Where cuts overlap, the link opens when the last one ends.
 #[test]
-fn of_cuts_that_overlap_the_last_one_opens_the_way() {
+fn overlapping_cuts_open_with_last() {
     polder_sim::check(0..20, |sim| async move {
         let near = UdpSocket::bind("0.0.0.0:7").await?;
         sim.host("far").start(|| async {
@@ -339,8 +348,9 @@ fn of_cuts_that_overlap_the_last_one_opens_the_way() {
     });
 }
 
+/// Messages that are held arrive when the hold ends, before those that were sent later.
 #[test]
-fn what_is_held_comes_before_what_was_sent_later_and_arrives_when_the_hold_ends() {
+fn held_precedes_later_sent() {
     polder_sim::check(0..1, |sim| async move {
         sim.links().latency(Latency::fixed(ms(10)));
         let socket = UdpSocket::bind("0.0.0.0:7").await?;
@@ -365,8 +375,9 @@ fn what_is_held_comes_before_what_was_sent_later_and_arrives_when_the_hold_ends(
     });
 }
 
+/// Messages that are held arrive in order when the last hold ends.
 #[test]
-fn what_is_held_arrives_in_its_order_when_nothing_holds_it_any_more() {
+fn held_arrives_in_order_after_release() {
     polder_sim::check(0..20, |sim| async move {
         let near = UdpSocket::bind("0.0.0.0:7").await?;
         for (name, first) in [("b", 0_u8), ("a", 1)] {

@@ -27,8 +27,9 @@ impl Model for Register {
     }
 }
 
+/// The operation of a client that died stays open.
 #[test]
-fn what_a_client_that_dies_has_asked_for_stays_open() {
+fn dead_clients_operation_stays_open() {
     for read in [0, 7] {
         polder_sim::check(0..3, |sim| async move {
             let history = sim.history();
@@ -50,8 +51,9 @@ fn what_a_client_that_dies_has_asked_for_stays_open() {
     }
 }
 
+/// Operations recorded at one moment are ordered; absorbed ones are not.
 #[test]
-fn what_is_recorded_within_one_moment_has_an_order_and_what_is_absorbed_has_none() {
+fn moment_has_order_absorbed_has_none() {
     polder_sim::check(0..3, |sim| async move {
         let history = sim.history();
         history.invoke("a", Some(1)).answer(1);
@@ -71,7 +73,7 @@ fn what_is_recorded_within_one_moment_has_an_order_and_what_is_absorbed_has_none
 }
 
 #[test]
-fn a_violation_fails_the_run_at_once_and_says_when() {
+fn violation_fails_at_once_with_time() {
     let report = polder_sim::run(3, |sim: Sim| async move {
         let history = sim.history();
         history.invoke("a", Some(1)).answer(1);
@@ -157,13 +159,15 @@ async fn by_other_clocks(sim: Sim, has_bug: bool) {
     sim.history().linearizable(Register);
 }
 
+/// Operations are ordered by the world's time, and not by a drifting host clock.
 #[test]
-fn operations_have_their_place_in_the_worlds_time_whatever_a_hosts_clock_shows() {
+fn operations_timed_by_world_not_host_clock() {
     polder_sim::check(0..100, |sim| by_other_clocks(sim, false));
 }
 
+/// A violation is found although clocks drift and jump.
 #[test]
-fn what_is_wrong_is_found_although_clocks_drift_and_jump() {
+fn violation_found_despite_clock_drift() {
     for seed in 0..100 {
         let report = polder_sim::run(seed, |sim| by_other_clocks(sim, true));
         let failure = report.failure.unwrap_or_default();
@@ -171,8 +175,9 @@ fn what_is_wrong_is_found_although_clocks_drift_and_jump() {
     }
 }
 
+/// A note that a host adds later is placed by its clock's reading at that time.
 #[test]
-fn what_a_host_notes_later_has_its_place_by_what_the_clock_was_then() {
+fn later_note_placed_by_its_clock() {
     // The last nanosecond at which the register may still have its old value, and the next one.
     for (nanos, is_possible) in [(10_000_000, true), (10_000_001, false)] {
         polder_sim::check(0..3, move |sim| async move {
@@ -197,8 +202,9 @@ fn what_a_host_notes_later_has_its_place_by_what_the_clock_was_then() {
     }
 }
 
+/// A history that is never checked fails the run, which names it by its types.
 #[test]
-fn a_history_that_nobody_checks_beside_one_that_is_checked_fails_the_run_by_its_types() {
+fn unchecked_history_fails_by_its_types() {
     let run = |what: &'static str| {
         let report = polder_sim::run(1, move |sim| async move {
             let history = sim.history();

@@ -13,8 +13,9 @@ use polder_sim::{Exit, Latency, Sim};
 
 use super::{counting, ms, secs};
 
+/// A clock that drifts shows its own time and timers go by it.
 #[test]
-fn a_clock_that_drifts_shows_its_own_time_and_timers_go_by_it() {
+fn drifting_clock_drives_its_timers() {
     for (drift, takes) in [(0, 10_000), (250_000, 8_000), (-500_000, 20_000)] {
         polder_sim::check(0..3, move |sim| async move {
             let host = sim.host("host");
@@ -48,9 +49,11 @@ fn a_clock_goes_on_however_far_it_is_set_ahead() {
     });
 }
 
+/// Bytes that a host has sent to itself are lost with its power.
+///
 /// They were in its memory, and a later life does not receive them.
 #[test]
-fn bytes_that_a_host_has_sent_to_itself_are_lost_with_its_power() {
+fn bytes_to_itself_lost_with_power() {
     polder_sim::check(0..10, |sim| async move {
         let lives = Rc::new(Cell::new(0));
         let host = sim.host("host").start(move || {
@@ -73,8 +76,9 @@ fn bytes_that_a_host_has_sent_to_itself_are_lost_with_its_power() {
     });
 }
 
+/// A timer that is set keeps to a clock that changes.
 #[test]
-fn a_timer_that_is_set_keeps_to_a_clock_that_changes() {
+fn timer_keeps_to_changing_clock() {
     polder_sim::check(0..3, |sim| async move {
         let nap = sim.host("host").start(|| sleep(secs(100)));
         sleep(secs(10)).await;
@@ -89,8 +93,9 @@ fn a_timer_that_is_set_keeps_to_a_clock_that_changes() {
     });
 }
 
+/// Timers are late by less than was said until everything is quiet.
 #[test]
-fn timers_are_late_by_less_than_was_said_until_everything_is_quiet() {
+fn timers_late_within_limit_until_quiet() {
     polder_sim::check(0..10, |sim| async move {
         let host = sim.host("host");
         host.faults().late(ms(50));
@@ -123,8 +128,9 @@ fn timers_are_late_by_less_than_was_said_until_everything_is_quiet() {
     });
 }
 
+/// A late timer is a fault that is told and none of a calm seed.
 #[test]
-fn a_late_timer_is_a_fault_that_is_told_and_none_of_a_calm_seed() {
+fn late_timer_is_a_reported_fault() {
     for (seed, is_late) in [(0, false), (1, true)] {
         let report = polder_sim::run(seed, |sim| async move {
             let _chaos = sim.chaos(secs(10));
@@ -139,8 +145,9 @@ fn a_late_timer_is_a_fault_that_is_told_and_none_of_a_calm_seed() {
     }
 }
 
+/// A clock that is set again and again makes no timer later that is due.
 #[test]
-fn a_clock_that_is_set_again_and_again_makes_no_timer_later_that_is_due() {
+fn clock_set_repeatedly_delays_no_due_timer() {
     polder_sim::check(0..20, |sim| async move {
         let host = sim.host("host");
         host.faults().late(ms(50));
@@ -155,8 +162,9 @@ fn a_clock_that_is_set_again_and_again_makes_no_timer_later_that_is_due() {
     });
 }
 
+/// Quiet ends a drift and the faults that come by chance.
 #[test]
-fn quiet_ends_a_drift_and_the_faults_that_come_by_chance() {
+fn quiet_ends_drift_and_chance_faults() {
     polder_sim::check(0..3, |sim| async move {
         let host = sim.host("host");
         host.clock().drift(500_000);
@@ -175,8 +183,9 @@ fn quiet_ends_a_drift_and_the_faults_that_come_by_chance() {
     });
 }
 
+/// A name is what the test says and may be missing or stale.
 #[test]
-fn a_name_is_what_the_test_says_and_may_be_missing_or_stale() {
+fn name_as_test_says_missing_or_stale() {
     polder_sim::check(0..5, |sim| async move {
         let [one, two] = ["one", "two"].map(|name| sim.host(name).address());
         let ask = async || {
@@ -258,8 +267,9 @@ fn serve_goes_on_when_descriptors_are_free_again() {
     });
 }
 
+/// A connection that is aborted in the queue is passed over.
 #[test]
-fn a_connection_that_is_aborted_in_the_queue_is_passed_over() {
+fn aborted_connection_in_queue_is_skipped() {
     polder_sim::check(0..10, |sim| async move {
         let count = Rc::new(Cell::new(0));
         let counted = count.clone();
@@ -303,8 +313,9 @@ async fn echoes(sim: &Sim, length: usize) -> Duration {
     sim.now() - start
 }
 
+/// Bytes come through short reads and writes and spurious readiness.
 #[test]
-fn bytes_come_through_short_reads_and_writes_and_spurious_readiness() {
+fn bytes_survive_short_reads_and_spurious() {
     polder_sim::check(0..30, |sim| async move {
         for name in ["test", "echo"] {
             sim.host(name).faults().short(0.7).spurious(0.5);
@@ -350,8 +361,9 @@ async fn dies_when_asked() {
     panic!("by what was sent");
 }
 
+/// A process that panics can be started again where that is permitted.
 #[test]
-fn a_process_that_panics_can_be_started_again_where_that_is_permitted() {
+fn panicked_process_restarts_where_permitted() {
     polder_sim::check(0..5, |sim| async move {
         sim.permit_panics();
         let server = sim.host("server").start(dies_when_asked);
@@ -373,8 +385,9 @@ fn a_process_that_panics_can_be_started_again_where_that_is_permitted() {
     });
 }
 
+/// A panic of a process fails the run unless it is permitted and one of the test always.
 #[test]
-fn a_panic_of_a_process_fails_the_run_unless_it_is_permitted_and_one_of_the_test_always() {
+fn panic_fails_run_unless_permitted() {
     let process = polder_sim::run(1, |sim| async move {
         let host = sim.host("host").start(|| async { panic!("of a process") });
         let _: Exit<()> = host.finished().await;
@@ -414,8 +427,9 @@ mod signals {
     use polder::signal::{Signal, Signals, ctrl_c};
     use polder::stream::StreamExt;
 
+    /// A signal comes to the listeners of its host alone.
     #[test]
-    fn a_signal_comes_to_the_listeners_of_its_host_alone() {
+    fn signal_reaches_its_hosts_listeners_only() {
         polder_sim::check(0..10, |sim| async move {
             let listen = || async {
                 let mut signals = Signals::new([Signal::Term, Signal::Int]).unwrap();
@@ -437,8 +451,9 @@ mod signals {
         });
     }
 
+    /// A server that a signal stops serves its connections to the end.
     #[test]
-    fn a_server_that_a_signal_stops_serves_its_connections_to_the_end() {
+    fn signal_stops_server_gracefully() {
         polder_sim::check(0..20, |sim| async move {
             let server = sim.host("server").start(|| async {
                 let mut stop = Signals::new([Signal::Term])?;
@@ -487,7 +502,7 @@ mod signals {
     }
 
     #[test]
-    fn a_signal_that_nobody_listens_to_ends_the_process() {
+    fn signal_without_listener_ends_process() {
         polder_sim::check(0..5, |sim| async move {
             let host = sim.host("host").start(std::future::pending::<()>);
             sleep(ms(1)).await;

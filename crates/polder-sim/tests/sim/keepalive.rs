@@ -37,8 +37,9 @@ async fn until_error(stream: &mut TcpStream) -> (Duration, Error) {
     (now() - start, error)
 }
 
+/// A peer that has vanished is noticed after exactly idle plus interval times retries.
 #[test]
-fn a_peer_that_has_vanished_is_noticed_after_exactly_idle_plus_interval_times_retries() {
+fn vanished_peer_noticed_exactly_on_time() {
     polder_sim::check(0..40, |sim| async move {
         let mut stream = connected(&sim).await?;
         let (idle, interval) = (1 + sim.choose(100), 1 + sim.choose(30));
@@ -83,8 +84,9 @@ fn a_living_peer_is_never_given_up() {
     });
 }
 
+/// A program that answers nothing is alive while its machine is.
 #[test]
-fn a_program_that_answers_nothing_is_alive_while_its_machine_is() {
+fn silent_program_alive_with_its_machine() {
     polder_sim::check(0..3, |sim| async move {
         let mut stream = connected(&sim).await?;
         stream.set_keepalive(keepalive(1, 1, 1))?;
@@ -95,8 +97,9 @@ fn a_program_that_answers_nothing_is_alive_while_its_machine_is() {
     });
 }
 
+/// Probes count from zero when the peer has answered.
 #[test]
-fn probes_count_from_zero_when_the_peer_has_answered() {
+fn probes_count_restarts_after_answer() {
     polder_sim::check(0..3, |sim| async move {
         let mut stream = connected(&sim).await?;
         stream.set_keepalive(keepalive(10, 1, 5))?;
@@ -113,8 +116,9 @@ fn probes_count_from_zero_when_the_peer_has_answered() {
     });
 }
 
+/// A machine that has restarted resets at the first probe.
 #[test]
-fn a_machine_that_has_restarted_resets_at_the_first_probe() {
+fn restarted_machine_resets_first_probe() {
     polder_sim::check(0..3, |sim| async move {
         let mut stream = connected(&sim).await?;
         stream.set_keepalive(keepalive(10, 5, 3))?;
@@ -133,8 +137,9 @@ fn a_machine_that_has_restarted_resets_at_the_first_probe() {
     });
 }
 
+/// A peer that is given up is reset if that reaches it.
 #[test]
-fn a_peer_that_is_given_up_is_reset_if_that_reaches_it() {
+fn abandoned_peer_reset_if_reachable() {
     polder_sim::check(0..3, |sim| async move {
         sim.links().latency(Latency::fixed(ms(1)));
         let listener = TcpListener::bind("0.0.0.0:1").await?;
@@ -184,8 +189,9 @@ fn the_default_times_are_those_of_linux() {
     });
 }
 
+/// Data that waits for its acknowledgement is the retransmission's concern.
 #[test]
-fn data_that_waits_for_its_acknowledgement_is_the_retransmissions_concern() {
+fn unacknowledged_data_left_to_retransmission() {
     polder_sim::check(0..3, |sim| async move {
         let mut stream = connected(&sim).await?;
         stream.set_keepalive(keepalive(1, 1, 1))?;
@@ -199,8 +205,9 @@ fn data_that_waits_for_its_acknowledgement_is_the_retransmissions_concern() {
     });
 }
 
+/// A deadlock is found although its connections are kept alive.
 #[test]
-fn a_deadlock_is_found_although_its_connections_are_kept_alive() {
+fn deadlock_found_despite_keepalive() {
     for (is_cut, is_closed) in [(false, false), (true, false), (false, true)] {
         let words = failure(|| {
             polder_sim::check(0..1, |sim| async move {
@@ -223,8 +230,9 @@ fn a_deadlock_is_found_although_its_connections_are_kept_alive() {
     }
 }
 
+/// Data that stays unacknowledged ends the connection with the user timeout.
 #[test]
-fn data_that_stays_unacknowledged_ends_the_connection_with_the_user_timeout() {
+fn user_timeout_ends_unacknowledged() {
     polder_sim::check(0..20, |sim| async move {
         let mut stream = connected(&sim).await?;
         // As long as the 15 retransmissions without it, or longer.
@@ -242,8 +250,9 @@ fn data_that_stays_unacknowledged_ends_the_connection_with_the_user_timeout() {
     });
 }
 
+/// An acknowledgement in time restarts the user timeout.
 #[test]
-fn data_that_is_acknowledged_in_time_begins_the_user_timeout_anew() {
+fn user_timeout_restarts_with_each_ack() {
     polder_sim::check(0..3, |sim| async move {
         let mut stream = connected(&sim).await?;
         stream.set_user_timeout(Some(secs(10)))?;
@@ -258,8 +267,9 @@ fn data_that_is_acknowledged_in_time_begins_the_user_timeout_anew() {
     });
 }
 
+/// A window that stays closed ends the connection with the user timeout.
 #[test]
-fn a_window_that_stays_closed_ends_the_connection_with_the_user_timeout() {
+fn user_timeout_ends_closed_window() {
     polder_sim::check(0..3, |sim| async move {
         sim.links().latency(Latency::fixed(ms(1)));
         let listener = TcpListener::bind("0.0.0.0:1").await?;
@@ -288,9 +298,11 @@ fn a_window_that_stays_closed_ends_the_connection_with_the_user_timeout() {
     });
 }
 
+/// With a user timeout keepalive probes until that has passed.
+///
 /// Linux's `tcp_keepalive_timer`, and what it did when it was asked (6.18).
 #[test]
-fn with_a_user_timeout_keepalive_probes_until_that_has_passed() {
+fn user_timeout_bounds_keepalive_probes() {
     let cases = [
         (keepalive(1, 1, 9), ms(2_500), secs(3)),
         (keepalive(1, 1, 1), ms(5_000), secs(5)),

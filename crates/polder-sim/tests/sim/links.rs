@@ -37,8 +37,9 @@ fn rows(all: &[u32]) -> Vec<u32> {
     gaps.filter(|it| *it > 0).collect()
 }
 
+/// Losses come in rows that are as long as was said.
 #[test]
-fn losses_come_in_rows_that_are_as_long_as_was_said() {
+fn losses_come_in_rows_as_set() {
     let sum = |begin: f64, mean: u32| {
         let report = polder_sim::run(77, move |sim| async move {
             sim.links()
@@ -181,7 +182,7 @@ fn chaos_makes_links_slow_for_a_while() {
 }
 
 #[test]
-fn where_a_router_says_so_connecting_fails_at_once() {
+fn router_error_fails_connect_at_once() {
     polder_sim::check(0..10, |sim| async move {
         sim.host("echo").start(echo);
         sleep(ms(1)).await;
@@ -216,8 +217,9 @@ fn where_a_router_says_so_connecting_fails_at_once() {
     });
 }
 
+/// A connection that times out says what a router has said.
 #[test]
-fn a_connection_that_times_out_says_what_a_router_has_said() {
+fn connect_timeout_carries_router_error() {
     polder_sim::check(0..2, |sim| async move {
         sim.host("echo").start(echo);
         sleep(ms(1)).await;
@@ -231,8 +233,9 @@ fn a_connection_that_times_out_says_what_a_router_has_said() {
     });
 }
 
+/// A cut that says so in one direction is silent in the other.
 #[test]
-fn a_cut_that_says_so_in_one_direction_is_silent_in_the_other() {
+fn cut_reported_in_one_direction_only() {
     polder_sim::check(0..3, |sim| async move {
         sim.host("echo").start(echo);
         sleep(ms(1)).await;
@@ -251,8 +254,9 @@ fn report_of<F: Future<Output = ()> + 'static>(test: fn(Sim) -> F) -> String {
     report.failure.unwrap()
 }
 
+/// A report says where a loss is more than TCP lives with.
 #[test]
-fn a_report_says_where_a_loss_is_more_than_tcp_lives_with() {
+fn report_says_loss_beyond_tcp() {
     let words = "a loss of more than 0.5 was set";
     let with = |loss: f64| {
         let report = polder_sim::run(1, move |sim| async move {
@@ -286,8 +290,9 @@ fn holds_of_the_test_are_in_the_trace() {
     }
 }
 
+/// The longest latencies are added to the time without overflow.
 #[test]
-fn the_longest_latencies_are_added_to_the_time_without_overflow() {
+fn longest_latencies_do_not_overflow() {
     for latency in [Latency::heavy_tail, Latency::fixed] {
         polder_sim::check(0..3, move |sim| async move {
             sim.host("echo").start(echo);

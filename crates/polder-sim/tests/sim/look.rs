@@ -41,8 +41,9 @@ fn child() {
     }
 }
 
+/// A run stops at the time that is asked for and shows each host then.
 #[test]
-fn a_run_stops_at_the_time_that_is_asked_for_and_shows_each_host_then() {
+fn run_stops_at_time_and_shows_hosts() {
     let name = "look::child";
     let stop =
         |until: &str| in_a_process(name, &[("POLDER_SEED", "1"), ("POLDER_SIM_UNTIL", until)]);
@@ -102,7 +103,7 @@ async fn unanswered(sim: Sim) {
 }
 
 #[test]
-fn a_report_does_not_call_bytes_unacknowledged_whose_acknowledgement_has_arrived() {
+fn report_omits_bytes_already_acknowledged() {
     let until = ("POLDER_SIM_UNTIL", "1.9s");
     let (_, text) = in_a_process("look::silent", &[("POLDER_SEED", "0"), until]);
     assert_contains(&text, &["seed 0x0 stopped at 1.9", "1 byte is unread"]);
@@ -116,8 +117,9 @@ fn silent() {
     }
 }
 
+/// A page shows what each task waited for at many moments.
 #[test]
-fn a_page_shows_what_each_task_waited_for_at_many_moments() {
+fn page_shows_waits_at_many_moments() {
     let (passes, text) = in_a_process("look::silent", &[]);
     assert!(!passes);
     assert_contains(&text, &["no answer\n", "timeline: "]);
@@ -149,8 +151,9 @@ fn a_page_shows_what_each_task_waited_for_at_many_moments() {
     assert_contains(words, &["waits: does not read TCP", "1 byte is unread"]);
 }
 
+/// Two runs are compared up to their first difference.
 #[test]
-fn two_runs_are_compared_up_to_their_first_difference() {
+fn runs_compared_to_first_difference() {
     let name = "look::child";
     let compare = |runs| in_a_process(name, &[("POLDER_SIM_DIFF", runs)]);
     let (_, text) = compare("0x1 0x1");
@@ -190,8 +193,9 @@ fn to_nobody() {
     }
 }
 
+/// Addresses that no host has are told and explored too.
 #[test]
-fn addresses_that_no_host_has_are_told_and_explored_too() {
+fn addresses_without_host_are_reported() {
     let (passes, text) = in_a_process("look::to_nobody", &[]);
     assert!(!passes);
     assert_contains(
@@ -238,8 +242,9 @@ fn story<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
     story.take_while(|line| line.starts_with("    ")).collect()
 }
 
+/// A report tells what was unusual in a dozen lines.
 #[test]
-fn a_report_tells_what_was_unusual_in_a_dozen_lines() {
+fn report_unusual_in_a_dozen_lines() {
     let (passes, text) = in_a_process("look::tale", &[]);
     assert!(!passes);
     let story = self::story(&text, "  what led there in the shrunk run:\n");

@@ -60,8 +60,9 @@ async fn keeps_a_panic() {
     task.await
 }
 
+/// A panic of a task that is held until the end fails the run.
 #[test]
-fn a_panic_of_a_task_that_is_held_until_the_end_fails_the_run() {
+fn panic_of_held_task_fails_run() {
     fails(
         |sim| async move {
             sim.host("keeper").start(keeps_a_panic);
@@ -105,8 +106,9 @@ async fn panics_when_dropped() {
     pending().await
 }
 
+/// A panic in a destructor fails the run unless it would not have run.
 #[test]
-fn a_panic_in_a_destructor_fails_the_run_unless_it_would_not_have_run() {
+fn panic_in_destructor_fails_run() {
     fails(
         |_| async {
             let task = polder::spawn(panics_when_dropped());
@@ -146,8 +148,9 @@ fn a_panic_in_a_destructor_fails_the_run_unless_it_would_not_have_run() {
     });
 }
 
+/// A loop that waits for the clock in one poll is found.
 #[test]
-fn a_loop_that_waits_for_the_clock_in_one_poll_is_found() {
+fn busy_wait_for_clock_is_found() {
     fails(
         |sim| async move {
             let host = sim.host("host").start(|| async {
@@ -173,9 +176,10 @@ fn a_loop_that_waits_for_the_clock_in_one_poll_is_found() {
     });
 }
 
+/// A poll that never returns ends the program and says where.
 #[test]
-fn a_poll_that_never_returns_ends_the_program_and_says_where() {
-    let name = "mistakes::a_poll_that_never_returns_ends_the_program_and_says_where";
+fn endless_poll_ends_program_with_place() {
+    let name = "mistakes::endless_poll_ends_program_with_place";
     if is_inner() {
         return polder_sim::check([7], |sim| async move {
             sim.host("spinning").start(|| async {
@@ -203,9 +207,10 @@ fn a_poll_that_never_returns_ends_the_program_and_says_where() {
     );
 }
 
+/// A smaller run that never ends does not hide the failure.
 #[test]
-fn a_smaller_run_that_never_ends_does_not_hide_the_failure() {
-    let name = "mistakes::a_smaller_run_that_never_ends_does_not_hide_the_failure";
+fn endless_smaller_run_keeps_failure() {
+    let name = "mistakes::endless_smaller_run_keeps_failure";
     if is_inner() {
         return polder_sim::check([7], |sim| async move {
             // Shrinking tries zero instead.
@@ -229,8 +234,9 @@ fn a_smaller_run_that_never_ends_does_not_hide_the_failure() {
     );
 }
 
+/// A timer in a report is due by the clock of its host.
 #[test]
-fn a_timer_in_a_report_is_due_by_the_clock_of_its_host() {
+fn report_timer_due_by_host_clock() {
     let failure = polder_sim::run(1, |sim| async move {
         let host = sim.host("ahead").start(|| async {
             sleep(ms(1)).await;
@@ -244,8 +250,9 @@ fn a_timer_in_a_report_is_due_by_the_clock_of_its_host() {
     assert!(failure.contains("waits: timer due in 4.9"), "{failure}");
 }
 
+/// A process that restarts its own host and returns has a successor.
 #[test]
-fn a_process_that_restarts_its_own_host_and_returns_has_a_successor() {
+fn process_restarting_own_host_has_successor() {
     let starts = |returns_late: bool| {
         let starts = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
         let count = starts.clone();
@@ -366,9 +373,11 @@ fn an_empty_variable_is_none() {
     assert!(!passes && text.contains("there is no seed"), "{text}");
 }
 
+/// A panic fails the run although the task's handle is forgotten, or the task keeps itself alive.
+///
 /// Like a server that keeps a task's handle in state that the task holds as well.
 #[test]
-fn a_panic_of_a_task_whose_handle_is_forgotten_or_keeps_itself_alive_fails_the_run() {
+fn panic_of_forgotten_task_fails_run() {
     /// A value that refers to itself, and so is never dropped.
     struct Cycle(
         #[allow(dead_code)] polder::Task<()>,
@@ -408,8 +417,9 @@ fn a_panic_of_a_task_whose_handle_is_forgotten_or_keeps_itself_alive_fails_the_r
     );
 }
 
+/// Endless sends and connects at one moment are stopped before they exhaust memory.
 #[test]
-fn who_sends_and_connects_without_end_at_one_moment_is_stopped_before_memory_is_full() {
+fn endless_sends_stopped_before_memory_full() {
     fails(
         |sim: Sim| async move {
             let to = (sim.host("other").address(), 1);
@@ -433,8 +443,9 @@ fn who_sends_and_connects_without_end_at_one_moment_is_stopped_before_memory_is_
     });
 }
 
+/// Too many seeds and changes of priorities take no memory.
 #[test]
-fn too_many_seeds_and_changes_of_priorities_take_no_memory() {
+fn many_seeds_and_priorities_use_no_memory() {
     let all = std::panic::catch_unwind(|| polder_sim::check(0.., |_| async {}));
     let words = *all
         .expect_err("nobody waits for that")

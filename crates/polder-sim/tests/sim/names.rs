@@ -33,8 +33,9 @@ async fn ask(name: &str) -> Result<u8> {
     Ok(byte[0])
 }
 
+/// A name has the addresses of the families that the test says.
 #[test]
-fn a_name_has_the_addresses_of_the_families_that_the_test_says() {
+fn name_has_addresses_of_given_families() {
     polder_sim::check(0..3, |sim| async move {
         let store = sim.host("store");
         let (v4, v6) = (store.address(), store.address_v6());
@@ -52,8 +53,9 @@ fn a_name_has_the_addresses_of_the_families_that_the_test_says() {
     });
 }
 
+/// A client goes on to the next address where the first one is dead.
 #[test]
-fn a_client_goes_on_to_the_next_address_where_the_first_one_is_dead() {
+fn client_tries_next_address() {
     polder_sim::check(0..10, |sim: Sim| async move {
         let v4 = sim.host("v4").start(|| serve("0.0.0.0:80", 4));
         let v6 = sim.host("v6").start(|| serve("[::]:80", 6));
@@ -77,8 +79,9 @@ fn a_client_goes_on_to_the_next_address_where_the_first_one_is_dead() {
     });
 }
 
+/// An answer in another order is a fault that begins with another address.
 #[test]
-fn an_answer_in_another_order_is_a_fault_that_begins_with_another_address() {
+fn reordered_answer_is_a_fault() {
     let orders = |seed: u64, probability: f64| {
         let report = polder_sim::run(seed, move |sim| async move {
             let hosts = ["a", "b", "c"].map(|it| sim.host(it).address());
@@ -115,8 +118,9 @@ fn an_answer_in_another_order_is_a_fault_that_begins_with_another_address() {
     assert!(!orders(1, 0.0).contains("in another order"));
 }
 
+/// By default a name resolves to the IPv4 address only.
 #[test]
-fn what_names_answer_by_default_is_the_v4_address_alone() {
+fn default_answer_is_v4_only() {
     polder_sim::check(0..3, |sim| async move {
         sim.host("v6").start(|| serve("[::]:80", 6));
         sleep(ms(1)).await;

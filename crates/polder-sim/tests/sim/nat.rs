@@ -48,8 +48,9 @@ async fn reflected(socket: &UdpSocket, by: &str) -> Result<SocketAddr> {
     Ok(seen)
 }
 
+/// A server sees the gateway with the port of the client.
 #[test]
-fn a_server_sees_the_gateway_with_the_port_of_the_client() {
+fn server_sees_gateway_with_clients_port() {
     polder_sim::check(0..10, |sim| async move {
         let gateway = behind_gateway(&sim);
         sim.host("server").start(|| async {
@@ -93,8 +94,9 @@ fn a_server_sees_the_gateway_with_the_port_of_the_client() {
     });
 }
 
+/// Two clients with one port get two and neither is a port of the gateway itself.
 #[test]
-fn two_clients_with_one_port_get_two_and_neither_is_a_port_of_the_gateway_itself() {
+fn clients_with_one_port_get_two() {
     polder_sim::check(0..10, |sim| async move {
         let gateway = behind_gateway(&sim);
         let own = gateway.start(|| async {
@@ -141,8 +143,9 @@ fn two_clients_with_one_port_get_two_and_neither_is_a_port_of_the_gateway_itself
     });
 }
 
+/// A socket of the gateway takes the port that it is bound to.
 #[test]
-fn a_socket_of_the_gateway_takes_the_port_that_it_is_bound_to() {
+fn gateway_socket_takes_bound_port() {
     polder_sim::check(0..10, |sim| async move {
         let gateway = behind_gateway(&sim);
         sleep(ms(1)).await;
@@ -206,8 +209,9 @@ fn nothing_comes_in_that_was_not_asked_for() {
     });
 }
 
+/// Two hosts behind two gateways reach each other once both have sent.
 #[test]
-fn two_hosts_behind_two_gateways_reach_each_other_once_both_have_sent() {
+fn two_gateways_open_once_both_sent() {
     polder_sim::check(0..20, |sim| async move {
         behind_gateway(&sim);
         let (far, gateway) = (sim.host("far"), sim.host("other-gateway"));
@@ -243,8 +247,9 @@ fn two_hosts_behind_two_gateways_reach_each_other_once_both_have_sent() {
     });
 }
 
+/// A closed port refuses datagrams through the gateway in both directions.
 #[test]
-fn a_closed_port_refuses_datagrams_through_the_gateway_in_both_directions() {
+fn closed_port_refuses_through_gateway() {
     polder_sim::check(0..10, |sim| async move {
         behind_gateway(&sim);
         let socket = UdpSocket::bind("0.0.0.0:0").await?;
@@ -298,8 +303,9 @@ async fn announcer(count: Rc<Cell<u32>>) -> Result<()> {
     }
 }
 
+/// A gateway that loses power forgets its flows; one with a killed process does not.
 #[test]
-fn a_gateway_without_power_forgets_its_flows_and_one_whose_process_is_killed_does_not() {
+fn gateway_power_loss_forgets_flows() {
     polder_sim::check(0..10, |sim| async move {
         let gateway = behind_gateway(&sim).start(std::future::pending::<()>);
         let count = Rc::new(Cell::new(0));
@@ -391,8 +397,9 @@ fn a_host_without_a_process_is_powered_off_once() {
     });
 }
 
+/// Faults of both links delay a connection and do not end it.
 #[test]
-fn faults_of_both_links_delay_a_connection_and_do_not_end_it() {
+fn link_faults_delay_connection_only() {
     polder_sim::check(0..20, |sim| async move {
         behind_gateway(&sim);
         let mut stream = TcpStream::connect("outside:1").await?;
@@ -422,8 +429,9 @@ fn faults_of_both_links_delay_a_connection_and_do_not_end_it() {
     });
 }
 
+/// A segment lost on either link is sent again after the usual timeout.
 #[test]
-fn what_is_lost_on_one_of_two_links_is_sent_again_after_the_usual_time() {
+fn loss_on_either_link_is_retransmitted() {
     // 150 ms for each way, so that an answer to the first segment comes after the first timeout,
     // although each link is crossed before it. (The handshake has measured less.)
     polder_sim::check(0..5, |sim| async move {
@@ -447,8 +455,9 @@ fn what_is_lost_on_one_of_two_links_is_sent_again_after_the_usual_time() {
     });
 }
 
+/// Many bytes come in their order through a gateway and a closed window opens.
 #[test]
-fn many_bytes_come_in_their_order_through_a_gateway_and_a_closed_window_opens() {
+fn bytes_ordered_through_gateway_window_opens() {
     polder_sim::check(0..20, |sim| async move {
         const LEN: usize = 400_000;
         behind_gateway(&sim);
@@ -492,8 +501,9 @@ fn many_bytes_come_in_their_order_through_a_gateway_and_a_closed_window_opens() 
     });
 }
 
+/// A reset strikes the connections of two hosts with gateways between them.
 #[test]
-fn a_reset_strikes_the_connections_of_two_hosts_with_gateways_between_them() {
+fn reset_crosses_two_gateways() {
     polder_sim::check(0..10, |sim| async move {
         let gateway = behind_gateway(&sim);
         gateway.behind_nat(&sim.host("top"));
@@ -517,8 +527,9 @@ fn a_reset_strikes_the_connections_of_two_hosts_with_gateways_between_them() {
     });
 }
 
+/// A router beyond the gateway reports an unreachable host.
 #[test]
-fn a_router_beyond_the_gateway_reports_an_unreachable_host() {
+fn router_beyond_gateway_reports_unreachable() {
     polder_sim::check(0..5, |sim| async move {
         behind_gateway(&sim);
         let told = Rc::new(Cell::new(0));
@@ -574,8 +585,9 @@ fn a_broadcast_stays_within_its_network() {
     });
 }
 
+/// A host that moves to another network is seen with another address.
 #[test]
-fn a_host_that_moves_to_another_network_is_seen_with_another_address() {
+fn moved_host_seen_with_new_address() {
     polder_sim::check(0..10, |sim| async move {
         let old = behind_gateway(&sim);
         let new = sim.host("mobile-network");
@@ -594,8 +606,9 @@ fn a_host_that_moves_to_another_network_is_seen_with_another_address() {
     });
 }
 
+/// No message circles between gateways that have moved.
 #[test]
-fn no_message_circles_between_gateways_that_have_moved() {
+fn moved_gateways_pass_no_message_in_circles() {
     polder_sim::check(0..10, |sim| async move {
         let [a, b, c] = ["a", "b", "c"].map(|name| sim.host(name));
         a.behind_nat(&b);
@@ -638,8 +651,9 @@ fn no_message_circles_between_gateways_that_have_moved() {
     });
 }
 
+/// A seed with gateways and chaos has the same fingerprint each time.
 #[test]
-fn a_seed_with_gateways_and_chaos_has_the_same_fingerprint_each_time() {
+fn fingerprint_repeats_with_gateways_and_chaos() {
     let busy = |sim: Sim| async move {
         let gateway = sim.host("gateway").start(std::future::pending::<()>);
         let asked = Rc::new(Cell::new(0));

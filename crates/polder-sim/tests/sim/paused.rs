@@ -281,8 +281,9 @@ mod child {
     }
 }
 
+/// A failure has its time and place and is replayed with its events.
 #[test]
-fn a_failure_has_its_time_and_place_and_is_replayed_with_its_events() {
+fn failure_has_time_place_and_replay() {
     let name = "paused::child::fails_after_a_minute";
     let (passes, text) = in_a_process(name, &[]);
     assert!(!passes, "{text}");

@@ -20,8 +20,9 @@ async fn counter() {
     }
 }
 
+/// A violated `always!` fails the run with its place, host and time.
 #[test]
-fn what_a_program_says_is_always_so_fails_the_run_with_its_place_its_host_and_the_time() {
+fn always_violation_fails_with_place_and_time() {
     let report = polder_sim::run(1, |sim| async move {
         let host = sim.host("store").start(counter);
         host.finished().within(secs(10)).await;
@@ -35,8 +36,9 @@ fn what_a_program_says_is_always_so_fails_the_run_with_its_place_its_host_and_th
     assert_eq!(report.time, secs(4), "the run ends there");
 }
 
+/// Outside of worlds the expressions are not evaluated.
 #[test]
-fn nobody_evaluates_what_a_program_says_outside_of_worlds() {
+fn said_not_evaluated_outside_worlds() {
     let is_asked = || -> bool { panic!("somebody asks") };
     polder::always!(is_asked(), "always");
     polder::sometimes!(is_asked(), "sometimes");
@@ -50,8 +52,9 @@ fn nobody_evaluates_what_a_program_says_outside_of_worlds() {
     assert_eq!(report.failure, None);
 }
 
+/// `always!` is not checked in destructors of a killed process.
 #[test]
-fn what_a_program_says_is_not_checked_in_destructors_of_a_process_that_is_killed() {
+fn always_not_checked_in_killed_destructors() {
     struct Closed;
     impl Drop for Closed {
         fn drop(&mut self) {
@@ -75,8 +78,9 @@ fn what_a_program_says_is_not_checked_in_destructors_of_a_process_that_is_killed
     assert!(run(false).failure.is_some());
 }
 
+/// `sometimes!` is counted over all seeds.
 #[test]
-fn what_a_program_says_is_sometimes_so_is_counted_over_all_seeds() {
+fn sometimes_counted_over_all_seeds() {
     let check = |limit: u64| {
         polder_sim::check(0..20, move |sim: Sim| async move {
             let (number, asked) = (sim.choose(10), Cell::new(0));
@@ -99,8 +103,9 @@ fn what_a_program_says_is_sometimes_so_is_counted_over_all_seeds() {
     );
 }
 
+/// An observer sees each event in order, and changes nothing.
 #[test]
-fn whoever_observes_is_told_each_event_in_its_order_and_changes_nothing() {
+fn observer_sees_events_in_order() {
     let run = |observes: bool| {
         polder_sim::run(7, move |sim| async move {
             sim.order(Order::Fifo);
@@ -131,8 +136,9 @@ fn whoever_observes_is_told_each_event_in_its_order_and_changes_nothing() {
     assert_eq!(plain.fingerprint, observed.fingerprint);
 }
 
+/// An end is told when the last of several cuts or pauses ends.
 #[test]
-fn an_end_is_told_when_the_last_of_several_cuts_or_pauses_ends() {
+fn end_said_when_last_cut_or_pause_ends() {
     polder_sim::check(0..3, |sim| async move {
         let [a, _] = ["a", "b"].map(|name| sim.host(name));
         let told: Rc<RefCell<Vec<String>>> = Rc::default();
@@ -182,9 +188,10 @@ fn a_panic_of_whoever_observes_fails_the_run() {
     assert!(report.failure.unwrap().contains("it has seen enough"));
 }
 
+/// Each event of a run is printed once where that is asked for.
 #[test]
-fn each_event_of_a_run_is_printed_once_where_that_is_asked_for() {
-    let name = "said::each_event_of_a_run_is_printed_once_where_that_is_asked_for";
+fn events_printed_once_on_request() {
+    let name = "said::events_printed_once_on_request";
     if is_inner() {
         return polder_sim::check(0..3, |sim| async move {
             let host = sim.host("store").start(|| sleep(secs(3)));
@@ -220,8 +227,9 @@ async fn writer() -> Vec<u32> {
     written
 }
 
+/// A fault of the program's own strikes for a quarter of the seeds and times.
 #[test]
-fn a_fault_of_the_programs_own_strikes_for_a_quarter_of_the_seeds_and_times() {
+fn program_fault_strikes_quarter_of_seeds() {
     let (mut on, mut strikes) = (0, 0);
     for seed in 0..210 {
         let count = Arc::new(AtomicUsize::new(0));
@@ -270,8 +278,9 @@ fn a_fault_of_the_programs_own_strikes_for_a_quarter_of_the_seeds_and_times() {
     );
 }
 
+/// The report names the fault of the program that the failure needs.
 #[test]
-fn the_report_names_the_fault_of_the_program_that_the_failure_needs() {
+fn report_names_needed_program_fault() {
     let report = failure(|| {
         polder_sim::check(0..60, |sim| async move {
             let host = sim.host("store").start(writer);

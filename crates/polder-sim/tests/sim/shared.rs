@@ -31,8 +31,9 @@ fn channel() -> (Sender<u32>, Receiver<u32>) {
     unbounded()
 }
 
+/// A host that wakes a task of another one directly is told once and works.
 #[test]
-fn a_host_that_wakes_a_task_of_another_one_directly_is_told_once_and_works() {
+fn direct_wake_of_other_host_told_once() {
     let failure = failure_after(|sim| async move {
         let (sender, receiver) = channel();
         let (done, all) = channel();
@@ -63,8 +64,9 @@ fn a_host_that_wakes_a_task_of_another_one_directly_is_told_once_and_works() {
     assert_eq!(failure.matches(" directly").count(), 1, "{failure}");
 }
 
+/// A host with several workers is seen to wake another one.
 #[test]
-fn a_host_with_several_workers_is_seen_to_wake_another_one() {
+fn own_worker_wakes_are_no_shared_state() {
     let failure = failure_after(|sim| async move {
         let (sender, receiver) = channel();
         for name in ["store", "client"] {
@@ -88,8 +90,9 @@ fn a_host_with_several_workers_is_seen_to_wake_another_one() {
     );
 }
 
+/// Messages between hosts and the test's own steps are not reported as shared state.
 #[test]
-fn what_hosts_send_and_what_the_test_does_is_nothing_to_be_told() {
+fn sends_and_test_steps_are_not_told() {
     let failure = failure_after(|sim| async move {
         let (sender, receiver) = channel();
         let (answers, all) = channel();

@@ -14,8 +14,9 @@ use super::{ask, counting, echo, ms, secs};
 
 const HOUR: u64 = 3_600;
 
+/// The clock of a suspended machine stands still and its timers are later by that time.
 #[test]
-fn the_clock_of_a_suspended_machine_stands_still_and_its_timers_are_later_by_that_time() {
+fn suspended_clock_stops_timers_shift() {
     for drift in [0, 250_000, -500_000] {
         polder_sim::check(0..5, move |sim| async move {
             sim.limit(secs(10 * HOUR));
@@ -78,8 +79,9 @@ fn a_suspension_ends_itself_and_no_other_one() {
     });
 }
 
+/// Messages that arrive at a suspended machine are lost; those it sent before are not.
 #[test]
-fn what_arrives_at_a_suspended_machine_is_lost_and_what_it_has_sent_is_not() {
+fn arrivals_lost_sends_kept_when_suspended() {
     polder_sim::check(0..5, |sim| async move {
         sim.links().latency(Latency::fixed(ms(10)));
         let receiver = sim.host("receiver").start(|| async {
@@ -122,8 +124,9 @@ fn what_arrives_at_a_suspended_machine_is_lost_and_what_it_has_sent_is_not() {
     });
 }
 
+/// A peer retransmits until a suspended machine resumes.
 #[test]
-fn a_peer_retransmits_until_a_suspended_machine_resumes() {
+fn peer_retransmits_until_resume() {
     polder_sim::check(0..20, |sim| async move {
         let server = sim.host("echo").start(echo);
         sleep(ms(1)).await;
@@ -145,8 +148,9 @@ fn keepalive(idle: u64) -> Option<Keepalive> {
     Some(keepalive.with_interval(secs(1)).with_retries(3))
 }
 
+/// The timers of a suspended kernel go on where they were.
 #[test]
-fn the_timers_of_a_suspended_kernel_go_on_where_they_were() {
+fn suspended_kernel_timers_resume() {
     polder_sim::check(0..5, |sim| async move {
         sim.limit(secs(10 * HOUR));
         sim.links().latency(Latency::fixed(ms(1)));
@@ -188,8 +192,9 @@ fn the_timers_of_a_suspended_kernel_go_on_where_they_were() {
     });
 }
 
+/// An acknowledgement that a suspended machine misses is asked for again.
 #[test]
-fn an_acknowledgement_that_a_suspended_machine_misses_is_asked_for_again() {
+fn missed_acknowledgement_is_asked_again() {
     polder_sim::check(0..5, |sim| async move {
         sim.links().latency(Latency::fixed(ms(10)));
         let client = sim.host("client").start(|| async {
@@ -217,8 +222,9 @@ fn an_acknowledgement_that_a_suspended_machine_misses_is_asked_for_again() {
     });
 }
 
+/// A machine that is suspended for too long finds its connection reset.
 #[test]
-fn a_machine_that_is_suspended_for_too_long_finds_its_connection_reset() {
+fn suspended_too_long_finds_reset() {
     polder_sim::check(0..10, |sim| async move {
         let server = sim.host("server").start(|| async {
             let listener = TcpListener::bind("0.0.0.0:1").await?;
@@ -242,8 +248,9 @@ fn a_machine_that_is_suspended_for_too_long_finds_its_connection_reset() {
     });
 }
 
+/// A writer does not wait for ever for a suspended reader as it does for a paused one.
 #[test]
-fn a_writer_does_not_wait_for_ever_for_a_suspended_reader_as_it_does_for_a_paused_one() {
+fn suspended_reader_bounds_writers_wait() {
     polder_sim::check(0..3, |sim| async move {
         let reader = sim.host("reader").start(|| async {
             let listener = TcpListener::bind("0.0.0.0:1").await?;
@@ -266,8 +273,9 @@ fn a_writer_does_not_wait_for_ever_for_a_suspended_reader_as_it_does_for_a_pause
     });
 }
 
+/// Probes that a suspended reader did not answer do not count after it has resumed.
 #[test]
-fn probes_that_a_suspended_reader_did_not_answer_do_not_count_after_it_has_resumed() {
+fn probes_during_suspension_do_not_count() {
     polder_sim::check(0..3, |sim| async move {
         let reader = sim.host("reader").start(|| async {
             let listener = TcpListener::bind("0.0.0.0:1").await?;
@@ -295,7 +303,7 @@ fn probes_that_a_suspended_reader_did_not_answer_do_not_count_after_it_has_resum
 }
 
 #[test]
-fn what_a_suspended_machine_has_sent_to_itself_arrives_when_it_resumes() {
+fn suspended_sends_to_itself_arrive_on_resume() {
     let micros = std::time::Duration::from_micros;
     polder_sim::check(0..10, move |sim| async move {
         let start = now();
@@ -327,8 +335,9 @@ fn what_a_suspended_machine_has_sent_to_itself_arrives_when_it_resumes() {
     });
 }
 
+/// The end of a suspended process is seen when its machine resumes.
 #[test]
-fn the_end_of_a_suspended_process_is_seen_when_its_machine_resumes() {
+fn suspended_process_end_seen_on_resume() {
     polder_sim::check(0..10, |sim| async move {
         let server = sim.host("echo").start(echo);
         sleep(ms(1)).await;
@@ -351,8 +360,9 @@ fn the_end_of_a_suspended_process_is_seen_when_its_machine_resumes() {
     });
 }
 
+/// A message is held while its receiver is suspended and arrives if it is awake then.
 #[test]
-fn a_message_is_held_while_its_receiver_is_suspended_and_arrives_if_it_is_awake_then() {
+fn message_held_until_receiver_resumes() {
     for (is_awake, arrives) in [(true, true), (false, false)] {
         polder_sim::check(0..5, move |sim| async move {
             let host = sim.host("host").start(|| async {
@@ -380,8 +390,9 @@ fn a_message_is_held_while_its_receiver_is_suspended_and_arrives_if_it_is_awake_
     }
 }
 
+/// A machine that loses its power while it is suspended forgets what it has sent to itself.
 #[test]
-fn a_machine_that_loses_its_power_while_it_is_suspended_forgets_what_it_has_sent_to_itself() {
+fn suspended_power_loss_forgets_own_sends() {
     for is_off_first in [false, true] {
         polder_sim::check(0..3, move |sim| async move {
             let runs = Rc::new(Cell::new(0));
@@ -419,8 +430,9 @@ fn a_machine_that_loses_its_power_while_it_is_suspended_forgets_what_it_has_sent
     }
 }
 
+/// A machine that appears during a suspension does not reach it either.
 #[test]
-fn a_machine_that_appears_during_a_suspension_does_not_reach_it_either() {
+fn machine_appearing_does_not_reach_suspended() {
     polder_sim::check(0..3, |sim| async move {
         let server = sim.host("echo").start(echo);
         sleep(ms(1)).await;
@@ -436,8 +448,9 @@ fn a_machine_that_appears_during_a_suspension_does_not_reach_it_either() {
     });
 }
 
+/// A lease by the monotonic clock is kept in a pause and broken by a suspension.
 #[test]
-fn a_lease_by_the_monotonic_clock_is_kept_in_a_pause_and_broken_by_a_suspension() {
+fn lease_held_in_pause_broken_by_suspension() {
     for (is_suspended, last) in [(false, secs(1)), (true, secs(27) - ms(10))] {
         polder_sim::check(0..5, move |sim: Sim| async move {
             let last_use = Rc::new(Cell::new(secs(0)));
@@ -467,8 +480,9 @@ fn a_lease_by_the_monotonic_clock_is_kept_in_a_pause_and_broken_by_a_suspension(
     }
 }
 
+/// A world in which all wait for a suspended machine is in a deadlock.
 #[test]
-fn a_world_in_which_all_wait_for_a_suspended_machine_is_in_a_deadlock() {
+fn all_waiting_for_suspended_is_deadlock() {
     let report = polder_sim::run(1, |sim| async move {
         let host = sim.host("host").start(|| sleep(secs(1)));
         sleep(ms(1)).await;

@@ -36,8 +36,9 @@ async fn pair(sim: &Sim) -> (TcpStream, TcpStream) {
     unreachable!()
 }
 
+/// Bytes arrive once and in order, with any losses.
 #[test]
-fn bytes_arrive_once_and_in_their_order_whatever_is_lost() {
+fn bytes_once_and_ordered_despite_loss() {
     polder_sim::check(0..60, |sim| async move {
         let loss = [0.0, 0.02, 0.2][sim.choose(3) as usize];
         sim.links()
@@ -101,8 +102,9 @@ fn retransmissions(sim: &Sim) -> Rc<Cell<u32>> {
     count
 }
 
+/// A long round trip is measured by the handshake and nothing is sent twice.
 #[test]
-fn a_long_round_trip_is_measured_by_the_handshake_and_nothing_is_sent_twice() {
+fn long_round_trip_measured_by_handshake() {
     polder_sim::check(0..3, |sim| async move {
         let again = retransmissions(&sim);
         sim.links().latency(Latency::fixed(ms(150)));
@@ -115,9 +117,11 @@ fn a_long_round_trip_is_measured_by_the_handshake_and_nothing_is_sent_twice() {
     });
 }
 
+/// The timeout stays doubled until a round trip is measured.
+///
 /// RFC 6298, 5.7: the timeout is three seconds after a SYN was sent again. Then Karn's algorithm.
 #[test]
-fn the_timeout_stays_doubled_until_a_round_trip_is_measured() {
+fn rto_stays_doubled_until_measured() {
     polder_sim::check(0..3, |sim| async move {
         sim.links().latency(Latency::fixed(secs(2)));
         let (mut near, mut far) = pair(&sim).await;
@@ -130,8 +134,9 @@ fn the_timeout_stays_doubled_until_a_round_trip_is_measured() {
     });
 }
 
+/// A user timeout below the round trip time does not end a connection that is acknowledged.
 #[test]
-fn a_user_timeout_below_the_round_trip_ends_no_connection_whose_peer_answers() {
+fn short_user_timeout_spares_answering_peer() {
     polder_sim::check(0..3, |sim| async move {
         sim.links().latency(Latency::fixed(ms(400)));
         let (mut near, mut far) = pair(&sim).await;
@@ -140,8 +145,9 @@ fn a_user_timeout_below_the_round_trip_ends_no_connection_whose_peer_answers() {
     });
 }
 
+/// A connect does not start at the address that it goes to.
 #[test]
-fn a_connect_does_not_start_at_the_address_that_it_goes_to() {
+fn connect_does_not_bind_target_address() {
     for address in ["127.0.0.1:32768", "10.0.0.1:32768", "[::1]:32768"] {
         polder_sim::check(0..1, move |_| async move {
             let refused = TcpStream::connect(address).await.unwrap_err();
@@ -150,9 +156,11 @@ fn a_connect_does_not_start_at_the_address_that_it_goes_to() {
     }
 }
 
+/// A connection that is closed, but whose peer does not end, is forgotten after a minute.
+///
 /// Linux: `tcp_fin_timeout`.
 #[test]
-fn a_closed_connection_whose_peer_does_not_end_is_forgotten_after_a_minute() {
+fn half_closed_forgotten_after_a_minute() {
     let cases = [
         (ms(59_900), ErrorKind::BrokenPipe),
         (ms(60_100), ErrorKind::ConnectionReset),
@@ -190,8 +198,9 @@ fn addresses_are_those_of_the_hosts() {
     });
 }
 
+/// Connecting to a closed port is refused; to an absent machine it times out.
 #[test]
-fn connecting_to_nobody_is_refused_and_to_no_machine_times_out() {
+fn connect_refused_or_times_out() {
     polder_sim::check(0..5, |sim| async move {
         sim.host("idle");
         let refused = TcpStream::connect("idle:1").await.unwrap_err();
@@ -205,8 +214,9 @@ fn connecting_to_nobody_is_refused_and_to_no_machine_times_out() {
     });
 }
 
+/// A port belongs to one listener and is free again when that is closed.
 #[test]
-fn a_port_belongs_to_one_listener_and_is_free_again_when_that_is_closed() {
+fn port_of_one_listener_free_after_close() {
     polder_sim::check(0..3, |_| async {
         let listener = TcpListener::bind("0.0.0.0:7").await.unwrap();
         let taken = TcpListener::bind("127.0.0.1:7").await.unwrap_err();
@@ -222,8 +232,9 @@ fn a_port_belongs_to_one_listener_and_is_free_again_when_that_is_closed() {
     });
 }
 
+/// The end of writing is read as the end and the other direction stays open.
 #[test]
-fn the_end_of_writing_is_read_as_the_end_and_the_other_direction_stays_open() {
+fn half_close_reads_end_other_way_open() {
     polder_sim::check(0..10, |sim| async move {
         let (mut near, mut far) = pair(&sim).await;
         near.write_all(b"last").await.unwrap();
@@ -241,8 +252,9 @@ fn the_end_of_writing_is_read_as_the_end_and_the_other_direction_stays_open() {
     });
 }
 
+/// Closing with unread bytes or without linger resets.
 #[test]
-fn closing_with_unread_bytes_or_without_linger_resets() {
+fn close_unread_or_without_linger_resets() {
     polder_sim::check(0..10, |sim| async move {
         let lingers = sim.choose(2) == 0;
         let (near, mut far) = pair(&sim).await;
@@ -281,8 +293,9 @@ fn writing_to_a_closed_peer_resets() {
     });
 }
 
+/// A reset after the end leaves what came before it to be read.
 #[test]
-fn a_reset_after_the_end_leaves_what_came_before_it_to_be_read() {
+fn reset_after_end_leaves_bytes_readable() {
     polder_sim::check(0..10, |sim| async move {
         let (mut near, mut far) = pair(&sim).await;
         near.write_all(b"last").await.unwrap();
@@ -298,8 +311,9 @@ fn a_reset_after_the_end_leaves_what_came_before_it_to_be_read() {
     });
 }
 
+/// Closing after both ends resets nothing although bytes are unread.
 #[test]
-fn closing_after_both_ends_resets_nothing_although_bytes_are_unread() {
+fn close_after_both_ends_resets_nothing() {
     polder_sim::check(0..10, |sim| async move {
         let (near, mut far) = pair(&sim).await;
         far.write_all(b"unread").await.unwrap();
@@ -313,8 +327,9 @@ fn closing_after_both_ends_resets_nothing_although_bytes_are_unread() {
     });
 }
 
+/// A connection that has ended on both sides is not connected any more.
 #[test]
-fn what_has_ended_on_both_sides_is_not_connected_any_more() {
+fn ended_both_ways_is_not_connected() {
     polder_sim::check(0..10, |sim| async move {
         let (near, far) = pair(&sim).await;
         near.shutdown(Shutdown::Write).unwrap();
@@ -331,8 +346,9 @@ fn what_has_ended_on_both_sides_is_not_connected_any_more() {
     });
 }
 
+/// A connection that was reset in the queue is accepted, and then reports its error.
 #[test]
-fn what_was_reset_in_the_queue_is_accepted_and_has_its_error_then() {
+fn reset_in_queue_accepted_with_error() {
     polder_sim::check(0..10, |_| async {
         let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
         let near = TcpStream::connect("127.0.0.1:1").await.unwrap();
@@ -353,8 +369,9 @@ fn what_was_reset_in_the_queue_is_accepted_and_has_its_error_then() {
     });
 }
 
+/// Data that arrives after a shutdown of reading can still be read.
 #[test]
-fn what_comes_after_reading_was_shut_down_is_read_nevertheless() {
+fn data_after_read_shutdown_still_read() {
     polder_sim::check(0..10, |sim| async move {
         let (mut near, mut far) = pair(&sim).await;
         far.shutdown(Shutdown::Read).unwrap();
@@ -368,8 +385,9 @@ fn what_comes_after_reading_was_shut_down_is_read_nevertheless() {
     });
 }
 
+/// Data after a shutdown of both directions is answered with a reset.
 #[test]
-fn what_comes_after_both_directions_were_shut_down_resets() {
+fn data_after_both_shutdowns_resets() {
     polder_sim::check(0..10, |sim| async move {
         let (mut near, mut far) = pair(&sim).await;
         far.shutdown(Shutdown::Both).unwrap();
@@ -405,8 +423,9 @@ fn a_window_opens_by_a_segment_or_not_at_all() {
     });
 }
 
+/// A port that is used again belongs to the new connection.
 #[test]
-fn a_port_that_is_used_again_belongs_to_the_new_connection() {
+fn port_reused_belongs_to_new_connection() {
     polder_sim::check(0..1, |_| async {
         let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
         let old = TcpStream::connect("127.0.0.1:1").await.unwrap();
@@ -432,7 +451,7 @@ fn a_port_that_is_used_again_belongs_to_the_new_connection() {
 }
 
 #[test]
-fn a_writer_waits_while_nobody_reads_and_goes_on_when_somebody_does() {
+fn writer_waits_for_reader_and_resumes() {
     polder_sim::check(0..20, |sim| async move {
         sim.links().loss([0.0, 0.1][sim.choose(2) as usize]);
         let (mut near, mut far) = pair(&sim).await;
@@ -470,8 +489,9 @@ fn several_buffers_are_written_and_read_as_one() {
     });
 }
 
+/// Options are given back as they were set or refused.
 #[test]
-fn options_are_given_back_as_they_were_set_or_refused() {
+fn options_read_back_or_refused() {
     polder_sim::check(0..1, |sim| async move {
         let (near, _far) = pair(&sim).await;
         assert!(!near.nodelay().unwrap() && near.linger().unwrap().is_none());
@@ -488,8 +508,9 @@ fn options_are_given_back_as_they_were_set_or_refused() {
     });
 }
 
+/// A listener that closes resets what waits in its queue.
 #[test]
-fn a_listener_that_closes_resets_what_waits_in_its_queue() {
+fn listener_close_resets_queue() {
     polder_sim::check(0..10, |_| async {
         let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
         let mut stream = TcpStream::connect("127.0.0.1:1").await.unwrap();
@@ -500,8 +521,9 @@ fn a_listener_that_closes_resets_what_waits_in_its_queue() {
     });
 }
 
+/// A full accept queue takes no connection until one is accepted.
 #[test]
-fn a_full_queue_lets_nobody_in_until_somebody_is_accepted() {
+fn full_queue_refuses_until_accept() {
     polder_sim::check(0..1, |_| async {
         let listener = TcpListener::bind("127.0.0.1:1").await.unwrap();
         let mut clients = Vec::new();
@@ -555,9 +577,11 @@ fn a_server_serves_many_clients_at_once() {
     });
 }
 
+/// Segments sent to a server before its restart open no connection to it afterwards.
+///
 /// Its sequence numbers are not those of the later life: RFC 9293, 3.10.7.
 #[test]
-fn what_was_sent_to_an_earlier_life_of_a_server_makes_no_connection_with_a_later_one() {
+fn segments_to_old_server_open_nothing() {
     polder_sim::check(0..10, |sim: Sim| async move {
         let accepted = Rc::new(Cell::new(0));
         let count = accepted.clone();

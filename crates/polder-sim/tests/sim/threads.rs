@@ -26,7 +26,7 @@ fn count_worlds() -> u64 {
 }
 
 #[test]
-fn a_check_ends_at_once_though_its_worlds_were_watched() {
+fn check_ends_at_once_when_watched() {
     let start = Instant::now();
     for seed in 0..40 {
         polder_sim::check([seed], |sim| async move { sim.sleep(secs(1)).await });
@@ -46,8 +46,8 @@ fn a_check_ends_at_once_though_its_worlds_were_watched() {
 }
 
 #[test]
-fn a_run_whose_poll_never_returns_ends_the_program_too() {
-    let name = "threads::a_run_whose_poll_never_returns_ends_the_program_too";
+fn endless_poll_of_run_ends_program() {
+    let name = "threads::endless_poll_of_run_ends_program";
     if is_inner() {
         polder_sim::run(0x1f, |_| async {
             sleep(ms(7)).await;
@@ -61,9 +61,10 @@ fn a_run_whose_poll_never_returns_ends_the_program_too() {
     assert!(text.contains(words), "{text}");
 }
 
+/// The watchdog names the world that is stuck and none of the others.
 #[test]
-fn the_watchdog_names_the_world_that_is_stuck_and_none_of_the_others() {
-    let name = "threads::the_watchdog_names_the_world_that_is_stuck_and_none_of_the_others";
+fn watchdog_names_stuck_world_only() {
+    let name = "threads::watchdog_names_stuck_world_only";
     if is_inner() {
         // Three threads in parallel: one world never ends, and the others continue.
         return polder_sim::check(0..10_000, |sim| async move {
@@ -81,9 +82,10 @@ fn the_watchdog_names_the_world_that_is_stuck_and_none_of_the_others() {
     assert!(text.contains("POLDER_SEED=0x21"), "{text}");
 }
 
+/// A world in a world is watched as a part of the outer one.
 #[test]
-fn a_world_in_a_world_is_watched_as_a_part_of_the_outer_one() {
-    let name = "threads::a_world_in_a_world_is_watched_as_a_part_of_the_outer_one";
+fn nested_world_watched_as_part_of_outer() {
+    let name = "threads::nested_world_watched_as_part_of_outer";
     let worlds = |count: u64, millis: u64| {
         polder_sim::check([0x22], move |_| async move {
             polder_sim::check(0..count, move |sim| async move {
@@ -170,9 +172,10 @@ async fn busy(sim: Sim) {
     sleep(ms(1_000 + sim.choose(500))).await;
 }
 
+/// A world on a shared thread does what it does on a new one.
 #[test]
-fn a_world_on_a_shared_thread_does_what_it_does_on_a_new_one() {
-    let name = "threads::a_world_on_a_shared_thread_does_what_it_does_on_a_new_one";
+fn shared_thread_world_behaves_as_on_new() {
+    let name = "threads::shared_thread_world_behaves_as_on_new";
     if is_inner() {
         // Each world is compared with one that has a new thread.
         static THREADS: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
@@ -197,8 +200,9 @@ fn a_world_on_a_shared_thread_does_what_it_does_on_a_new_one() {
     assert!(passes, "{text}");
 }
 
+/// Thread locals are new unless the world before has shared its thread.
 #[test]
-fn thread_locals_are_new_unless_the_world_before_has_shared_its_thread() {
+fn thread_locals_new_unless_thread_shared() {
     thread_local! {
         static HAS_SHARED: Cell<bool> = const { Cell::new(false) };
     }
@@ -229,8 +233,9 @@ fn thread_locals_are_new_unless_the_world_before_has_shared_its_thread() {
     assert!(check(|sim| sim.choose(4) > 0) > 2);
 }
 
+/// A failure that an earlier world has caused is reported as that.
 #[test]
-fn a_failure_that_an_earlier_world_has_caused_is_reported_as_that() {
+fn failure_caused_by_earlier_world_says_so() {
     let text = failure(|| {
         polder_sim::check(0..1_000, |sim| async move {
             sim.share_thread();
@@ -273,9 +278,10 @@ fn a_thread_local_that_has_an_influence_is_found() {
     assert!(text.contains("seed 0x33: two runs of it differ"), "{text}");
 }
 
+/// A failure on a shared thread is reported as ever and replays.
 #[test]
-fn a_failure_on_a_shared_thread_is_reported_as_ever_and_replays() {
-    let name = "threads::a_failure_on_a_shared_thread_is_reported_as_ever_and_replays";
+fn shared_thread_failure_reported_and_replays() {
+    let name = "threads::shared_thread_failure_reported_and_replays";
     if is_inner() {
         return polder_sim::check(10..1_000, |sim| async move {
             sim.share_thread();
@@ -303,8 +309,9 @@ fn a_failure_on_a_shared_thread_is_reported_as_ever_and_replays() {
     assert!(!text.contains("thread 'polder-sim'"), "{text}");
 }
 
+/// A panic of an earlier world is not taken for one of this.
 #[test]
-fn a_panic_of_an_earlier_world_is_not_taken_for_one_of_this() {
+fn earlier_worlds_panic_not_taken_for_ours() {
     let text = failure(|| {
         polder_sim::check(0..300, |sim| async move {
             sim.share_thread();
@@ -330,9 +337,10 @@ fn a_panic_of_an_earlier_world_is_not_taken_for_one_of_this() {
     assert!(text.contains(words) && !text.contains("differ"), "{text}");
 }
 
+/// The watchdog names the seed that is stuck of those that share a thread.
 #[test]
-fn the_watchdog_names_the_seed_that_is_stuck_of_those_that_share_a_thread() {
-    let name = "threads::the_watchdog_names_the_seed_that_is_stuck_of_those_that_share_a_thread";
+fn watchdog_names_stuck_seed_on_a_shared_thread() {
+    let name = "threads::watchdog_names_stuck_seed_on_a_shared_thread";
     if is_inner() {
         return polder_sim::check(10..1_000, |sim| async move {
             sim.share_thread();

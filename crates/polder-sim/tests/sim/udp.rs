@@ -69,8 +69,9 @@ fn about_so_many_datagrams_come_twice_as_was_said() {
     });
 }
 
+/// A datagram that is reordered lets others pass and comes.
 #[test]
-fn a_datagram_that_is_reordered_lets_others_pass_and_comes() {
+fn reordered_datagram_comes_later() {
     polder_sim::check(0..20, |sim| async move {
         sim.links().reordering(0.1);
         let mut all = received(sim, 1_000).await;
@@ -81,8 +82,9 @@ fn a_datagram_that_is_reordered_lets_others_pass_and_comes() {
     });
 }
 
+/// Nothing arrives through a cut and it is lost for good.
 #[test]
-fn nothing_arrives_through_a_cut_and_it_is_lost_for_good() {
+fn cut_loses_datagrams_for_good() {
     polder_sim::check(0..10, |sim| async move {
         let far = sim.host("far").start(|| async {
             let socket = UdpSocket::bind("0.0.0.0:1").await?;
@@ -106,8 +108,9 @@ fn nothing_arrives_through_a_cut_and_it_is_lost_for_good() {
     });
 }
 
+/// A closed port refuses and a host without power is silent.
 #[test]
-fn a_closed_port_refuses_and_a_host_without_power_is_silent() {
+fn closed_port_refuses_powerless_is_silent() {
     polder_sim::check(0..10, |sim| async move {
         let far = sim.host("far");
         let socket = UdpSocket::bind("0.0.0.0:0").await?;
@@ -127,8 +130,9 @@ fn a_closed_port_refuses_and_a_host_without_power_is_silent() {
     });
 }
 
+/// Datagrams beyond the receive buffer are lost; those in it stay.
 #[test]
-fn what_does_not_fit_into_the_receive_buffer_is_lost_and_what_was_there_stays() {
+fn full_receive_buffer_drops_new() {
     polder_sim::check(0..3, |_| async move {
         let near = UdpSocket::bind("127.0.0.1:1").await?;
         let far = UdpSocket::bind("127.0.0.1:2").await?;
@@ -150,8 +154,9 @@ fn what_does_not_fit_into_the_receive_buffer_is_lost_and_what_was_there_stays() 
     });
 }
 
+/// A broadcast reaches every host that listens if it is allowed.
 #[test]
-fn a_broadcast_reaches_every_host_that_listens_if_it_is_allowed() {
+fn broadcast_reaches_listeners_if_allowed() {
     polder_sim::check(0..10, |sim| async move {
         let hosts = ["a", "b", "c"].map(|name| {
             sim.host(name).start(|| async {

@@ -28,8 +28,9 @@ fn a_path_belongs_to_its_host() {
     });
 }
 
+/// A restarted host binds its path again and refuses until then.
 #[test]
-fn a_restarted_host_binds_its_path_again_and_refuses_until_then() {
+fn restarted_host_rebinds_path() {
     polder_sim::check(0..5, |sim| async move {
         let host = sim.host("host").start(|| async {
             if let Err(error) = UnixStream::connect("/run/it").await {
@@ -137,8 +138,9 @@ fn datagrams_wait_for_room_in_the_receivers_queue() {
     });
 }
 
+/// A writer waits for its reader and hears that it has gone.
 #[test]
-fn a_writer_waits_for_its_reader_and_hears_that_it_has_gone() {
+fn writer_waits_for_reader_and_sees_its_end() {
     polder_sim::check(0..10, |_| async move {
         let (mut near, far) = UnixStream::pair()?;
         let write = async { near.write_all(&[7; 1_000_000]).await.unwrap_err().kind() };
@@ -184,8 +186,9 @@ fn a_connected_sender_is_woken_when_there_is_room() {
     });
 }
 
+/// Credentials are those of this process and no descriptors pass.
 #[test]
-fn credentials_are_those_of_this_process_and_no_descriptors_pass() {
+fn credentials_of_process_no_descriptors_pass() {
     polder_sim::check(0..1, |_| async move {
         let (near, far) = UnixStream::pair()?;
         assert_eq!(near.peer_cred()?.uid(), far.peer_cred()?.uid());
@@ -199,8 +202,9 @@ fn credentials_are_those_of_this_process_and_no_descriptors_pass() {
     });
 }
 
+/// A pair takes two descriptors and is refused where there is one.
 #[test]
-fn a_pair_takes_two_descriptors_and_is_refused_where_there_is_one() {
+fn pair_takes_two_descriptors() {
     polder_sim::check(0..3, |sim| async move {
         sim.host("test").descriptors(3);
         let pair = UnixStream::pair()?;
@@ -218,8 +222,9 @@ fn a_pair_takes_two_descriptors_and_is_refused_where_there_is_one() {
     });
 }
 
+/// A reader that waits is woken by the end of writing and by that of reading.
 #[test]
-fn a_reader_that_waits_is_woken_by_the_end_of_writing_and_by_that_of_reading() {
+fn reader_woken_by_either_shutdown() {
     polder_sim::check(0..10, |sim| async move {
         let by_its_peer = sim.choose(2) == 0;
         let (near, far) = UnixStream::pair().unwrap();

@@ -52,8 +52,9 @@ async fn busy(tasks: usize) -> usize {
     sum
 }
 
+/// Tasks of a process run on all of its workers and nothing is lost.
 #[test]
-fn tasks_of_a_process_run_on_all_of_its_workers_and_nothing_is_lost() {
+fn tasks_run_on_all_workers_none_lost() {
     for order in [Order::Random, Order::Fifo, Order::Pct(3)] {
         for workers in [2, 3, 8] {
             polder_sim::check(0..30, |sim: Sim| async move {
@@ -72,8 +73,9 @@ fn tasks_of_a_process_run_on_all_of_its_workers_and_nothing_is_lost() {
     }
 }
 
+/// The seed decides which worker runs a task.
 #[test]
-fn which_worker_runs_what_is_another_one_for_each_seed_and_the_same_for_one() {
+fn worker_choice_decided_by_seed() {
     let run = |seed| {
         let polls = Arc::new(Mutex::new(Vec::new()));
         let report = polder_sim::run(seed, |sim: Sim| {
@@ -100,9 +102,11 @@ fn which_worker_runs_what_is_another_one_for_each_seed_and_the_same_for_one() {
     assert!(distinct.len() > 10, "{all:?}");
 }
 
+/// Halves of a stream are used by tasks of two workers.
+///
 /// The stream is registered with two workers at the same time.
 #[test]
-fn halves_of_a_stream_are_used_by_tasks_of_two_workers() {
+fn stream_halves_used_by_two_workers() {
     const BYTES: usize = 100_000;
     polder_sim::check(0..30, |sim: Sim| async move {
         sim.forbid_leaks();
@@ -158,8 +162,9 @@ fn halves_of_a_stream_are_used_by_tasks_of_two_workers() {
     });
 }
 
+/// A server with several workers serves on each of them.
 #[test]
-fn a_server_with_several_workers_serves_on_each_of_them() {
+fn server_serves_on_each_worker() {
     let by_worker = Arc::new([const { AtomicUsize::new(0) }; 3]);
     let counts = by_worker.clone();
     polder_sim::check(0..20, move |sim: Sim| {
@@ -217,9 +222,11 @@ fn a_server_with_several_workers_serves_on_each_of_them() {
     assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
 }
 
+/// A process with several workers is killed and restarted at any moment.
+///
 /// Its tasks are dropped on all workers, in the middle of arbitrary work.
 #[test]
-fn a_process_with_several_workers_is_killed_and_restarted_at_any_moment() {
+fn workers_killed_and_restarted_at_any_moment() {
     struct Counted(Arc<AtomicUsize>);
     impl Counted {
         fn new(count: &Arc<AtomicUsize>) -> Counted {
@@ -280,8 +287,9 @@ fn a_process_with_several_workers_is_killed_and_restarted_at_any_moment() {
     });
 }
 
+/// A deadlock of several workers is found and told task by task.
 #[test]
-fn a_deadlock_of_several_workers_is_found_and_told_task_by_task() {
+fn workers_deadlock_found_task_by_task() {
     let report = polder_sim::run(3, |sim: Sim| async move {
         let host = sim.host("host");
         host.workers(3);
@@ -317,8 +325,9 @@ fn a_deadlock_of_several_workers_is_found_and_told_task_by_task() {
     );
 }
 
+/// Tasks of several workers that are left behind are told.
 #[test]
-fn tasks_of_several_workers_that_are_left_behind_are_told() {
+fn leftover_tasks_of_workers_are_reported() {
     let report = polder_sim::run(1, |sim: Sim| async move {
         sim.forbid_leaks();
         let host = sim.host("host");
@@ -343,9 +352,11 @@ fn tasks_of_several_workers_that_are_left_behind_are_told() {
     );
 }
 
+/// An update that is lost between workers is found.
+///
 /// A read and then a write, with an await between them.
 #[test]
-fn an_update_that_is_lost_between_workers_is_found() {
+fn lost_update_between_workers_found() {
     let lost = |workers: usize| {
         let count = move |seed| {
             let total = Arc::new(AtomicUsize::new(0));
@@ -390,8 +401,9 @@ fn an_update_that_is_lost_between_workers_is_found() {
     }
 }
 
+/// A number of workers is set for a host, not for the test or for an absent host.
 #[test]
-fn what_is_said_of_a_host_holds_and_of_the_test_and_of_none_nothing_can_be_said() {
+fn worker_settings_for_host_test_or_none() {
     polder_sim::check(0..2, |sim: Sim| async move {
         let workers = || async { Handle::current().metrics().workers.len() };
         let (one, three) = (sim.host("one"), sim.host("three"));
@@ -473,9 +485,11 @@ fn serve_moves_connections_among_workers() {
     });
 }
 
+/// A task that may move has its turn beside tasks that stay and wake each other.
+///
 /// Neither of a worker's two queues starves, at any priority.
 #[test]
-fn a_task_that_may_move_has_its_turn_beside_tasks_that_stay_and_wake_each_other() {
+fn movable_task_runs_beside_local_ping_pong() {
     polder_sim::check(0..40, |sim: Sim| async move {
         sim.order(Order::Pct(0));
         sim.workers(2);

@@ -39,8 +39,9 @@ async fn work(sim: &Sim) -> Done {
     done
 }
 
+/// Each client performs its operations as often as their weights say.
 #[test]
-fn each_client_performs_its_operations_as_often_as_their_weights_say() {
+fn clients_draw_operations_by_weight() {
     static SEEN: Mutex<BTreeSet<Vec<Operation>>> = Mutex::new(BTreeSet::new());
     polder_sim::check(10..20, |sim: Sim| async move {
         let done = work(&sim).await.take();
@@ -87,8 +88,9 @@ fn a_close_before_a_use() {
     }
 }
 
+/// A failure is reported with the operations that it needs.
 #[test]
-fn a_failure_is_reported_with_the_operations_that_it_needs() {
+fn failure_reported_with_needed_operations() {
     let name = "workload::a_close_before_a_use";
     let (passes, text) = in_a_process(name, &[]);
     assert!(!passes);
@@ -140,8 +142,9 @@ fn one_and_another() {
     }
 }
 
+/// The operations of each workload are left out alone.
 #[test]
-fn the_operations_of_each_workload_are_left_out_alone() {
+fn operations_left_out_per_workload() {
     let name = "workload::one_and_another";
     let (passes, text) = in_a_process(name, &[]);
     assert!(!passes);
@@ -150,8 +153,9 @@ fn the_operations_of_each_workload_are_left_out_alone() {
     assert_contains(&text, &["7 operations"]);
 }
 
+/// A client that restarts goes on behind the operation that was interrupted.
 #[test]
-fn a_client_that_restarts_goes_on_behind_the_operation_that_was_interrupted() {
+fn restarted_client_skips_interrupted_operation() {
     polder_sim::check(10..30, |sim: Sim| async move {
         let begun = Done::default();
         let note = note(&begun, "wait");
@@ -178,8 +182,9 @@ fn a_client_that_restarts_goes_on_behind_the_operation_that_was_interrupted() {
     });
 }
 
+/// Every sequence of operations is tried by an exhaustive test.
 #[test]
-fn every_sequence_of_operations_is_tried_by_an_exhaustive_test() {
+fn exhaustive_tries_every_sequence() {
     static SEEN: Mutex<BTreeSet<Vec<&str>>> = Mutex::new(BTreeSet::new());
     polder_sim::check(0..1, |sim: Sim| async move {
         sim.exhaustive(1_000);
@@ -206,9 +211,10 @@ fn every_sequence_of_operations_is_tried_by_an_exhaustive_test() {
     assert_eq!(SEEN.lock().unwrap().len(), 8);
 }
 
+/// An operation that would never be drawn is refused.
 #[test]
 #[should_panic(expected = "\"read\" has a weight of zero")]
-fn an_operation_that_would_never_be_drawn_is_refused() {
+fn never_drawn_operation_is_refused() {
     polder_sim::check(0..1, |sim: Sim| async move {
         let _ = sim.workload(1).operation(0, "read", |_| async {});
     });

@@ -60,8 +60,9 @@ fn timers_fire_in_the_order_of_their_deadlines() {
     });
 }
 
+/// Ready tasks run in another order for another seed.
 #[test]
-fn ready_tasks_run_in_another_order_for_another_seed() {
+fn ready_order_differs_by_seed() {
     let order = |seed| {
         let all = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = all.clone();
@@ -89,8 +90,9 @@ fn ready_tasks_run_in_another_order_for_another_seed() {
     assert!(orders.len() > 10, "only {} orders", orders.len());
 }
 
+/// A task that is ready runs although another one yields for ever.
 #[test]
-fn a_task_that_is_ready_runs_although_another_one_yields_for_ever() {
+fn ready_task_runs_beside_endless_yield() {
     polder_sim::check(0..50, |_| async {
         let done = Rc::new(Cell::new(false));
         let seen = done.clone();
@@ -141,8 +143,9 @@ fn messages_that_take_no_time_are_a_livelock_too() {
     assert!(failure.contains("livelock"), "{failure}");
 }
 
+/// A world in which nothing can happen is a deadlock; the report says what each task waits for.
 #[test]
-fn where_nothing_will_ever_happen_is_a_deadlock_and_the_report_says_who_waits() {
+fn deadlock_report_says_who_waits() {
     let failure = failure_of(1, |sim| async move {
         sim.host("idle").start(pending::<()>);
         pending().await
@@ -274,8 +277,9 @@ fn a_process_ends_with_all_its_tasks_and_sockets() {
     });
 }
 
+/// A process that is killed says so and restarts from its beginning.
 #[test]
-fn a_process_that_is_killed_says_so_and_restarts_from_its_beginning() {
+fn killed_process_restarts_from_beginning() {
     polder_sim::check(0..10, |sim| async move {
         let starts = Rc::new(Cell::new(0));
         let count = starts.clone();
@@ -296,8 +300,9 @@ fn a_process_that_is_killed_says_so_and_restarts_from_its_beginning() {
     });
 }
 
+/// Waiting for a process sees its end although it restarts immediately.
 #[test]
-fn who_waits_for_the_end_of_a_process_sees_it_although_it_restarts_at_once() {
+fn process_end_seen_despite_restart() {
     polder_sim::check(0..10, |sim| async move {
         let host = Rc::new(sim.host("host").start(|| sleep(secs(10))));
         let same = host.clone();
@@ -313,8 +318,9 @@ fn who_waits_for_the_end_of_a_process_sees_it_although_it_restarts_at_once() {
     });
 }
 
+/// Waiting for the end of a process keeps the last waker only.
 #[test]
-fn waiting_for_the_end_of_a_process_keeps_the_last_waker_only() {
+fn waiting_for_process_keeps_last_waker() {
     struct Counted(Arc<AtomicU32>);
     impl Wake for Counted {
         fn wake(self: Arc<Self>) {
@@ -341,8 +347,9 @@ fn waiting_for_the_end_of_a_process_keeps_the_last_waker_only() {
     });
 }
 
+/// A process that was killed runs no task any more.
 #[test]
-fn a_process_that_was_killed_runs_no_task_any_more() {
+fn killed_process_runs_no_more_tasks() {
     for seed in 0..10 {
         let ran = Arc::new(AtomicU32::new(0));
         let count = ran.clone();
@@ -375,8 +382,9 @@ fn the_host_of_the_test_itself_cannot_be_stopped() {
     }
 }
 
+/// The error that a process returns is in the report.
 #[test]
-fn the_error_that_a_process_returns_is_in_the_report() {
+fn process_error_is_in_the_report() {
     let failure = failure_of(1, |sim| async move {
         let host = sim.host("a");
         host.start(|| async { TcpStream::connect("nobody:1").await.map(drop) });
@@ -487,8 +495,9 @@ fn a_simulated_socket_on_another_thread_says_so() {
     });
 }
 
+/// Calls for threads of the pool fail in a world with an error that says so.
 #[test]
-fn what_threads_of_the_pool_would_do_in_a_world_says_that_it_is_not_simulated() {
+fn pool_threads_in_world_are_refused() {
     use polder::io::{AsyncSeekExt, Unblock};
     use std::io::{Cursor, SeekFrom};
 
@@ -523,8 +532,9 @@ fn what_threads_of_the_pool_would_do_in_a_world_says_that_it_is_not_simulated() 
     assert!(failure.contains("io::Unblock: not in a simulated"));
 }
 
+/// A read that another thread began can be dropped in a world.
 #[test]
-fn what_another_thread_has_begun_to_read_can_be_dropped_in_a_world() {
+fn read_begun_by_other_thread_can_be_dropped() {
     use polder::io::Unblock;
     use std::sync::Mutex;
 
@@ -580,8 +590,9 @@ fn a_wake_from_another_thread_fails_the_run() {
     }
 }
 
+/// An unblocked function runs in line after a delay.
 #[test]
-fn an_unblocked_function_runs_in_line_after_a_delay() {
+fn unblock_runs_in_line_after_delay() {
     polder_sim::check(0..5, |sim| async move {
         let thread = std::thread::current().id();
         let there = polder::unblock(move || std::thread::current().id()).await;
@@ -602,8 +613,9 @@ fn an_unblocked_function_runs_in_line_after_a_delay() {
     });
 }
 
+/// `unblock` calls of a paused process wait for its resumption, and end with the process.
 #[test]
-fn what_a_process_gave_to_unblock_waits_for_its_pause_and_ends_with_it() {
+fn unblock_of_paused_process_waits() {
     polder_sim::check(0..5, |sim| async move {
         let ran = Arc::new(AtomicU32::new(0));
         let count = ran.clone();
@@ -643,8 +655,9 @@ fn outside_of_worlds_the_kernel_answers_as_ever() {
     });
 }
 
+/// An event at the limit's last moment is in time; one after it is not.
 #[test]
-fn what_happens_at_the_last_moment_of_the_limit_is_in_time_and_what_comes_after_it_is_not() {
+fn limit_includes_its_last_moment() {
     let test = |late: Duration| {
         move |sim: Sim| async move {
             sim.limit(secs(3));

@@ -412,8 +412,9 @@ fn registers(context: &libc::ucontext_t) -> Registers {
 mod tests {
     use super::*;
 
+    /// Only the thread that is asked answers and with its own stack.
     #[test]
-    fn only_the_thread_that_is_asked_answers_and_with_its_own_stack() {
+    fn only_requested_thread_answers() {
         let marker = std::hint::black_box([0x5eed_usize; 1]);
         let thread = note();
         let _question = Question::new();
@@ -438,8 +439,9 @@ mod tests {
         STATE.store(IDLE, Ordering::Relaxed);
     }
 
+    /// A thread is asked only if the signal reaches it.
     #[test]
-    fn a_thread_is_asked_only_if_the_signal_reaches_it() {
+    fn stack_requested_only_if_signal_reaches_thread() {
         let status = |state: &str, blocked: &str| {
             parse_status(&format!("Name:\tx\nState:\t{state}\nSigBlk:\t{blocked}\n"))
         };

@@ -410,8 +410,9 @@ mod tests {
         }
     }
 
+    /// A frame pointer is followed outwards to code and nowhere else.
     #[test]
-    fn a_frame_pointer_is_followed_outwards_to_code_and_nowhere_else() {
+    fn frame_pointer_followed_to_code_only() {
         // Within this function: its first byte would not be a return address.
         let code = step as *const () as usize + 1;
         let at = |words: usize| START + words * WORD;
@@ -435,8 +436,9 @@ mod tests {
         }
     }
 
+    /// An expression is evaluated with the registers and the copy of the stack.
     #[test]
-    fn an_expression_is_evaluated_with_the_registers_and_the_copy_of_the_stack() {
+    fn expression_evaluated_with_registers_and_stack() {
         let registers = registers(0);
         let stack = Stack::new(registers, vec![1, START + 64, 3]);
         let evaluate = |operations: &[u8], initial| {

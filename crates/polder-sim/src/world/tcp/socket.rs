@@ -471,8 +471,9 @@ mod tests {
         socket.read(&mut [io::IoSliceMut::new(bytes)], false)
     }
 
+    /// Bytes are read in their order however they come.
     #[test]
-    fn bytes_are_read_in_their_order_however_they_come() {
+    fn bytes_read_in_order_from_any_segments() {
         let (mut sender, mut receiver) = (connected(), connected());
         let bytes: Vec<u8> = (0..100).collect();
         for (seq, end) in [(40, 60), (50, 100), (0, 30), (40, 45), (20, 45)] {
@@ -487,8 +488,9 @@ mod tests {
         assert!(receiver.beyond.is_empty());
     }
 
+    /// A writer waits when the buffer is full and the FIN follows the last byte.
     #[test]
-    fn a_writer_waits_when_the_buffer_is_full_and_the_fin_follows_the_last_byte() {
+    fn writer_waits_when_full_fin_is_last() {
         let mut socket = connected();
         socket.limit = u64::MAX;
         let bytes = vec![7; BUFFER + 1];
@@ -510,8 +512,9 @@ mod tests {
         );
     }
 
+    /// A reader announces room when half of the buffer is free.
     #[test]
-    fn a_reader_announces_room_when_half_of_the_buffer_is_free() {
+    fn reader_announces_window_at_half_free() {
         let (mut sender, mut receiver) = (connected(), connected());
         receiver.announce();
         assert_eq!(receiver.announced, BUFFER as u64);
@@ -526,8 +529,9 @@ mod tests {
         assert_eq!(receiver.announced, (BUFFER + MSS) as u64);
     }
 
+    /// The timeout follows round trips within its bounds.
     #[test]
-    fn the_timeout_follows_round_trips_within_its_bounds() {
+    fn rto_follows_round_trips_within_bounds() {
         let mut socket = connected();
         socket.measure(1_000);
         assert_eq!(socket.rto, SHORTEST_RTO);
@@ -541,8 +545,9 @@ mod tests {
         assert_eq!(socket.rto, LONGEST_RTO);
     }
 
+    /// The times of a socket move by a suspension and none of the past into the future.
     #[test]
-    fn the_times_of_a_socket_move_by_a_suspension_and_none_of_the_past_into_the_future() {
+    fn suspension_shifts_times_not_past_ones() {
         let mut socket = connected();
         (socket.timer.deadline, socket.keepalive_at, socket.rto) = (Some(110), Some(120), 20);
         (socket.heard, socket.stalled, socket.timed) = (90, Some(80), Some((5, 95)));

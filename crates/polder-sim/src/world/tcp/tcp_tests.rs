@@ -300,8 +300,9 @@ fn local(kernel: &mut Kernel, id: u32) -> SocketAddr {
     get(kernel, id).expect("it is there").local
 }
 
+/// Only the side that ends first keeps its addresses for a while.
 #[test]
-fn only_the_side_that_ends_first_keeps_its_addresses_for_a_while() {
+fn active_closer_keeps_addresses_time_wait() {
     for first in [0, 1] {
         two_hosts(|kernel, processes, listener| {
             let ends = connect(kernel, processes, listener);
@@ -353,8 +354,9 @@ fn a_port_is_taken_for_one_destination_only() {
     });
 }
 
+/// A SYN at an address in TIME-WAIT begins a new connection.
 #[test]
-fn a_syn_at_an_address_in_time_wait_begins_a_new_connection() {
+fn syn_to_time_wait_begins_new_connection() {
     two_hosts(|kernel, processes, listener| {
         let [near, far] = connect(kernel, processes, listener);
         let port = local(kernel, near).port();
@@ -370,8 +372,9 @@ fn a_syn_at_an_address_in_time_wait_begins_a_new_connection() {
     });
 }
 
+/// A call that would block is noted until one of its kind succeeds.
 #[test]
-fn what_would_block_is_noted_until_a_call_does_not() {
+fn would_block_noted_until_call_succeeds() {
     two_hosts(|kernel, processes, listener| {
         let [near, _] = connect(kernel, processes, listener);
         let mut bytes = [0; 9];

@@ -391,8 +391,9 @@ fn in_a_world(seed: u64, calls: &[Call]) -> Vec<String> {
     })
 }
 
+/// Calls of UDP have the results that they have on loopback.
 #[test]
-fn calls_of_udp_have_the_results_that_they_have_on_loopback() {
+fn udp_calls_match_loopback() {
     let subject = Subject {
         name: "differential::udp",
         script,

@@ -530,8 +530,9 @@ fn in_a_world(seed: u64, calls: &[Call]) -> Vec<String> {
     })
 }
 
+/// Calls of Unix sockets have the results that they have on Linux.
 #[test]
-fn calls_of_unix_sockets_have_the_results_that_they_have_on_linux() {
+fn unix_calls_match_linux() {
     let subject = Subject {
         name: "differential::unix",
         script,

@@ -328,8 +328,9 @@ fn empty_directory() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory of the tests'")
 }
 
+/// Each call has the result that it has on the disk of the system.
 #[test]
-fn each_call_has_the_result_that_it_has_on_the_disk_of_the_system() {
+fn disk_calls_match_system() {
     let count = std::env::var("POLDER_SCRIPTS");
     let count = count.map_or(SCRIPTS, |count| count.parse().expect("a number"));
     let mut seen = BTreeMap::new();
