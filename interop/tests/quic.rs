@@ -302,7 +302,7 @@ fn polder_and_tokio_send_each_other_many_bytes() {
 }
 
 #[test]
-fn connections_and_streams_at_once_all_get_what_they_sent() {
+fn parallel_streams_all_get_their_bytes() {
     for pair in pairs() {
         exchange(pair, CROWD, crowd);
     }
@@ -355,9 +355,11 @@ fn segments_and_marks_of_congestion_arrive() {
     }
 }
 
+/// An error of one datagram does not end an endpoint.
+///
 /// An ICMP message to a connected socket.
 #[test]
-fn an_error_of_one_datagram_does_not_end_an_endpoint() {
+fn datagram_error_does_not_end_endpoint() {
     for backend in Backend::available() {
         Driver::Polder(backend, 1).run(async {
             let far = UdpSocket::bind("127.0.0.1:0").unwrap();

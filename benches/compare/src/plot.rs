@@ -296,8 +296,9 @@ mod tests {
         rest.split_once(after).expect("it ends").0
     }
 
+    /// Headings of the plots in the repository have room.
     #[test]
-    fn headings_of_the_plots_in_the_repository_have_room() {
+    fn plot_headings_have_room() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance");
         let mut headings = 0;
         for entry in fs::read_dir(folder).expect("it is a folder") {

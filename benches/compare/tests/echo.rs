@@ -51,9 +51,11 @@ fn measured(group: &str, workload: &str, program: &str) {
     println!("{group} {workload} {program}: {last}");
 }
 
+/// A reader that starts late gets all bytes, and the server ends when its input does.
+///
 /// Sends more than all buffers hold before anything is read; then the end of the stream.
 #[test]
-fn what_is_read_late_is_all_there_and_the_server_ends_with_its_input() {
+fn late_reader_gets_all_and_server_ends_at_eof() {
     let message: Vec<u8> = (0..16 << 20)
         .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();

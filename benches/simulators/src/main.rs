@@ -266,7 +266,14 @@ fn number(figure: f64) -> String {
 
 /// Returns the seconds of CPU time for 10,000 seeds of the example of docs/SIMULATION.md.
 fn example(rounds: usize) -> Result<String> {
-    const TEST: [&str; 6] = ["test", "--release", "--features", "sim", "--test", "fingerprints"];
+    const TEST: [&str; 6] = [
+        "test",
+        "--release",
+        "--features",
+        "sim",
+        "--test",
+        "fingerprints",
+    ];
     const NAME: &str = "example::no_increment_is_lost_or_applied_twice";
     let folder = Path::new(FOLDER).join("../..");
     let mut build = Command::new(env!("CARGO"));

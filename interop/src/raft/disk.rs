@@ -253,8 +253,9 @@ fn parse(place: u64, bytes: &[u8]) -> Option<(Record, &[u8])> {
 mod tests {
     use super::*;
 
+    /// A record is read where it was written and only as a whole.
     #[test]
-    fn a_record_is_read_where_it_was_written_and_only_as_a_whole() {
+    fn record_read_whole_where_written() {
         let entry = Entry {
             term: 3,
             write: None,

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_is_received_and_nothing_less_or_more() {
+    fn message_received_as_sent() {
         for request in requests() {
             let numbers = request.numbers();
             assert_eq!(Request::parse(numbers.clone()).unwrap(), request);

@@ -48,8 +48,9 @@ async fn consumed(uri: &str) -> lapin::Result<u32> {
     Ok(sum)
 }
 
+/// async-rs registers sockets ticks cancels and detaches.
 #[test]
-fn async_rs_registers_sockets_ticks_cancels_and_detaches() {
+fn async_rs_sockets_ticks_cancel_detach() {
     everywhere(|_| async {
         let runtime = polder_async_rs::runtime();
         let (near, far) = UnixStream::pair().expect("a pair");

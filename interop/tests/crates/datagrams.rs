@@ -9,8 +9,9 @@ use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 
 use crate::everywhere;
 
+/// quinn-udp sends and receives many datagrams in one call.
 #[test]
-fn quinn_udp_sends_and_receives_many_datagrams_in_one_call() {
+fn quinn_udp_batches_datagrams() {
     everywhere(|_| async {
         let near = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let far = UdpSocket::bind("127.0.0.1:0").await.expect("a port");

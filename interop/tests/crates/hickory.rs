@@ -133,8 +133,9 @@ fn hickory_looks_up_the_names_of_a_runtime() {
     }
 }
 
+/// A name server that does not answer is an error of its kind.
 #[test]
-fn a_name_server_that_does_not_answer_is_an_error_of_its_kind() {
+fn silent_name_server_is_typed_error() {
     within("a question".into(), || {
         let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let server = silent.local_addr().expect("it has one");

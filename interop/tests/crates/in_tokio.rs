@@ -120,8 +120,9 @@ fn reqwest_asks_a_server_on_polder() {
     });
 }
 
+/// A request that takes too long is answered by tower-http's timeout layer.
 #[test]
-fn a_request_that_takes_too_long_is_answered_by_tower_https_timeout_layer() {
+fn slow_request_gets_tower_timeout() {
     everywhere(|way| async move {
         let limit = Duration::from_millis(20);
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -172,8 +173,9 @@ fn async_nats_publishes_subscribes_and_requests() {
     });
 }
 
+/// A future spawned on tokio by a task runs on tokio's thread.
 #[test]
-fn what_a_task_spawns_on_tokio_runs_on_tokios_thread() {
+fn tokio_spawn_runs_on_tokio_thread() {
     everywhere(|way| async move {
         let here = std::thread::current().id();
         let name = || std::thread::current().name().map(str::to_owned);
@@ -230,8 +232,9 @@ impl Drop for SpawnsWhenDropped {
     }
 }
 
+/// A task that is cancelled is dropped within tokio.
 #[test]
-fn a_task_that_is_cancelled_is_dropped_within_tokio() {
+fn cancelled_task_dropped_within_tokio() {
     everywhere(|way| async move {
         let (sender, dropped) = mpsc::channel();
         let value = SpawnsWhenDropped(sender);
@@ -307,8 +310,9 @@ fn a_child_of_fork_has_a_tokio_of_its_own() {
     });
 }
 
+/// Enter within a future has no effect in a child of fork either.
 #[test]
-fn enter_within_a_future_has_no_effect_in_a_child_of_fork_either() {
+fn enter_in_future_has_no_effect_after_fork() {
     // SAFETY: as above.
     within("a child".into(), || unsafe {
         polder_tokio::enter().expect("tokio");
@@ -334,10 +338,12 @@ fn enter_within_a_future_has_no_effect_in_a_child_of_fork_either() {
     });
 }
 
+/// A task of a world that waits for tokio fails the run with the reason.
+///
 /// The worlds' platforms.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
-fn a_task_of_a_world_that_waits_for_tokio_fails_the_run_with_the_reason() {
+fn world_task_waiting_for_tokio_fails_run() {
     within("a world".into(), || {
         let report = polder_sim::run(1, |_| async {
             in_tokio(async { tokio::time::sleep(Duration::from_millis(1)).await }).await;

@@ -6,8 +6,9 @@ use polder::{fs, unblock};
 
 use crate::everywhere;
 
+/// A lock of a file is waited for on a thread of the pool.
 #[test]
-fn a_lock_of_a_file_is_waited_for_on_a_thread_of_the_pool() {
+fn file_lock_waits_on_pool_thread() {
     everywhere(|_| async {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");

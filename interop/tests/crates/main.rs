@@ -132,8 +132,9 @@ fn async_lock_guards_what_tasks_share() {
     });
 }
 
+/// async-fs writes what a socket brings and reads it again.
 #[test]
-fn async_fs_writes_what_a_socket_brings_and_reads_it_again() {
+fn async_fs_writes_and_reads_socket_bytes() {
     everywhere(|backend| async move {
         let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fs-{backend}"));
         let (mut there, mut here) = pair().await.expect("a connection");
@@ -188,8 +189,9 @@ fn async_process_runs_20_children_at_once() {
     });
 }
 
+/// futures-concurrency joins races and merges sockets and timers.
 #[test]
-fn futures_concurrency_joins_races_and_merges_sockets_and_timers() {
+fn futures_concurrency_joins_races_merges() {
     everywhere(|_| async {
         let (mut there, mut here) = pair().await.expect("a connection");
         let mut byte = [0];
@@ -279,9 +281,11 @@ async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((there, here.0))
 }
 
+/// The output of a hundred children comes through async-io's reactor.
+///
 /// A child's output comes through async-io, and its end through a signal.
 #[test]
-fn the_output_of_a_hundred_children_comes_through_async_ios_reactor() {
+fn output_of_a_hundred_children_by_async_io() {
     everywhere(|backend| async move {
         let children = match backend {
             Backend::AsyncIo => 100,

@@ -14,8 +14,9 @@ fn without_space(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
+/// The code on the page of crates is in the files that it names.
 #[test]
-fn the_code_on_the_page_of_crates_is_in_the_files_that_it_names() {
+fn crates_page_code_is_in_files() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let page = fs::read_to_string(docs.join("CRATES.md")).expect("it is there");
     let mut found = 0;

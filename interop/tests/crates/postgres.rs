@@ -13,8 +13,9 @@ use crate::shared::{Postgres, client};
 const TABLE: &str = "drop table if exists numbers; create table numbers (number int primary key)";
 const INSERT: &str = "insert into numbers values ($1), ($1 + 20)";
 
+/// Rows written by 20 tasks over tokio-postgres are read by psql.
 #[test]
-fn what_twenty_tasks_write_by_tokio_postgres_psql_reads() {
+fn tokio_postgres_writes_psql_reads() {
     let Some(postgres) = Postgres::start() else {
         return;
     };

@@ -7,8 +7,9 @@ use polder::unblock;
 
 use crate::everywhere;
 
+/// The output of children comes from threads of the pool.
 #[test]
-fn the_output_of_children_comes_from_threads_of_the_pool() {
+fn children_output_by_pool_threads() {
     everywhere(|_| async {
         let outputs = (0..10).map(|number: u32| {
             unblock(move || Command::new("echo").arg(number.to_string()).output())

@@ -59,8 +59,9 @@ fn patient() -> AsyncConnectionConfig {
     config.set_connection_timeout(Some(LIMIT))
 }
 
+/// Redis is used by polders tasks on the threads of smol.
 #[test]
-fn redis_is_used_by_polders_tasks_on_the_threads_of_smol() {
+fn redis_on_smol_threads() {
     everywhere(|backend| async move {
         let test = format!("smol-{backend}");
         let Some(redis) = unblock(move || Redis::start(&test)).await else {

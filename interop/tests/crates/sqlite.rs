@@ -15,8 +15,9 @@ use crate::shared::{LIMIT, client};
 const READ: &str = "import sqlite3, sys
 print(sqlite3.connect(sys.argv[1]).execute('select count(*), sum(number) from numbers').fetchone())";
 
+/// Rows written by 20 tasks over sqlx are read by Python.
 #[test]
-fn what_twenty_tasks_write_through_sqlx_python_reads() {
+fn sqlx_writes_python_reads() {
     everywhere(|backend| async move {
         let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sqlite-{backend}"));
         for suffix in ["", "-wal", "-shm"] {

@@ -9,8 +9,9 @@ fn start(backend: polder::Backend, arguments: &[&str]) -> Server {
     Server::start(env!("CARGO_BIN_EXE_axum"), backend, arguments)
 }
 
+/// Curl is answered by axum's routes on one connection.
 #[test]
-fn curl_is_answered_by_axums_routes_on_one_connection() {
+fn curl_axum_routes_on_one_connection() {
     for backend in backends() {
         let Some(mut curl) = curl() else { return };
         let axum = start(backend, &[]);
@@ -28,8 +29,9 @@ fn curl_is_answered_by_axums_routes_on_one_connection() {
     }
 }
 
+/// Curl gets back what it uploads through an extractor and as a stream.
 #[test]
-fn curl_gets_back_what_it_uploads_through_an_extractor_and_as_a_stream() {
+fn curl_upload_by_extractor_and_stream() {
     for backend in backends() {
         let axum = start(backend, &[]);
         let Some(mut curl) = curl() else { return };
@@ -46,8 +48,9 @@ fn curl_gets_back_what_it_uploads_through_an_extractor_and_as_a_stream() {
     }
 }
 
+/// A client that stalls in the middle of an upload is disconnected.
 #[test]
-fn who_stalls_in_the_middle_of_an_upload_is_cut_off() {
+fn stalled_upload_is_cut_off() {
     const TIMEOUT: Duration = Duration::from_secs(1);
     for backend in backends() {
         let axum = start(backend, &["--timeout-ms", "1000"]);

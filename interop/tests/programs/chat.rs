@@ -50,8 +50,9 @@ impl Client {
     }
 }
 
+/// Each of 200 clients hears each other one once and in order.
 #[test]
-fn each_of_200_clients_hears_each_other_one_once_and_in_order() {
+fn each_of_200_clients_hears_all_in_order() {
     const CLIENTS: usize = 200;
     const ROUNDS: usize = 3;
     for backend in backends() {
@@ -94,8 +95,9 @@ fn each_of_200_clients_hears_each_other_one_once_and_in_order() {
     }
 }
 
+/// A client that does not read is disconnected, and delays no other.
 #[test]
-fn who_does_not_listen_is_shown_out_and_keeps_nobody_waiting() {
+fn stalled_listener_removed_delays_nobody() {
     for backend in backends() {
         let chat = start(backend, &["--timeout-ms", "1000"]);
         let mut deaf = Client::enter(&chat, "deaf");
@@ -123,8 +125,9 @@ fn who_does_not_listen_is_shown_out_and_keeps_nobody_waiting() {
     }
 }
 
+/// Many lines in one packet reach everyone who reads.
 #[test]
-fn many_lines_in_one_packet_reach_everyone_who_reads() {
+fn many_lines_in_one_packet_reach_all() {
     const LINES: usize = 1_500;
     for backend in backends() {
         let chat = start(backend, &[]);
@@ -157,7 +160,7 @@ fn many_lines_in_one_packet_reach_everyone_who_reads() {
 /// A client that takes a little now and then is not stalled, but must not hold up the others
 /// forever.
 #[test]
-fn who_reads_too_slowly_does_not_hold_up_the_others() {
+fn slow_reader_delays_nobody() {
     const LINES: usize = 20_000;
     for backend in backends() {
         let chat = start(backend, &["--timeout-ms", "60000"]);
@@ -222,8 +225,9 @@ fn sharing(backend: Backend, broker: &str, arguments: &[&str]) -> Server {
     chat
 }
 
+/// Two servers share a room over Redis, and a third has its own.
 #[test]
-fn two_servers_share_a_room_over_redis_and_a_third_has_one_of_its_own() {
+fn two_servers_share_room_over_redis() {
     const LINES: usize = 2_000;
     for backend in backends() {
         let Some(redis) = Redis::start(&format!("chat-{backend}")) else {
@@ -282,8 +286,9 @@ fn two_servers_share_a_room_over_redis_and_a_third_has_one_of_its_own() {
     }
 }
 
+/// A broker that goes away and comes back loses no user.
 #[test]
-fn a_broker_that_goes_away_and_comes_back_loses_no_user() {
+fn broker_restart_loses_no_user() {
     for backend in backends() {
         let Some(mut redis) = Redis::start(&format!("away-{backend}")) else {
             return;
@@ -331,10 +336,12 @@ fn a_broker_that_goes_away_and_comes_back_loses_no_user() {
     }
 }
 
+/// A broker that refuses lines stays connected and is told once.
+///
 /// Redis allows or denies a user to publish (ACL): its refusal is no reason to reconnect
 /// repeatedly.
 #[test]
-fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
+fn broker_refusing_lines_told_once() {
     const DEAF: &str = "* the other servers do not hear this one";
     for backend in backends() {
         let Some(redis) = Redis::start(&format!("refusing-{backend}")) else {
@@ -383,11 +390,13 @@ fn a_broker_that_refuses_lines_stays_connected_and_is_told_once() {
     }
 }
 
+/// A broker that stalls is away and no line comes twice.
+///
 /// The broker does not end its connections: only its silence shows that it is unreachable. It
 /// relays what it was sent when it resumes, and the servers send it again: no client hears a line
 /// twice.
 #[test]
-fn a_broker_that_stalls_is_away_and_no_line_comes_twice() {
+fn broker_stall_repeats_no_line() {
     for backend in backends() {
         let Some(redis) = Redis::start(&format!("stalled-{backend}")) else {
             return;
@@ -430,8 +439,9 @@ fn a_broker_that_stalls_is_away_and_no_line_comes_twice() {
     }
 }
 
+/// Without its broker a server serves and goes on trying.
 #[test]
-fn without_its_broker_a_server_serves_and_goes_on_trying() {
+fn server_without_broker_keeps_trying() {
     for backend in backends() {
         let (_socket, nobody) = nobody();
         let chat = start(backend, &["--broker", &nobody.to_string()]);

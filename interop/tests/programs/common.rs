@@ -57,8 +57,9 @@ fn nonsense(server: &Server) {
     cut_off(client, Instant::now());
 }
 
+/// Help is the usage on standard output and no error.
 #[test]
-fn help_is_the_usage_on_standard_output_and_no_error() {
+fn help_prints_usage_to_stdout() {
     for (name, binary) in PROGRAMS {
         for flag in ["--help", "-h"] {
             let mut command = Command::new(binary);
@@ -70,8 +71,9 @@ fn help_is_the_usage_on_standard_output_and_no_error() {
     }
 }
 
+/// A wrong argument is told with the usage and status 2.
 #[test]
-fn a_wrong_argument_is_told_with_the_usage_and_status_2() {
+fn wrong_argument_prints_usage_status_2() {
     let wrong = [
         (&["--fast"][..], "\"--fast\" is not expected"),
         (&["-x"], "\"-x\" is not expected"),
@@ -104,8 +106,9 @@ fn a_wrong_argument_is_told_with_the_usage_and_status_2() {
     }
 }
 
+/// A failure has status 1, and does not print the usage.
 #[test]
-fn what_fails_is_told_with_status_1_and_without_the_usage() {
+fn failure_is_status_1_without_usage() {
     for (binary, arguments) in servers("taken") {
         let first = start(binary, &arguments);
         let address = first.address.to_string();
@@ -145,9 +148,11 @@ fn sigterm_ends_it_as_ctrl_c_does() {
     }
 }
 
+/// A reader of standard output that stalls stops neither service nor Ctrl-C.
+///
 /// The pipe is full when the server has printed its address, and is not read any more.
 #[test]
-fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
+fn stalled_stdout_stops_neither_service_nor_ctrl_c() {
     for (binary, arguments) in servers("stalled") {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         let (server, _reader) = Server::stalled(binary, &arguments);
@@ -162,8 +167,9 @@ fn a_reader_of_standard_output_that_stalls_stops_neither_service_nor_ctrl_c() {
     }
 }
 
+/// A server goes on when the reader of its output has gone.
 #[test]
-fn whoever_reads_no_more_of_its_output_does_not_end_a_server() {
+fn closed_stdout_does_not_end_server() {
     for (binary, arguments) in servers("unread") {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         let (server, reader) = Server::stalled(binary, &arguments);
@@ -177,11 +183,13 @@ fn whoever_reads_no_more_of_its_output_does_not_end_a_server() {
     }
 }
 
+/// A server that cannot hear of Ctrl-C fails and says so.
+///
 /// No thread gets the stack size requested here, except threads that request a smaller one
 /// themselves.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
+fn no_ctrl_c_handler_is_a_clear_error() {
     for (binary, arguments) in servers("deaf") {
         let mut command = Command::new(binary);
         command.args(arguments);
@@ -193,8 +201,9 @@ fn a_server_that_cannot_hear_of_ctrl_c_fails_and_says_so() {
     }
 }
 
+/// Sixteen descriptors are enough to serve and more clients wait.
 #[test]
-fn sixteen_descriptors_are_enough_to_serve_and_more_clients_wait() {
+fn sixteen_descriptors_are_enough() {
     // The proxy here disconnects every client immediately, since no server listens behind it.
     let holding = servers("few").into_iter();
     let holding = holding.filter(|(binary, _)| *binary != env!("CARGO_BIN_EXE_proxy"));

@@ -31,9 +31,10 @@ fn embeds(binary: &str) {
     }
 }
 
+/// Glibs main loop drives a runtime on every backend.
 #[test]
 #[cfg(feature = "glib")]
-fn glibs_main_loop_drives_a_runtime_on_every_backend() {
+fn glib_drives_runtime_on_every_backend() {
     embeds(env!("CARGO_BIN_EXE_in_glib"));
 }
 

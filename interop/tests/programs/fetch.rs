@@ -61,8 +61,9 @@ fn it_gets_a_hundred_urls_ten_at_a_time() {
     }
 }
 
+/// A URL that cannot be fetched is reported with its address; the others are fetched.
 #[test]
-fn what_cannot_be_had_is_told_with_its_url_and_the_others_come() {
+fn failed_url_named_others_fetched() {
     for backend in Backend::available() {
         let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
         let (_kept, nobody) = nobody();

@@ -45,7 +45,7 @@ fn it_gets_100_mb_byte_for_byte_by_a_name() {
 }
 
 #[test]
-fn over_tls_it_trusts_whom_it_is_told_to_and_nobody_else() {
+fn tls_trusts_only_given_roots() {
     for backend in backends() {
         let (https, certificate) = super::https::start("get", backend, &[]);
         let url = format!("https://localhost:{}/", https.address.port());
@@ -149,8 +149,9 @@ fn asked(url: impl Fn(u16) -> String, answer: &str) -> (String, Said) {
     (server.join().expect("a thread"), said)
 }
 
+/// User and password are sent as authorization and never in host.
 #[test]
-fn user_and_password_are_sent_as_authorization_and_never_in_host() {
+fn credentials_in_authorization_not_host() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell";
     // "user:pass word", "user:" and ":x@y:z", in base64.
     let cases = [

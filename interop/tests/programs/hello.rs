@@ -7,8 +7,9 @@ use polder::Backend;
 
 use crate::support::*;
 
+/// Curl gets JSON over HTTPS and Ctrl-C is a graceful end.
 #[test]
-fn curl_gets_json_over_https_and_ctrl_c_is_a_graceful_end() {
+fn curl_json_over_https_graceful_ctrl_c() {
     for backend in Backend::available() {
         let Some(mut curl) = curl() else { return };
         let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));

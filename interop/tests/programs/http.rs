@@ -27,8 +27,9 @@ fn curl_asks_three_times_over_one_connection() {
     }
 }
 
+/// Curl gets a streamed body of 100 MB byte for byte.
 #[test]
-fn curl_gets_a_streamed_body_of_100_mb_byte_for_byte() {
+fn curl_streamed_body_of_100_mb() {
     for backend in backends() {
         let Some(mut curl) = curl() else { return };
         let http = start(backend, &[]);
@@ -42,7 +43,7 @@ fn curl_gets_a_streamed_body_of_100_mb_byte_for_byte() {
 }
 
 #[test]
-fn what_curl_sends_comes_back_while_it_is_being_sent() {
+fn curl_gets_upload_back_while_sending() {
     const SIZE: u64 = 20_000_000;
     for backend in backends() {
         let Some(mut curl) = curl() else { return };
@@ -79,10 +80,12 @@ fn wrk_finds_no_errors() {
     }
 }
 
+/// A client that stalls is cut off and others are served meanwhile.
+///
 /// Each stalls in a different way: nothing sent, half a head, half a body, nothing read, nothing
 /// after an answer.
 #[test]
-fn a_client_that_stalls_is_cut_off_and_others_are_served_meanwhile() {
+fn stalled_client_cut_off_others_served() {
     const TIMEOUT: Duration = Duration::from_secs(1);
     let stalls = [
         "",
@@ -149,8 +152,9 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
     }
 }
 
+/// After Ctrl-C an answer that is on its way is finished and idle connections are closed.
 #[test]
-fn after_ctrl_c_an_answer_that_is_on_its_way_is_finished_and_idle_connections_are_closed() {
+fn ctrl_c_finishes_response_closes_idle() {
     for backend in backends() {
         let mut http = start(backend, &[]);
         let mut idle = http.connect();

@@ -22,8 +22,9 @@ fn url(server: &Server, path: &str) -> String {
     format!("https://{}{path}", server.address)
 }
 
+/// Curl trusts the certificate when it is told to and only then.
 #[test]
-fn curl_trusts_the_certificate_when_it_is_told_to_and_only_then() {
+fn curl_trusts_certificate_only_when_told() {
     for backend in backends() {
         let Some(mut known) = curl() else { return };
         let (https, certificate) = start("curl", backend, &[]);
@@ -96,8 +97,9 @@ fn openssl_verifies_it_with_tls_1_2_and_1_3() {
     }
 }
 
+/// A client that stalls in the handshake is disconnected; one that does not speak TLS is refused.
 #[test]
-fn who_stalls_in_the_greeting_is_cut_off_and_who_speaks_no_tls_is_refused() {
+fn stalled_handshake_and_no_tls_cut_off() {
     const TIMEOUT: Duration = Duration::from_secs(1);
     for backend in backends() {
         let (https, _) = start("stall", backend, &["--timeout-ms", "1000"]);
@@ -122,9 +124,11 @@ fn who_stalls_in_the_greeting_is_cut_off_and_who_speaks_no_tls_is_refused() {
     }
 }
 
+/// SIGHUP brings another certificate and no connection ends.
+///
 /// A client with the old certificate continues: it keeps the connection that it has verified.
 #[test]
-fn sighup_brings_another_certificate_and_no_connection_ends() {
+fn sighup_replaces_certificate() {
     for backend in backends() {
         let (https, certificate) = start("hup", backend, &[]);
         let old = format!("{certificate}-old");
@@ -182,8 +186,9 @@ fn sighup_brings_another_certificate_and_no_connection_ends() {
     }
 }
 
+/// Files that are no use leave the old certificate.
 #[test]
-fn files_that_are_no_use_leave_the_old_certificate() {
+fn useless_files_keep_old_certificate() {
     for backend in backends() {
         let Some(mut openssl) = client("openssl") else {
             return;

@@ -34,8 +34,9 @@ fn connected_with(backend: Backend, options: &[&str]) -> (Server, TcpStream, Tcp
     (proxy, client, server)
 }
 
+/// Curl gets 1 GB through it and its memory does not grow.
 #[test]
-fn curl_gets_1_gb_through_it_and_its_memory_does_not_grow() {
+fn curl_1_gb_memory_does_not_grow() {
     for backend in backends() {
         let Some(mut curl) = curl() else { return };
         let http = Server::start(env!("CARGO_BIN_EXE_http"), backend, &[]);
@@ -52,7 +53,7 @@ fn curl_gets_1_gb_through_it_and_its_memory_does_not_grow() {
 }
 
 #[test]
-fn curl_sends_and_gets_through_it_at_once_with_and_without_tls() {
+fn curl_both_directions_with_and_without_tls() {
     const SIZE: u64 = 10_000_000;
     for backend in backends() {
         let Some(mut plain) = curl() else { return };
@@ -77,8 +78,9 @@ fn curl_sends_and_gets_through_it_at_once_with_and_without_tls() {
     }
 }
 
+/// An end is passed on and the other direction goes on.
 #[test]
-fn an_end_is_passed_on_and_the_other_direction_goes_on() {
+fn half_close_passed_on() {
     const SIZE: u64 = 10_000_000;
     for backend in backends() {
         for client_first in [true, false] {
@@ -108,8 +110,9 @@ fn an_end_is_passed_on_and_the_other_direction_goes_on() {
     }
 }
 
+/// A client is let go when there is no server behind.
 #[test]
-fn a_client_is_let_go_when_there_is_no_server_behind() {
+fn client_released_without_backend() {
     for backend in backends() {
         let (_port, address) = nobody();
         let proxy = start(address, backend, "10000");
@@ -123,8 +126,9 @@ fn a_client_is_let_go_when_there_is_no_server_behind() {
     }
 }
 
+/// A side that takes nothing ends the connection for both.
 #[test]
-fn a_side_that_takes_nothing_ends_the_connection_for_both() {
+fn stalled_side_ends_both() {
     for backend in backends() {
         let (proxy, client, server) = connected(backend, "1000");
         // Neither reads; only one writes. More than all the buffers in between can hold.
@@ -172,8 +176,9 @@ fn a_reset_is_passed_on_as_a_reset() {
     }
 }
 
+/// A reset is passed on as one after half an end too.
 #[test]
-fn a_reset_is_passed_on_as_one_after_half_an_end_too() {
+fn reset_passed_on_after_half_close() {
     for backend in backends() {
         let (proxy, mut client, server) = connected(backend, "10000");
         server.shutdown(Shutdown::Write).expect("half an end");
@@ -227,9 +232,11 @@ fn two_sides_that_are_both_silent_are_cut_off() {
     }
 }
 
+/// After half an end the other side may be silent for the timeout only.
+///
 /// A side that has closed its connection looks the same as one that waits for an answer.
 #[test]
-fn after_half_an_end_the_other_side_may_be_silent_for_the_timeout_only() {
+fn half_close_silence_bounded_by_timeout() {
     for backend in backends() {
         for client_first in [true, false] {
             let options = ["--timeout-ms", "500", "--idle-ms", "600000"];

@@ -21,7 +21,7 @@ fn python(server: &Server, way: &str) -> Option<Command> {
 }
 
 #[test]
-fn python_gets_back_what_it_sends_from_50_connections_at_once() {
+fn python_echo_on_50_connections() {
     for backend in backends() {
         let websocket = start(backend, &[]);
         let Some(python) = python(&websocket, "echo") else {
@@ -32,8 +32,9 @@ fn python_gets_back_what_it_sends_from_50_connections_at_once() {
     }
 }
 
+/// Python is asked for signs of life while it is silent and stays.
 #[test]
-fn python_is_asked_for_signs_of_life_while_it_is_silent_and_stays() {
+fn python_pinged_while_silent() {
     for backend in backends() {
         let websocket = start(backend, &["--timeout-ms", "500"]);
         let Some(python) = python(&websocket, "silent") else {
@@ -98,11 +99,13 @@ fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// A client that pings and never reads uses bounded memory, and is disconnected.
+///
 /// RFC 6455, section 5.5.3: only the most recent ping has to be answered. Answers that the client
 /// does not take must not be kept, however many pings it sends.
 #[cfg(target_os = "linux")]
 #[test]
-fn who_pings_and_never_reads_costs_no_memory_and_is_cut_off() {
+fn pinging_non_reader_is_cut_off() {
     for backend in backends() {
         let websocket = start(backend, &["--timeout-ms", "2000"]);
         let mut deaf = websocket.connect();
@@ -127,8 +130,9 @@ fn who_pings_and_never_reads_costs_no_memory_and_is_cut_off() {
     }
 }
 
+/// A client that pings often and reads late still gets every message.
 #[test]
-fn who_pings_a_lot_and_reads_late_still_gets_every_message() {
+fn slow_reader_pinging_gets_all_messages() {
     for backend in backends() {
         let websocket = start(backend, &[]);
         let mut client = websocket.connect();

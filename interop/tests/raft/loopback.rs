@@ -92,8 +92,9 @@ async fn increments() {
     );
 }
 
+/// On the kernel's sockets no write is lost by restarts.
 #[test]
-fn on_the_kernels_sockets_no_write_is_lost_by_restarts() {
+fn loopback_restarts_lose_no_write() {
     for (backend, workers) in Backend::available().into_iter().zip([1, 3].iter().cycle()) {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {

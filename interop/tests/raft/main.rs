@@ -30,7 +30,8 @@ fn finds(bug: Bug, by: By, most: u64, words: &[&str]) {
     let most = seeds().unwrap_or(most);
     let mut found = Vec::new();
     for seed in 0..most {
-        if let Some(failure) = polder_sim::run(seed, |sim| world::test(sim, Some(bug), by)).failure {
+        if let Some(failure) = polder_sim::run(seed, |sim| world::test(sim, Some(bug), by)).failure
+        {
             let is_known = words.iter().any(|it| failure.contains(it));
             assert!(is_known, "{bug:?} fails in another way: {failure}");
             found.push(seed);
@@ -45,14 +46,16 @@ fn finds(bug: Bug, by: By, most: u64, words: &[&str]) {
     assert!(first.is_some(), "{bug:?}: no seed of {most} finds it");
 }
 
+/// Clients see one table under any faults of nodes and network.
 #[test]
-fn clients_see_one_table_whatever_happens_to_nodes_and_network() {
+fn clients_see_one_table_under_faults() {
     let count = seeds().unwrap_or(SEEDS);
     polder_sim::check(0..count, |sim| world::test(sim, None, By::History));
 }
 
+/// Votes and committed entries stay under any faults of nodes and network.
 #[test]
-fn votes_and_committed_entries_stay_whatever_happens_to_nodes_and_network() {
+fn votes_and_commits_stay_under_faults() {
     let count = seeds().unwrap_or(SEEDS);
     polder_sim::check(0..count, |sim| world::test(sim, None, By::Disks));
 }
@@ -78,8 +81,9 @@ fn a_vote_that_is_forgotten_is_found() {
     finds(Bug::ForgottenVote, By::Disks, 100, &["a vote stays"]);
 }
 
+/// An entry of an earlier term that counts as committed is found.
 #[test]
-fn an_entry_of_an_earlier_term_that_counts_as_committed_is_found() {
+fn commit_of_earlier_term_is_found() {
     let words = ["a committed entry stays", "not linearizable"];
     finds(Bug::CountedEarlierTerm, By::Disks, 3_000, &words);
 }
@@ -100,31 +104,32 @@ fn a_follower_that_keeps_what_conflicts_is_found() {
     finds(Bug::KeptConflict, By::Disks, 200, &words);
 }
 
+/// An answer before the majority has the write is found.
 #[test]
-fn an_answer_before_the_majority_has_the_write_is_found() {
+fn answer_before_majority_is_found() {
     finds(Bug::EarlyAnswer, By::History, 100, &["not linearizable"]);
 }
 
 /// Set where the test below explores.
 const EXPLORED: &str = "RAFT_EXPLORED";
 
+/// A term has one leader under any faults of nodes and network.
 #[test]
-fn a_term_has_one_leader_whatever_happens_to_nodes_and_network() {
+fn one_leader_per_term_under_faults() {
     let count = seeds().unwrap_or(SEEDS);
     let bug = std::env::var_os(EXPLORED).map(|_| Bug::ShrunkQuorum);
     polder_sim::check(0..count, |sim| world::elections(sim, bug));
 }
 
+/// A leader elected by a minority is found by an exploration.
+///
 /// It takes one file that is damaged six times, or two files that are damaged twice each.
 #[test]
-fn a_leader_elected_by_a_minority_is_found_by_an_exploration() {
+fn minority_leader_found_by_exploration() {
     let corpus = Path::new(env!("CARGO_TARGET_TMPDIR")).join("elections");
     let _ = std::fs::remove_file(&corpus);
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "a_term_has_one_leader_whatever_happens_to_nodes_and_network",
-        ])
+        .args(["--exact", "one_leader_per_term_under_faults"])
         .arg("--nocapture")
         .env(EXPLORED, "1")
         .env("POLDER_SIM_EXPLORE", "20000")

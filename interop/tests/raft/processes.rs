@@ -20,8 +20,9 @@ impl Drop for Node {
     }
 }
 
+/// As three processes no write is lost when each is killed.
 #[test]
-fn as_three_processes_no_write_is_lost_when_each_is_killed() {
+fn killed_processes_lose_no_write() {
     let folder = tempfile::tempdir().expect("a directory can be made");
     polder::block_on(async {
         let addresses = addresses().await;

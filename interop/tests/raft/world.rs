@@ -9,8 +9,8 @@ use std::time::Duration;
 use interop::raft::{Bug, Change, Client, Config, Disk, run};
 use polder::future::{pending, poll_fn, zip};
 use polder::net::TcpListener;
-use polder_sim::{Host, Latency, Sim};
 use polder::time::{sleep, timeout};
+use polder_sim::{Host, Latency, Sim};
 
 const PORT: u16 = 7_000;
 

@@ -32,8 +32,8 @@ use std::time::Duration;
 use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use futures_rustls::rustls::RootCertStore;
 use interop::http::PATTERN;
-use polder_sim::{Host, Latency, Sim};
 use polder::time::{sleep, timeout};
+use polder_sim::{Host, Latency, Sim};
 
 polder_sim::answer_for_libc!();
 
@@ -234,8 +234,9 @@ fn line(seed: u64, services: &'static [Service]) -> String {
 /// The file for the results of all seeds, if another process is to be compared with this one.
 const FILE: &str = "WORLD_FINGERPRINTS";
 
+/// Every client gets its answers under any faults of servers and network.
 #[test]
-fn every_client_gets_its_answers_whatever_happens_to_servers_and_network() {
+fn clients_get_answers_under_faults() {
     polder_sim::check(0..seeds(), |sim| world(sim, &SERVICES));
 }
 
@@ -253,15 +254,16 @@ fn each_crate_alone_comes_to_the_same_each_time() {
     assert!(differ.is_empty(), "{differ}");
 }
 
+/// A seed comes to the same twice and in another process.
 #[test]
-fn a_seed_comes_to_the_same_twice_and_in_another_process() {
+fn seed_repeats_in_another_process() {
     let all = || -> String { (0..seeds()).map(|it| line(it, &SERVICES)).collect() };
     let first = all();
     if let Some(path) = std::env::var_os(FILE) {
         return std::fs::write(path, first).expect("it can be written");
     }
     assert_eq!(first, all());
-    let name = "a_seed_comes_to_the_same_twice_and_in_another_process";
+    let name = "seed_repeats_in_another_process";
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("world-fingerprints");
     let program = std::env::current_exe().expect("this program has a path");
     let output = Command::new(program)

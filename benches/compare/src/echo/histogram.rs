@@ -88,8 +88,9 @@ fn value(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
+    /// A bucket holds what falls into it and is narrow.
     #[test]
-    fn a_bucket_holds_what_falls_into_it_and_is_narrow() {
+    fn bucket_holds_its_values_and_is_narrow() {
         let mut before = 0;
         for nanos in (0..100_000).chain((100_000..1 << 40).step_by((1 << 27) + 12_345)) {
             let at = bucket(nanos);
