@@ -5,10 +5,10 @@
 #     ci/cross.sh [--short | TARGET…]
 #
 # --short: of some targets the library alone, without its documentation.
-# See ci/targets.sh for where their standard libraries come from.
+# See `cargo_for` in ci/lib.sh for where their standard libraries come from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/targets.sh
+. ci/lib.sh
 
 # Those that are like another one but for their poller's details.
 alike=()

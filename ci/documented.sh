@@ -21,7 +21,7 @@
 # The JSON is unstable, which RUSTC_BOOTSTRAP permits on stable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/not_run.sh
+. ci/lib.sh
 
 [ "$(uname)" = Linux ] || exit 0
 if ! command -v python3 >/dev/null; then

@@ -4,8 +4,7 @@
 # installs faketime where apt-get can.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-. ci/debian.sh
+. ci/lib.sh
 need faketime faketime
 
 # Without the program `faketime` around it, so that who is killed and counted is the program itself.
@@ -14,7 +13,7 @@ preload=$(faketime -f '+0' printenv LD_PRELOAD)
 # Built before the clock is a fake one, which confuses cargo.
 cargo build --example timers
 timers=target/debug/examples/timers
-suite=$(ci/executable.sh test conformance)
+suite=$(executable test conformance)
 
 # They compare one reading of a clock with another, and none with the clock of somebody else.
 tests=(

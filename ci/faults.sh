@@ -10,9 +10,7 @@
 # something hangs. Where nothing may be traced (ptrace is denied) it says so, and checks nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-. ci/debian.sh
-. ci/not_run.sh
+. ci/lib.sh
 need strace strace
 
 cargo test --test faults --no-run

@@ -9,7 +9,7 @@
 # With --all every combination is compiled: more than three hundred, a quarter of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/run_tests.sh
+. ci/lib.sh
 
 cargo clippy --all-targets --no-default-features -- -D warnings
 cargo clippy --all-targets --all-features -- -D warnings
@@ -19,7 +19,6 @@ run_tests cargo test --all-features --doc -- compat
 
 cargo test -p polder-sim --test first_hour
 
-. ci/not_run.sh
 if [ "$(uname)" = Linux ]; then
     cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
         not_run "the suite on io-uring, since this kernel makes no ring"
@@ -32,7 +31,6 @@ cargo test -p polder-sim --lib
 [ "${1:-}" = --short ] || cargo test -p polder-sim --test fingerprints --test sim
 
 # Last, since without the tool the script ends here.
-. ci/tool.sh
 tool cargo-hack 0.6.46
 
 # Flags of one's own mean a build of one's own. What `tracing` adds is in a module of its own, which no

@@ -4,7 +4,7 @@
 # error; a missing server is left out, and reported.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/not_run.sh
+. ci/lib.sh
 
 # here NAME: a program, or Python's package.
 here() {
@@ -21,10 +21,6 @@ here() {
     esac
 }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-
 updated=
 install() {
     local package
@@ -34,6 +30,7 @@ install() {
         postgres) package=postgresql ;;
         *) package=$1 ;;
     esac
+    may_install "$package" || return
     if command -v apt-get >/dev/null; then
         [ -n "$updated" ] || as_root apt-get update
         updated=1

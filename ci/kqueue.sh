@@ -13,9 +13,8 @@
 # The environment variable POLDER_KQUEUE_MODEL names the system (FreeBSD without it).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/run_tests.sh
+. ci/lib.sh
 
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 mode=
 case "${1:-}" in
     --short | --faults | --rules)
@@ -103,7 +102,7 @@ timeout 2400 cargo test
 for system in netbsd openbsd darwin; do
     as "$system"
 done
-POLDER_BACKEND=kqueue ci/fuzz.sh
-POLDER_BACKEND=kqueue ci/soak.sh
-ci/storm.sh
+POLDER_BACKEND=kqueue ci/stress.sh fuzz
+POLDER_BACKEND=kqueue ci/stress.sh soak
+ci/stress.sh storm
 faults

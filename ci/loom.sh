@@ -3,7 +3,7 @@
 # go to the test program: `ci/loom.sh parking` runs some of them only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/run_tests.sh
+. ci/lib.sh
 
 # Flags of one's own mean a build of one's own.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"

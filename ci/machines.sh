@@ -14,9 +14,7 @@
 # conformance suite, which alone is run then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/targets.sh
-. ci/not_run.sh
-. ci/run_tests.sh
+. ci/lib.sh
 
 # Of both: what needs no whole minute, and no more than an emulator's speed.
 few_rules=(numbers:: events:: pollers::)

@@ -14,7 +14,7 @@
 # Without an argument, both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/not_run.sh
+. ci/lib.sh
 
 # stated FOLDER: the version that its Cargo.toml states.
 stated() {
@@ -28,21 +28,16 @@ stated() {
 }
 
 version=$(stated .)
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/polder-ci"
 debian="$cache/debian-rustc-$version"
 
 # Its build is reused, and must not displace that of the usual compiler.
 export CARGO_TARGET_DIR="$cache/msrv-target"
 
-# Where it cannot be reached, rustup takes long to say so. (macOS has no `timeout`.)
-briefly() {
-    if command -v timeout >/dev/null; then timeout 90 "$@"; else "$@"; fi
-}
-
-with_rustup() {
+has_version() {
     [ "${TOOLS:-}" != debian ] && command -v rustup >/dev/null || return 1
     rustup run "$version" rustc -V 2>/dev/null && return
-    briefly rustup toolchain install "$version" --profile minimal &&
+    # Where it cannot be reached, rustup takes long to say so.
+    may_install "Rust $version by rustup" && within 90 rustup toolchain install "$version" --profile minimal &&
         rustup run "$version" rustc -V
 }
 
@@ -50,6 +45,7 @@ with_rustup() {
 # it can build.
 unpack() {
     [ -x "$debian/usr/bin/rustc" ] && return
+    may_install "Debian's Rust $version into $debian"
     rm -rf "$debian.new"
     mkdir -p "$debian.new/packages"
     (
@@ -99,7 +95,7 @@ case "${1:-}" in
         ;;
 esac
 
-if with_rustup; then
+if has_version; then
     cargo=(rustup run "$version" cargo)
 elif command -v apt-get >/dev/null; then
     unpack

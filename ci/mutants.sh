@@ -86,7 +86,7 @@ sample=(
 )
 sample_tests='--lib --test=miri --test=signals -- --skip is_left_out_of_the_queue --skip priority_until_'
 
-. ci/tool.sh
+. ci/lib.sh
 tool cargo-mutants 27.1.0
 
 known=ci/mutants.txt

@@ -5,7 +5,7 @@
 #     ci/no_monitor.sh [TEST…]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/run_tests.sh
+. ci/lib.sh
 
 # What the monitor is for, and what counts its inspections. All of these block a worker, as a computation does, until
 # what waits for that worker has run elsewhere (rules 75 and 77).

@@ -6,7 +6,7 @@
 # service.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/not_run.sh
+. ci/lib.sh
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,9 +23,6 @@ find_prometheus() {
         dpkg -x prometheus_*.deb .
     ) >&2 || return
     echo "$work/usr/bin"
-}
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 folder=$(find_prometheus) || {

@@ -3,14 +3,172 @@
 # beside Linux's, the planted bugs, each without which 1,000 seeds have to pass, and an exploration by edges.
 #
 #     ci/sim.sh [--short | SEEDS]
+#     ci/sim.sh --campaigns [CAMPAIGNS [NAME]]
 #
 # --short takes a part of all seeds and leaves out the edges. And it runs the suites without optimisation, with the
 # library as ci/features.sh has built it: to optimise the rules of worlds takes seven minutes of CPU time, and to run
 # them so saves two. POLDER_FINGERPRINT_SEEDS sets how many fingerprints are compared, 300 if it is not set: 10,000 take
 # two minutes of CPU time, nearly all of them without optimisation.
+#
+# --campaigns: how many seeds it takes to find each planted bug, and how many runs of an exploration, by events and by
+# edges too: medians of campaigns that begin at different seeds, as the table of docs/SIMULATION.md has them. NAME is a
+# part of the name of a test in crates/polder-sim/tests/sim/planted.rs. A bug that is not found within 5,000 runs counts as
+# if it were by the last one.
+#
+# --campaigns: how many seeds it takes to find each planted bug, and how many runs of an exploration, by events and by
+# edges too: medians of campaigns that begin at different seeds, as the table of docs/SIMULATION.md has them. NAME is a
+# part of the name of a test in crates/polder-sim/tests/sim/planted.rs. A bug that is not found within 5,000 runs counts as
+# if it were by the last one.
+# cargo calls this script as the compiler's wrapper, for `with_edges`: tests have counters of their edges, and polder,
+# which runs them, has none.
+if [ -n "${POLDER_SIM_EDGES:-}" ]; then
+    case " $* " in
+        *" --test "*) exec "$@" -C instrument-coverage ;;
+        *) exec "$@" ;;
+    esac
+fi
+
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/run_tests.sh
+. ci/lib.sh
+
+# with_edges COMMAND…: runs it so that cargo builds tests with counters of their edges.
+with_edges() {
+    (
+        export POLDER_SIM_EDGES=1 RUSTC_WORKSPACE_WRAPPER="$PWD/ci/sim.sh" RUSTFLAGS='--cfg polder_edges'
+        export LLVM_PROFILE_FILE=/dev/null CARGO_TARGET_DIR=target/edges
+        "$@"
+    )
+}
+
+# run_bug PROGRAM NAME VARIABLE...: the output of a test, with its bug.
+run_bug() {
+    local program=$1 name=$2
+    shift 2
+    env "$@" POLDER_PLANTED_ONLY=1 "$program" --exact "$name" --nocapture 2>&1 || true
+}
+# explore PROGRAM NAME FIRST: the number of runs of an exploration from this seed on.
+explore() {
+    local said runs
+    rm -f "$corpus"
+    said=$(run_bug "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
+    runs=$(sed -n 's/^explored \([0-9]*\) runs.*/\1/p' <<<"$said")
+    # The first seed may have it already.
+    [ -n "$runs" ] || ! grep -q '^seed 0x[0-9a-f]* failed' <<<"$said" || runs=1
+    if [ -z "$runs" ]; then
+        echo "$0: $2 says neither how many runs were explored nor which seed failed" >&2
+        return 1
+    fi
+    echo "$runs"
+}
+# The median of the numbers of the input.
+median() {
+    sort -n | awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
+}
+
+campaigns() {
+    local name nth first seed blind explored by_edges program with_edges
+    limit=5000
+    campaigns=${1:-20}
+    corpus=$(mktemp)
+    trap 'rm -f "$corpus"' EXIT
+
+    program=$(executable test sim --release -p polder-sim)
+    export LLVM_PROFILE_FILE=/dev/null
+    with_edges=$(with_edges executable test sim --release -p polder-sim)
+
+    echo '| bug | seeds | runs of an exploration | by edges too |'
+    echo '|---|--:|--:|--:|'
+    # (The late subscriber's seeds have their order by hand.)
+    "$program" --list "planted::${2:-}" | sed -n 's/: test$//p' | grep -v late_subscriber | while read -r name; do
+        blind='' explored='' by_edges=''
+        for ((nth = 1; nth <= campaigns; nth++)); do
+            # From a seed that is not calm.
+            first=$((nth * 1000000 + 10))
+            seed=$(run_bug "$program" "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=$limit |
+                sed -n 's/^seed \(0x[0-9a-f]*\) failed.*/\1/p' | head -n 1)
+            blind+="$((${seed:-first + limit - 1} - first + 1))"$'\n'
+            explored+="$(explore "$program" "$name" $first)"$'\n'
+            by_edges+="$(explore "$with_edges" "$name" $first)"$'\n'
+        done
+        echo "| $name | $(median <<<"${blind%?}") | $(median <<<"${explored%?}") | $(median <<<"${by_edges%?}") |"
+    done
+}
+
+if [ "${1:-}" = --campaigns ]; then
+    campaigns "${@:2}"
+    exit
+fi
+
+. ci/lib.sh
+
+# with_edges COMMAND…: runs it so that cargo builds tests with counters of their edges.
+with_edges() {
+    (
+        export POLDER_SIM_EDGES=1 RUSTC_WORKSPACE_WRAPPER="$PWD/ci/sim.sh" RUSTFLAGS='--cfg polder_edges'
+        export LLVM_PROFILE_FILE=/dev/null CARGO_TARGET_DIR=target/edges
+        "$@"
+    )
+}
+
+# run_bug PROGRAM NAME VARIABLE...: the output of a test, with its bug.
+run_bug() {
+    local program=$1 name=$2
+    shift 2
+    env "$@" POLDER_PLANTED_ONLY=1 "$program" --exact "$name" --nocapture 2>&1 || true
+}
+# explore PROGRAM NAME FIRST: the number of runs of an exploration from this seed on.
+explore() {
+    local said runs
+    rm -f "$corpus"
+    said=$(run_bug "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
+    runs=$(sed -n 's/^explored \([0-9]*\) runs.*/\1/p' <<<"$said")
+    # The first seed may have it already.
+    [ -n "$runs" ] || ! grep -q '^seed 0x[0-9a-f]* failed' <<<"$said" || runs=1
+    if [ -z "$runs" ]; then
+        echo "$0: $2 says neither how many runs were explored nor which seed failed" >&2
+        return 1
+    fi
+    echo "$runs"
+}
+# The median of the numbers of the input.
+median() {
+    sort -n | awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
+}
+
+campaigns() {
+    local name nth first seed blind explored by_edges program with_edges
+    limit=5000
+    campaigns=${1:-20}
+    corpus=$(mktemp)
+    trap 'rm -f "$corpus"' EXIT
+
+    program=$(executable test sim --release -p polder-sim)
+    export LLVM_PROFILE_FILE=/dev/null
+    with_edges=$(with_edges executable test sim --release -p polder-sim)
+
+    echo '| bug | seeds | runs of an exploration | by edges too |'
+    echo '|---|--:|--:|--:|'
+    # (The late subscriber's seeds have their order by hand.)
+    "$program" --list "planted::${2:-}" | sed -n 's/: test$//p' | grep -v late_subscriber | while read -r name; do
+        blind='' explored='' by_edges=''
+        for ((nth = 1; nth <= campaigns; nth++)); do
+            # From a seed that is not calm.
+            first=$((nth * 1000000 + 10))
+            seed=$(run_bug "$program" "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=$limit |
+                sed -n 's/^seed \(0x[0-9a-f]*\) failed.*/\1/p' | head -n 1)
+            blind+="$((${seed:-first + limit - 1} - first + 1))"$'\n'
+            explored+="$(explore "$program" "$name" $first)"$'\n'
+            by_edges+="$(explore "$with_edges" "$name" $first)"$'\n'
+        done
+        echo "| $name | $(median <<<"${blind%?}") | $(median <<<"${explored%?}") | $(median <<<"${by_edges%?}") |"
+    done
+}
+
+if [ "${1:-}" = --campaigns ]; then
+    campaigns "${@:2}"
+    exit
+fi
 
 seeds=1000 scripts=5000 example=10000 column_seeds=16 fingerprint_seeds=300 scores=1 build=(--release)
 case "${1:-}" in
@@ -78,6 +236,6 @@ run_tests timeout -k 10 900 cargo test -p polder-sim --doc
 
 # Explorations by edges, in a build with counters of them.
 if [ "${1:-}" != --short ]; then
-    ci/edges.sh cargo test -p polder-sim --test edges --no-run
-    timeout 900 ci/edges.sh cargo test -p polder-sim --test edges
+    with_edges cargo test -p polder-sim --test edges --no-run
+    with_edges timeout 900 cargo test -p polder-sim --test edges
 fi

@@ -5,10 +5,10 @@
 #     ci/windows.sh [--short | TEST…]
 #
 # --short: the unit tests, and some rules of the conformance suite.
-# See ci/targets.sh for where the standard library comes from.
+# See `cargo_for` in ci/lib.sh for where the standard library comes from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/targets.sh
+. ci/lib.sh
 
 target=x86_64-pc-windows-gnu
 

@@ -1,6 +1,6 @@
 //! Whole programs that Miri can run: tasks, channels, events, local tasks, distant timers,
-//! cancellation and panics, on runtimes with one to three workers. `ci/miri.sh` runs them under
-//! many schedules, with both aliasing models; `cargo test` runs them as they are.
+//! cancellation and panics, on runtimes with one to three workers. `ci/sanitizers.sh miri` runs
+//! them under many schedules, with both aliasing models; `cargo test` runs them as they are.
 //!
 //! Miri has epoll, eventfd and files, but neither timerfd nor the sockets needed here. So no timer
 //! comes due while a worker sleeps, and no socket is read. Miri lets a load return an old value if

@@ -4,7 +4,7 @@
 //! them. Only atomics, locks and wakers are involved, so a task that makes no progress has lost a
 //! wake; a watchdog detects that and reports where.
 //!
-//! `POLDER_SOAK` is the number of wakes, 50,000 by default; `ci/soak.sh` asks for more.
+//! `POLDER_SOAK` is the number of wakes, 50,000 by default; `ci/stress.sh soak` asks for more.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(popped + stolen, (0..rounds).sum::<usize>());
     }
 
-    /// For ThreadSanitizer (`ci/tsan.sh`), from which each task's synchronised state hides the
-    /// queue's races within a whole runtime.
+    /// For ThreadSanitizer (`ci/sanitizers.sh tsan`), from which each task's synchronised state
+    /// hides the queue's races within a whole runtime.
     #[test]
     fn two_thieves_and_the_owner_share_the_items() {
         let queue = RunQueue::default();

@@ -3,7 +3,7 @@
 //! Each case has a separate seed, which a failure prints. `POLDER_FUZZ_SEED` runs that case alone,
 //! and `POLDER_BACKEND` one backend. `POLDER_FUZZ_STEPS` is the total number of steps of each test;
 //! a step is an operation on a poller, a stream, a timer, a file or a task. `cargo test` runs few,
-//! `ci/fuzz.sh` more.
+//! `ci/stress.sh fuzz` more.
 
 #![cfg(unix)]
 

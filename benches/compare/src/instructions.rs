@@ -1,5 +1,4 @@
-//! User-mode instructions of an operation, counted under callgrind by `ci/callgrind.sh`, which
-//! `ci/instructions.sh` uses as well.
+//! User-mode instructions of an operation, counted under callgrind by `ci/instructions.sh --of`.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload, values};
 use crate::{micro, pairs, workers};
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/callgrind.sh");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/instructions.sh");
 
 pub fn group() -> Group {
     Group {
@@ -16,7 +15,7 @@ pub fn group() -> Group {
         about: "What an operation costs in user mode, of the programs of *Pairs*, *Micro* and *Several workers*: instructions; \
                 locked ones among them (the C library's own are not counted); and how many 64-byte lines of code \
                 are hot, that is, run at least every second time. Counted by `valgrind --tool=callgrind` as the \
-                difference between N and 2 N operations (`ci/callgrind.sh`). They repeat to a fraction of a \
+                difference between N and 2 N operations (`ci/instructions.sh --of`). They repeat to a fraction of a \
                 percent, however busy the machine is. The kernel's are not among them. Of a sleep, the readings of \
                 the clock are counted instead. With two workers all threads are counted; valgrind runs one at a time.",
         workloads,
@@ -119,6 +118,7 @@ fn measure(order: &Order) -> Outcome {
     }
     let this = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
     let output = Command::new(SCRIPT)
+        .arg("--of")
         .arg(count.to_string())
         .arg(this)
         .args(["count", &order.workload, &order.program])

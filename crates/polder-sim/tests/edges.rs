@@ -1,5 +1,5 @@
 //! Explorations of a program that is built with counters of its edges. `ci/sim.sh` runs them in
-//! such a build (`ci/edges.sh`). In any other, an exploration does not find the bug.
+//! such a build (`with_edges` there). In any other, an exploration does not find the bug.
 
 #[path = "planted/commands.rs"]
 mod commands;

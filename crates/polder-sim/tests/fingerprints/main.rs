@@ -1,7 +1,7 @@
 //! One seed, one run: twice in a process, in two processes, on every platform, optimised or not.
 //!
-//! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by `ci/fingerprints.sh`,
-//! and `ci/sim.sh` runs them optimised. After a change to a world's behaviour, or to the order in
+//! Linux, macOS and Windows run these in CI by `ci/features.sh`, the BSDs by themselves, and
+//! `ci/sim.sh` runs them optimised. After a change to a world's behaviour, or to the order in
 //! which the runtime acts, the numbers are recorded again on one platform, and the others must
 //! produce the same.
 

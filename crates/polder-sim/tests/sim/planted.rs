@@ -5,7 +5,7 @@
 //! 1,000. With `POLDER_PLANTED_SCORES`, the output also has the time until the bug was found, and
 //! the number of seeds that find it with round-robin order, and without chaos: each part of a world
 //! must earn its place. With `POLDER_PLANTED_ONLY` they run with their bugs alone, by `check`, from
-//! the seeds of the environment: for `ci/campaigns.sh`.
+//! the seeds of the environment: for `ci/sim.sh --campaigns`.
 
 #[path = "../planted/accept_loop_ends.rs"]
 mod accept_loop_ends;
