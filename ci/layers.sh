@@ -24,7 +24,7 @@ reactor
 telemetry
 clock
 poller
-sys spans sync slab kernel
+sys spans sync slab kernel loom
 '
 
 find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$levels" awk -v edges="${1:-}" '

@@ -33,6 +33,7 @@ rooms() {
     local worlds="--lib --test=sim -- --skip ${seeds// / --skip }"
 
     out 'src/lib.rs' 'it declares modules'
+    out 'src/loom/mocked.rs' 'compiled for loom only'
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'
     out 'src/fs/not_cached.rs' 'not compiled on Linux'
@@ -51,7 +52,7 @@ rooms() {
     # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
     room kqueue 'src/poller/backends/kqueue.rs' '' "$quick" "$core"
     room poller 'src/poller/*' polling "$quick" "$core" '--test=platform'
-    room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/slab.rs src/sync.rs' '' "$quick" "$core"
+    room reactor 'src/reactor/* src/telemetry/* src/clock.rs src/slab.rs src/sync.rs src/loom/std.rs' '' "$quick" "$core"
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \
         '--lib --test=no_threads' "$suite names:: tasks:: unblock::"

@@ -134,25 +134,17 @@
 #![deny(missing_debug_implementations, missing_docs)]
 #![warn(unreachable_pub, clippy::missing_panics_doc)]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-#![cfg_attr(loom, allow(dead_code, unreachable_pub, unused_imports, unused_macros))]
 // Code that only a feature needs stays in place without it, unused.
 #![cfg_attr(not(feature = "default"), allow(dead_code, unused_imports))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Under loom only synchronisation code is built: pollers, readiness, parking, the choice of idle
-// workers.
-#[cfg(not(loom))]
 mod blocking;
-#[cfg(not(loom))]
 mod checks;
 mod clock;
-#[cfg(not(loom))]
 pub mod diagnostics;
-#[cfg(not(loom))]
 pub mod event;
-#[cfg(all(feature = "fs", not(loom)))]
+#[cfg(feature = "fs")]
 pub mod fs;
-#[cfg(not(loom))]
 pub mod future {
     //! Re-exports of futures-lite's combinators, with a [`block_on`] that drives I/O and timers.
     //!
@@ -185,7 +177,6 @@ pub mod future {
     #[doc(inline)]
     pub use futures_lite::future::poll_once;
 }
-#[cfg(not(loom))]
 pub mod io;
 #[cfg(feature = "kernel")]
 #[doc(hidden)]
@@ -193,21 +184,19 @@ pub mod kernel;
 #[cfg(not(feature = "kernel"))]
 #[allow(dead_code, unreachable_pub, reason = "nothing is installed")]
 mod kernel;
-#[cfg(all(feature = "net", not(loom)))]
+mod loom;
+#[cfg(feature = "net")]
 pub mod net;
 pub mod poller;
 mod reactor;
-#[cfg(not(loom))]
 pub mod runtime;
-#[cfg(not(loom))]
 mod scheduler;
-#[cfg(all(feature = "signal", not(loom)))]
+#[cfg(feature = "signal")]
 pub mod signal;
 mod slab;
 mod spans;
 mod sync;
 mod sys;
-#[cfg(not(loom))]
 pub mod stream {
     //! The streams of futures-lite again. ([`Timer`](crate::Timer), [`TaskSet`](crate::TaskSet) and
     //! the connections that listeners accept are streams.)
@@ -227,47 +216,28 @@ pub mod stream {
         race, repeat, repeat_with, stop_after_future, try_unfold, unfold,
     };
 }
-#[cfg(loom)]
-mod scheduler {
-    mod closing;
-    mod idle;
-    mod monitor;
-    mod mutex_queue;
-    mod poller_lock;
-    mod run_queue;
-    mod shard;
-}
-#[cfg(not(loom))]
 pub mod task;
 mod telemetry;
-#[cfg(not(loom))]
 mod testing;
-#[cfg(not(loom))]
 pub mod time;
 
-#[cfg(not(loom))]
 pub use io::Async;
 pub use poller::Backend;
-#[cfg(not(loom))]
 pub use runtime::{
     Handle, Runtime, TaskSet, block_on, spawn, spawn_local, spawn_local_named, spawn_named,
 };
-#[cfg(all(feature = "blocking", not(loom)))]
+#[cfg(feature = "blocking")]
 pub use task::unblock;
-#[cfg(not(loom))]
 pub use task::{FallibleTask, Task};
-#[cfg(not(loom))]
 pub use time::Timer;
 
 /// Not public: the expansion of [`test!`].
-#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __testing {
     pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
 }
 
 /// Not public: the expansion of [`always!`] and [`sometimes!`].
-#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod __checks {
     pub use crate::checks::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};

@@ -233,7 +233,7 @@ impl<T, N: Copy + Ord + Default> std::ops::IndexMut<usize> for Slab<T, N> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 

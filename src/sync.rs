@@ -1,87 +1,11 @@
 //! Locks, panic-safe handling of foreign wakers, and the trait of jobs.
-//!
-//! The modules that loom models take their atomics and locks from here, so that loom's replace the
-//! standard library's (`RUSTFLAGS="--cfg loom"`, see `ci/loom.sh`).
 
 use std::any::Any;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(all(unix, not(loom)))]
-use std::sync::TryLockError;
-use std::task::Waker;
-#[cfg(not(loom))]
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic;
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic;
-
-#[cfg(loom)]
-use loom::sync as imp;
-#[cfg(not(loom))]
-use std::sync as imp;
-
-pub(crate) use imp::Condvar;
-
-/// A mutex without poisoning: no foreign code (a foreign waker, a destructor) runs under our locks,
-/// so the protected data is consistent when foreign code panics.
-#[derive(Default)]
-pub(crate) struct Mutex<T>(imp::Mutex<T>);
-
-/// Does not lock: `Debug` must never block.
-impl<T> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mutex { .. }")
-    }
-}
-
-pub(crate) type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
-
-impl<T> Mutex<T> {
-    /// `const`, for statics; loom's is not.
-    #[cfg(not(loom))]
-    pub(crate) const fn new(value: T) -> Mutex<T> {
-        Mutex(imp::Mutex::new(value))
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new(value: T) -> Mutex<T> {
-        Mutex(imp::Mutex::new(value))
-    }
-
-    #[cfg(all(unix, not(loom)))]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        try_lock(&self.0)
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        (self.0.get_mut()).unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-/// Takes a lock of the standard library, poisoned or not, unless it is held.
-#[cfg(all(unix, not(loom)))]
-pub(crate) fn try_lock<T>(mutex: &imp::Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// May return spuriously.
-pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    (condvar.wait(guard)).unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+pub(crate) use crate::loom::{Condvar, Mutex, MutexGuard, atomic};
 
 /// Ends a thread's wait: keeps one notification until a wait takes it. A condition variable, since
 /// parking the thread could take a wake-up that its own executor waits for.
@@ -104,11 +28,8 @@ impl Notify {
         let mut is_notified = self.is_notified.lock();
         if !*is_notified {
             is_notified = match timeout {
-                None => wait(&self.changed, is_notified),
-                Some(timeout) => {
-                    let waited = self.changed.wait_timeout(is_notified, timeout);
-                    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
-                }
+                None => self.changed.wait(is_notified),
+                Some(timeout) => self.changed.wait_timeout(is_notified, timeout),
             };
         }
         std::mem::take(&mut *is_notified)
@@ -239,11 +160,9 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 
 /// State that a task and others share, and the task's waker, which is cloned, woken and dropped
 /// outside the lock.
-#[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct Handoff<S>(Mutex<(S, Option<Waker>)>);
 
-#[cfg(not(loom))]
 impl<S> Handoff<S> {
     pub(crate) fn new(state: S) -> Handoff<S> {
         Handoff(Mutex::new((state, None)))

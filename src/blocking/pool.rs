@@ -913,7 +913,7 @@ mod tests {
     static THREADS: AtomicBool = AtomicBool::new(true);
 
     /// Held by a test that makes thread creation fail.
-    static REFUSING: Mutex<()> = Mutex::new(());
+    static REFUSING: crate::loom::std::Mutex<()> = crate::loom::std::Mutex::new(());
 
     fn start_unless_refused(pool: &'static Pool) -> io::Result<()> {
         if THREADS.load(Ordering::SeqCst) {

@@ -27,7 +27,7 @@ use super::backtrace::Backtrace;
 use super::dump::TaskRef;
 use crate::scheduler::{Remote, Shared};
 use crate::spans;
-use crate::sync::{Condvar, Mutex, contain, wait};
+use crate::sync::{Condvar, Mutex, contain};
 use crate::sys::{PerProcess, start_thread};
 
 /// Below it, a poll that was merely interrupted by the system would count.
@@ -248,7 +248,7 @@ impl Reports {
                 if queue.is_closed {
                     return;
                 }
-                queue = wait(&self.changed, queue);
+                queue = self.changed.wait(queue);
                 continue;
             }
             let report = queue.reports.remove(0);

@@ -13,9 +13,9 @@
 //! value, so that neither the variant nor the calls are compiled. Unstable: any version of polder
 //! may change it.
 
-#[cfg(all(feature = "fs", not(loom)))]
+#[cfg(feature = "fs")]
 pub mod files;
-#[cfg_attr(not(all(feature = "kernel", not(loom))), path = "missing.rs")]
+#[cfg_attr(not(feature = "kernel"), path = "missing.rs")]
 mod installed;
 pub mod sockets;
 
@@ -128,7 +128,7 @@ pub trait Kernel {
     }
 
     /// Returns the files that `fs` uses. `None`: the system's.
-    #[cfg(all(feature = "fs", not(loom)))]
+    #[cfg(feature = "fs")]
     fn files(&self) -> Option<&'static dyn files::Files> {
         None
     }

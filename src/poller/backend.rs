@@ -113,7 +113,7 @@ impl Backend {
                 unix,
                 not(any(target_os = "illumos", target_os = "solaris"))
             )),
-            Backend::AsyncIo => cfg!(all(feature = "async-io", not(loom))),
+            Backend::AsyncIo => cfg!(feature = "async-io"),
         }
     }
 
@@ -266,7 +266,7 @@ impl Backend {
             Backend::Poll => backends::poll::open(),
             #[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
             Backend::Select => backends::select::open(),
-            #[cfg(all(feature = "async-io", not(loom)))]
+            #[cfg(feature = "async-io")]
             Backend::AsyncIo => backends::async_io::open(),
             // The platform's own interface where polder has no backend for it, and `polling` by
             // name.

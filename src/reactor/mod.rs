@@ -12,7 +12,7 @@
 //! `park`, `park` reports it; otherwise the worker is notified.
 
 mod driver;
-#[cfg(all(unix, not(loom)))]
+#[cfg(unix)]
 mod fork;
 mod parker;
 pub(crate) mod parking;

@@ -146,7 +146,7 @@ impl Parker {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::now;

@@ -519,7 +519,7 @@ mod loom_tests {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::waiters::WakerKind;
     use super::*;

@@ -1,11 +1,11 @@
 //! The reactors of the process by id, for operations on a worker's local timer by other threads:
 //! local timers hold no reference to their reactor.
 
-// A static, which cannot hold loom's types.
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use super::Reactor;
+use crate::loom::std::Mutex;
 use crate::sys::PerProcess;
 
 pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
@@ -16,12 +16,12 @@ pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
 
 fn lock() -> MutexGuard<'static, Reactors> {
-    (REGISTRY.get().lock()).unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.get().lock()
 }
 
-#[cfg(all(unix, not(loom)))]
+#[cfg(unix)]
 pub(super) fn try_lock() -> Option<MutexGuard<'static, Reactors>> {
-    crate::sync::try_lock(REGISTRY.get())
+    REGISTRY.get().try_lock()
 }
 
 /// Ids are never reused.
@@ -31,7 +31,7 @@ pub(super) fn new_id() -> u64 {
 }
 
 pub(super) fn add(reactor: &Arc<Reactor>) {
-    #[cfg(all(unix, not(loom)))]
+    #[cfg(unix)]
     super::fork::take_locks_at_fork();
     lock().push((reactor.id, Arc::downgrade(reactor)));
 }

@@ -76,7 +76,7 @@ impl<V> SortedVecMap<V> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -122,7 +122,7 @@ pub(crate) struct Source {
 enum Held {
     Owned(OwnedDescriptor),
     Lent(BorrowedDescriptor<'static>),
-    #[cfg_attr(any(not(feature = "net"), loom), allow(dead_code))]
+    #[cfg_attr(not(feature = "net"), allow(dead_code))]
     OfKernel(Boxed<dyn sockets::Socket>),
 }
 
@@ -934,7 +934,7 @@ impl Io {
     }
 
     /// Takes over a socket of another kernel.
-    #[cfg(all(feature = "net", not(loom)))]
+    #[cfg(feature = "net")]
     pub(crate) fn of_kernel(socket: Boxed<dyn sockets::Socket>, kind: SourceKind) -> Io {
         Io::with(Held::OfKernel(socket), kind, Trust::Events)
     }
@@ -945,7 +945,6 @@ impl Io {
     /// # Safety
     ///
     /// The descriptor must stay open until the last handle is dropped.
-    #[cfg(not(loom))]
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { sys::lend(descriptor) };
@@ -972,7 +971,6 @@ impl Io {
     }
 
     /// Counts the new source among the open sockets, or among those of `Async`, which have no type.
-    #[cfg(not(loom))]
     pub(crate) fn counted(mut self, socket_type: Option<SocketType>) -> Io {
         let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
         source.open = Some(Open::new(socket_type));
@@ -1055,7 +1053,7 @@ impl Drop for Io {
     }
 }
 
-#[cfg(all(test, not(loom), target_os = "linux"))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::os::unix::net::UnixStream;
 

@@ -59,7 +59,7 @@ impl SourceTable {
     }
 }
 
-#[cfg(all(test, unix, not(loom)))]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use crate::reactor::{Io, SourceKind, Trust};

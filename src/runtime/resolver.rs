@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Handle;
 use crate::scheduler::Shared;
 use crate::sync::OnDrop;
-use crate::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Clone)]
 pub(crate) struct Resolver {

@@ -68,7 +68,7 @@ impl Idle {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};

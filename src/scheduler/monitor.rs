@@ -194,7 +194,7 @@ impl Monitor {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::now;

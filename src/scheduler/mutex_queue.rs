@@ -155,7 +155,7 @@ impl<T> MutexQueue<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

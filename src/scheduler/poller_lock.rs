@@ -173,7 +173,7 @@ impl Sleeper {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

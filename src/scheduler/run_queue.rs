@@ -31,10 +31,7 @@ use std::ptr::{self, NonNull};
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The maximum number of items: four turns' worth. Further items are injected.
-#[cfg(not(loom))]
-pub(super) const CAPACITY: usize = 256;
-#[cfg(loom)]
-pub(super) const CAPACITY: usize = 2;
+pub(super) const CAPACITY: usize = if cfg!(loom) { 2 } else { 256 };
 
 pub(super) trait Item: Send + Sized {
     fn into_raw(self) -> NonNull<()>;
@@ -212,7 +209,7 @@ impl<T: Item> Drop for RunQueue<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;

@@ -104,7 +104,7 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::thread;

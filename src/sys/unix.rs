@@ -13,7 +13,7 @@ use super::Race;
 use super::{AsDescriptor, AsRawDescriptor};
 
 mod fork;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[allow(unused_imports, reason = "not every build has the tests that lock it")]
 pub(crate) use fork::tests::{CHILDREN, in_child};
 pub(crate) use fork::{Process, at_fork};
@@ -443,7 +443,7 @@ pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(feature = "async-io", not(loom)))]
+#[cfg(feature = "async-io")]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,
 ) -> io::Result<Vec<(bool, bool)>> {

@@ -157,7 +157,7 @@ pub(crate) fn has_kernel_clock() -> bool {
     false
 }
 
-#[cfg(all(feature = "async-io", not(loom)))]
+#[cfg(feature = "async-io")]
 pub(crate) fn ready_now<'a>(
     asked: impl Iterator<Item = (BorrowedDescriptor<'a>, bool, bool)>,
 ) -> io::Result<Vec<(bool, bool)>> {

@@ -209,7 +209,7 @@ impl Counters {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;

@@ -86,7 +86,7 @@ impl<Q: ?Sized> Requests<Q> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -5,7 +5,7 @@
 //! and io_uring, the [`flags`] of `poll` also by epoll and io_uring. The [`notifier`] ends a wait
 //! from another thread. `missing` has placeholders for backends that are not built.
 
-#[cfg(all(feature = "async-io", not(loom)))]
+#[cfg(feature = "async-io")]
 pub(super) mod async_io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
@@ -24,8 +24,7 @@ mod flags;
             target_arch = "riscv64",
             target_arch = "loongarch64",
             target_arch = "powerpc64"
-        ),
-        not(loom)
+        )
     )),
     path = "missing/io_uring.rs"
 )]
@@ -50,13 +49,10 @@ pub(super) mod of_kernel;
 #[cfg(unix)]
 pub(super) mod poll;
 #[cfg_attr(
-    any(
-        loom,
-        all(
-            not(feature = "polling"),
-            unix,
-            not(any(target_os = "illumos", target_os = "solaris"))
-        )
+    all(
+        not(feature = "polling"),
+        unix,
+        not(any(target_os = "illumos", target_os = "solaris"))
     ),
     path = "missing/polling.rs"
 )]

@@ -231,7 +231,7 @@ impl WakeSource for WakeDescriptor {
     }
 }
 
-#[cfg(all(test, not(loom), any(target_os = "linux", target_os = "android")))]
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 mod tests {
     use super::*;
 

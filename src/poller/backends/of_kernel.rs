@@ -15,7 +15,7 @@ pub(in crate::poller) struct OfKernel(kernel::Boxed<dyn kernel::Poller>);
 
 impl Poller {
     /// Returns a poller that counts as the platform's default backend.
-    #[cfg_attr(any(not(feature = "kernel"), loom), allow(dead_code))]
+    #[cfg_attr(not(feature = "kernel"), allow(dead_code))]
     pub(crate) fn of_kernel(poller: kernel::Boxed<dyn kernel::Poller>) -> Poller {
         let selector = AnySelector::OfKernel(OfKernel(poller));
         Poller::with(Backend::default(), selector, Process::current())

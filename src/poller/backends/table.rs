@@ -110,7 +110,7 @@ impl<W: WakeSource> TablePoller<W> {
             notifier,
             notified,
             table: Mutex::new(InterestTable::default()),
-            has_left: Condvar::new(),
+            has_left: Condvar::default(),
             waiter: Mutex::new(Waiter {
                 poll_set,
                 reports: Vec::new(),
@@ -149,7 +149,7 @@ impl<W: WakeSource> TablePoller<W> {
         let wait = table.waits;
         table.leaving += 1;
         while table.waiting && table.waits == wait {
-            table = crate::sync::wait(&self.has_left, table);
+            table = self.has_left.wait(table);
         }
         table.leaving -= 1;
     }

@@ -55,7 +55,6 @@ fn count_forks() {
 /// Makes each `fork` call `before`, then `after` in this process and `in_child` in the child. If it
 /// is called twice with the same functions, they are called twice.
 /// Returns `false` if memory is short.
-#[cfg_attr(loom, allow(dead_code))]
 pub(crate) fn at_fork(
     before: extern "C" fn(),
     after: extern "C" fn(),
@@ -65,7 +64,7 @@ pub(crate) fn at_fork(
     unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) == 0 }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{PoisonError, RwLock};
