@@ -53,99 +53,157 @@ pub struct Metrics {
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// A row is a field, the source of its value, and its kind, name and help text in what is printed.
-macro_rules! worker_metrics {
-    (
-        ($shared:ident, $index:ident, $remote:ident, $counters:ident)
-        $($(#[$doc:meta])+ $field:ident: $type:ty = $read:expr,
-            $kind:ident $name:literal $help:literal;)+
-    ) => {
-        /// An element of [`Metrics::workers`].
-        ///
-        /// ```
-        /// let runtime = polder::Runtime::new()?;
-        /// runtime.block_on(runtime.spawn(async {}));
-        /// let worker = &runtime.metrics().workers[0];
-        /// assert_eq!((worker.spawned, worker.tasks), (0, 0)); // Spawned from outside.
-        /// assert!(worker.polls > 0);
-        /// # std::io::Result::Ok(())
-        /// ```
-        #[derive(Clone, PartialEq, Debug)]
-        #[non_exhaustive]
-        pub struct WorkerMetrics {
-            $($(#[$doc])+ pub $field: $type,)+
-        }
-
-        impl WorkerMetrics {
-            fn of($shared: &Shared, $index: usize) -> WorkerMetrics {
-                let $remote = $shared.remote($index);
-                let $counters = &*$remote.counters;
-                WorkerMetrics { $($field: $read,)+ }
-            }
-
-            fn rows(&self) -> Vec<Row<'_>> {
-                vec![$(($name, $help, Value::$kind(&self.$field))),+]
-            }
-        }
-    };
-}
-
-worker_metrics! {
-    (shared, index, remote, counters)
+/// An element of [`Metrics::workers`].
+///
+/// ```
+/// let runtime = polder::Runtime::new()?;
+/// runtime.block_on(runtime.spawn(async {}));
+/// let worker = &runtime.metrics().workers[0];
+/// assert_eq!((worker.spawned, worker.tasks), (0, 0)); // Spawned from outside.
+/// assert!(worker.polls > 0);
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct WorkerMetrics {
     /// The number of tasks that it owns: those that were polled, and wait or are ready.
-    tasks: usize = remote.tasks(),
-        Gauge "tasks" "Tasks that a worker owns.";
+    pub tasks: usize,
     /// The number of sources that are registered with its poller. The sources of a shared poller
     /// count for the first of its workers.
-    sources: usize = shared.sources(index),
-        Gauge "sources" "Descriptors that are registered.";
+    pub sources: usize,
     /// Whether it sleeps, or is not driven.
-    is_parked: bool = !remote.is_awake(),
-        Flag "parked" "Whether a worker sleeps, or is not driven.";
+    pub is_parked: bool,
     /// The processor time of its thread. The main worker's includes the thread's other work. `None`
     /// until the worker was driven, and on systems other than Linux and Android.
-    cpu_time: Option<Duration> = sys::thread_cpu_time(remote.thread()),
-        Time "cpu" "Processor time of a worker's thread.";
+    pub cpu_time: Option<Duration>,
     /// The number of polls of tasks.
-    polls: usize = counters.polls.get(),
-        Counter "polls" "Polls of tasks.";
+    pub polls: usize,
     /// The number of tasks that were spawned by its tasks, or by the future of `block_on`.
-    spawned: usize = remote.spawned(),
-        Counter "worker_spawned" "Tasks spawned by a worker.";
+    pub spawned: usize,
     /// The number of its tasks that were woken by another thread, or sent to this worker by their
     /// spawner.
-    remote_wakes: usize = remote.sent().wrapping_add(counters.remote_wakes.get()),
-        Counter "remote_wakes" "Wakes of tasks by other threads.";
+    pub remote_wakes: usize,
     /// The number of tasks that it took from other workers.
-    stolen: usize = counters.stolen.get(),
-        Counter "stolen" "Tasks taken from other workers.";
+    pub stolen: usize,
     /// The number of times that it parked.
-    parks: usize = counters.parks.get(),
-        Counter "parks" "How often a worker parked.";
+    pub parks: usize,
     /// The number of times that another thread woke it from parking, at the cost of a system call.
-    notified: usize = counters.notified.get(),
-        Counter "notified" "How often a parked worker was notified.";
+    pub notified: usize,
     /// The number of events that the kernel reported.
-    events: usize = counters.events.get(),
-        Counter "events" "Events that the kernel reported.";
+    pub events: usize,
     /// The number of timers that fired.
-    timers_fired: usize = counters.timers_fired.get(),
-        Counter "timers_fired" "Timers that fired.";
+    pub timers_fired: usize,
     /// The delay of these timers that was due to other work of the worker: zero for a timer for
     /// which it slept. With [`timer_slack`](crate::runtime::Builder::timer_slack), the time by
     /// which the wake-up was postponed.
-    timer_lateness: Histogram = Histogram::of(&counters.timer_lateness),
-        Histogram "timer_lateness" "How late timers fired.";
+    pub timer_lateness: Histogram,
     /// The number of times that a task had to yield because it had used up its budget of
     /// operations.
-    budget_exhausted: usize = counters.budget_exhausted.get(),
-        Counter "budget_exhausted" "How often a task used up its budget.";
+    pub budget_exhausted: usize,
     /// The largest number of tasks that were ready at the same time when a poll was timed.
-    longest_queue: usize = counters.longest_queue.get(),
-        Gauge "longest_queue" "Ready tasks at most when a poll was timed.";
+    pub longest_queue: usize,
     /// The durations of polls. One in 64 is timed.
-    poll_times: Histogram = Histogram::of(&counters.poll_times),
-        Histogram "poll" "How long polls took, of one in 64.";
+    pub poll_times: Histogram,
+}
+
+impl WorkerMetrics {
+    fn of(shared: &Shared, index: usize) -> WorkerMetrics {
+        let remote = shared.remote(index);
+        let counters = &*remote.counters;
+        WorkerMetrics {
+            tasks: remote.tasks(),
+            sources: shared.sources(index),
+            is_parked: !remote.is_awake(),
+            cpu_time: sys::thread_cpu_time(remote.thread()),
+            polls: counters.polls.get(),
+            spawned: remote.spawned(),
+            remote_wakes: remote.sent().wrapping_add(counters.remote_wakes.get()),
+            stolen: counters.stolen.get(),
+            parks: counters.parks.get(),
+            notified: counters.notified.get(),
+            events: counters.events.get(),
+            timers_fired: counters.timers_fired.get(),
+            timer_lateness: Histogram::of(&counters.timer_lateness),
+            budget_exhausted: counters.budget_exhausted.get(),
+            longest_queue: counters.longest_queue.get(),
+            poll_times: Histogram::of(&counters.poll_times),
+        }
+    }
+
+    /// The name, the help text and the value of each field in what is printed.
+    fn rows(&self) -> Vec<Row<'_>> {
+        use Value::*;
+        vec![
+            ("tasks", "Tasks that a worker owns.", Gauge(&self.tasks)),
+            (
+                "sources",
+                "Descriptors that are registered.",
+                Gauge(&self.sources),
+            ),
+            (
+                "parked",
+                "Whether a worker sleeps, or is not driven.",
+                Flag(&self.is_parked),
+            ),
+            (
+                "cpu",
+                "Processor time of a worker's thread.",
+                Time(&self.cpu_time),
+            ),
+            ("polls", "Polls of tasks.", Counter(&self.polls)),
+            (
+                "worker_spawned",
+                "Tasks spawned by a worker.",
+                Counter(&self.spawned),
+            ),
+            (
+                "remote_wakes",
+                "Wakes of tasks by other threads.",
+                Counter(&self.remote_wakes),
+            ),
+            (
+                "stolen",
+                "Tasks taken from other workers.",
+                Counter(&self.stolen),
+            ),
+            ("parks", "How often a worker parked.", Counter(&self.parks)),
+            (
+                "notified",
+                "How often a parked worker was notified.",
+                Counter(&self.notified),
+            ),
+            (
+                "events",
+                "Events that the kernel reported.",
+                Counter(&self.events),
+            ),
+            (
+                "timers_fired",
+                "Timers that fired.",
+                Counter(&self.timers_fired),
+            ),
+            (
+                "timer_lateness",
+                "How late timers fired.",
+                Histogram(&self.timer_lateness),
+            ),
+            (
+                "budget_exhausted",
+                "How often a task used up its budget.",
+                Counter(&self.budget_exhausted),
+            ),
+            (
+                "longest_queue",
+                "Ready tasks at most when a poll was timed.",
+                Gauge(&self.longest_queue),
+            ),
+            (
+                "poll",
+                "How long polls took, of one in 64.",
+                Histogram(&self.poll_times),
+            ),
+        ]
+    }
 }
 
 impl Metrics {

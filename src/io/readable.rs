@@ -3,13 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Async;
 use super::lent::poll_level;
-use super::operation::WaiterGuard;
+use super::operation::{HasIo, WaiterGuard};
 
 /// The future of [`Async::readable`].
 ///
@@ -118,28 +119,65 @@ pub struct ReadableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 #[must_use = "futures do nothing unless they are polled"]
 pub struct WritableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 
-macro_rules! waiting {
-    ($($name:literal: $future:ty;)*) => {$(
-        impl<T> Future for $future {
-            type Output = io::Result<()>;
-
-            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                let (source, direction, register) = self.0.parts(cx.waker());
-                poll_level(register, source, cx, direction)
-            }
-        }
-
-        impl<T> fmt::Debug for $future {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct($name).finish_non_exhaustive()
-            }
-        }
-    )*};
+impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
+    fn poll_level(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let (source, direction, register) = self.parts(cx.waker());
+        poll_level(register, source, cx, direction)
+    }
 }
 
-waiting! {
-    "Readable": Readable<'_, T>;
-    "Writable": Writable<'_, T>;
-    "ReadableOwned": ReadableOwned<T>;
-    "WritableOwned": WritableOwned<T>;
+impl<T> Future for Readable<'_, T> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_level(cx)
+    }
+}
+
+impl<T> fmt::Debug for Readable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readable").finish_non_exhaustive()
+    }
+}
+
+impl<T> Future for Writable<'_, T> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_level(cx)
+    }
+}
+
+impl<T> fmt::Debug for Writable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writable").finish_non_exhaustive()
+    }
+}
+
+impl<T> Future for ReadableOwned<T> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_level(cx)
+    }
+}
+
+impl<T> fmt::Debug for ReadableOwned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadableOwned").finish_non_exhaustive()
+    }
+}
+
+impl<T> Future for WritableOwned<T> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_level(cx)
+    }
+}
+
+impl<T> fmt::Debug for WritableOwned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WritableOwned").finish_non_exhaustive()
+    }
 }

@@ -52,12 +52,12 @@ pub(super) mod sealed {
         /// Whether it can be a name. A constant, so that a program that uses no names is linked
         /// without the resolver.
         #[doc(hidden)]
-        const NAMES: bool;
+        const NAMES: bool = false;
 
         /// Whether there may be several addresses. If not, a program is linked without the code
         /// that tries several concurrently.
         #[doc(hidden)]
-        const MANY: bool;
+        const MANY: bool = false;
 
         /// Returns the addresses, or a host and a port to look up.
         #[doc(hidden)]
@@ -222,40 +222,104 @@ fn no_addresses() -> io::Error {
     invalid("the list of addresses is empty")
 }
 
-macro_rules! addresses {
-    ($names:literal, $many:literal; $($type:ty: |$it:ident| $parse:expr;)*) => {$(
-        impl AsyncToSocketAddrs for $type {}
-        impl Sealed for $type {
-            const NAMES: bool = $names;
-            const MANY: bool = $many;
-
-            fn parse(&self) -> io::Result<Parsed> {
-                let $it = self;
-                $parse
-            }
-        }
-    )*};
+impl AsyncToSocketAddrs for SocketAddr {}
+impl Sealed for SocketAddr {
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::One(*self))
+    }
 }
 
-addresses! { false, false;
-    SocketAddr: |address| Ok(Parsed::One(*address));
-    SocketAddrV4: |address| Ok(Parsed::One((*address).into()));
-    SocketAddrV6: |address| Ok(Parsed::One((*address).into()));
-    (IpAddr, u16): |address| Ok(Parsed::One((*address).into()));
-    (Ipv4Addr, u16): |address| Ok(Parsed::One((*address).into()));
-    (Ipv6Addr, u16): |address| Ok(Parsed::One((*address).into()));
+impl AsyncToSocketAddrs for SocketAddrV4 {}
+impl Sealed for SocketAddrV4 {
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::One((*self).into()))
+    }
 }
 
-addresses! { false, true;
-    [SocketAddr]: |list| Ok(Parsed::Many(list.to_vec()));
-    Vec<SocketAddr>: |list| Ok(Parsed::Many(list.clone()));
+impl AsyncToSocketAddrs for SocketAddrV6 {}
+impl Sealed for SocketAddrV6 {
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::One((*self).into()))
+    }
 }
 
-addresses! { true, true;
-    (&str, u16): |pair| Ok(host_and_port(pair.0, pair.1));
-    (String, u16): |pair| Ok(host_and_port(&pair.0, pair.1));
-    String: |text| parse(text);
-    str: |text| parse(text);
+impl AsyncToSocketAddrs for (IpAddr, u16) {}
+impl Sealed for (IpAddr, u16) {
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::One((*self).into()))
+    }
+}
+
+impl AsyncToSocketAddrs for (Ipv4Addr, u16) {}
+impl Sealed for (Ipv4Addr, u16) {
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::One((*self).into()))
+    }
+}
+
+impl AsyncToSocketAddrs for (Ipv6Addr, u16) {}
+impl Sealed for (Ipv6Addr, u16) {
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::One((*self).into()))
+    }
+}
+
+impl AsyncToSocketAddrs for [SocketAddr] {}
+impl Sealed for [SocketAddr] {
+    const MANY: bool = true;
+
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::Many(self.to_vec()))
+    }
+}
+
+impl AsyncToSocketAddrs for Vec<SocketAddr> {}
+impl Sealed for Vec<SocketAddr> {
+    const MANY: bool = true;
+
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(Parsed::Many(self.clone()))
+    }
+}
+
+impl AsyncToSocketAddrs for (&str, u16) {}
+impl Sealed for (&str, u16) {
+    const NAMES: bool = true;
+    const MANY: bool = true;
+
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(host_and_port(self.0, self.1))
+    }
+}
+
+impl AsyncToSocketAddrs for (String, u16) {}
+impl Sealed for (String, u16) {
+    const NAMES: bool = true;
+    const MANY: bool = true;
+
+    fn parse(&self) -> io::Result<Parsed> {
+        Ok(host_and_port(&self.0, self.1))
+    }
+}
+
+impl AsyncToSocketAddrs for String {}
+impl Sealed for String {
+    const NAMES: bool = true;
+    const MANY: bool = true;
+
+    fn parse(&self) -> io::Result<Parsed> {
+        parse(self)
+    }
+}
+
+impl AsyncToSocketAddrs for str {}
+impl Sealed for str {
+    const NAMES: bool = true;
+    const MANY: bool = true;
+
+    fn parse(&self) -> io::Result<Parsed> {
+        parse(self)
+    }
 }
 
 impl<T: AsyncToSocketAddrs + ?Sized> AsyncToSocketAddrs for &T {}
@@ -270,7 +334,6 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 
 impl<const N: usize> AsyncToSocketAddrs for [SocketAddr; N] {}
 impl<const N: usize> Sealed for [SocketAddr; N] {
-    const NAMES: bool = false;
     const MANY: bool = true;
 
     fn parse(&self) -> io::Result<Parsed> {

@@ -1,18 +1,4 @@
-//! Code that the public sockets share: conversions from and to the standard library's sockets and
-//! plain descriptors, and what the halves of a stream need to know of it.
-
-use super::socket::Socket;
-
-/// A stream socket.
-///
-/// Sealed: appears in a public trait but cannot be named outside the crate.
-pub trait Stream: Clone {
-    #[doc(hidden)]
-    fn from_socket(socket: Socket) -> Self;
-
-    #[doc(hidden)]
-    fn socket(&self) -> &Socket;
-}
+//! The macro of conversions between polder's sockets, the standard library's and descriptors.
 
 /// `socket!(type, standard library's type, [methods that `Debug` calls])`, for a type that is
 /// `type(Socket)`, and has the name of its `SocketType`: conversions, lending, and `Debug`.

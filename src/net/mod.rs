@@ -68,7 +68,6 @@ mod compat;
 mod happy_eyeballs;
 mod listener;
 mod macros;
-mod readiness;
 mod resolver;
 mod serve;
 mod serve_on_workers;

@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::tcp::TcpStream;
-use crate::net::macros::Stream;
-use crate::net::readiness::{try_reads, try_writes};
+use crate::net::socket::StreamSocket;
+use crate::reactor::Direction;
 use crate::sys::lend_descriptor;
 
 impl TcpStream {
@@ -93,7 +93,7 @@ impl TcpStream {
 ///
 /// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
 #[derive(Debug)]
-pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
+pub struct ReadHalf<'a, S: StreamSocket = TcpStream>(&'a S);
 
 /// The write half of a stream, borrowed: see [`TcpStream::split`].
 ///
@@ -120,12 +120,330 @@ pub struct ReadHalf<'a, S: Stream = TcpStream>(&'a S);
 ///
 /// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
 #[derive(Debug)]
-pub struct WriteHalf<'a, S: Stream = TcpStream>(&'a S);
+pub struct WriteHalf<'a, S: StreamSocket = TcpStream>(&'a S);
 
-impl<'a, S: Stream> ReadHalf<'a, S> {
+impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// Borrows the stream mutably, so that there is one reader and one writer.
     pub(super) fn pair(stream: &'a mut S) -> (ReadHalf<'a, S>, WriteHalf<'a, S>) {
         (ReadHalf(stream), WriteHalf(stream))
+    }
+
+    /// Waits until a read is worth an attempt: see [`TcpStream::readable`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.split();
+    /// far.try_write(b"hello")?;
+    /// loop {
+    ///     near.readable().await?; // Nothing is allocated while this waits.
+    ///     let mut bytes = vec![0; 64];
+    ///     match near.try_read(&mut bytes) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
+    ///     }
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.socket().ready_in(Direction::Read).await
+    }
+
+    /// [`readable`](Self::readable), for functions that poll: see [`TcpStream::poll_read_ready`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let (near, _writer) = stream.split();
+    /// far.try_write(b"hello")?;
+    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.socket().ready_in(Direction::Read).poll(cx)
+    }
+
+    /// Reads the available bytes, without waiting: see [`TcpStream::try_read`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.split();
+    /// let mut bytes = [0; 8];
+    /// let nothing = near.try_read(&mut bytes).unwrap_err();
+    /// assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    /// far.try_write(b"hello")?;
+    /// near.readable().await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
+    /// call.
+    pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.socket().try_read(bytes)
+    }
+
+    /// A hint that the peer will send no more: see [`TcpStream::is_read_closed`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.split();
+    /// drop(far);
+    /// while near.try_read(&mut [0; 8]).is_err() {
+    ///     near.readable().await?;
+    /// }
+    /// println!("the peer is gone: {}", near.is_read_closed());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_read_closed(&self) -> bool {
+        self.0.socket().is_read_closed()
+    }
+
+    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::io::IoSliceMut;
+    ///
+    /// let (near, _writer) = stream.split();
+    /// far.try_write(b"hello")?;
+    /// let (mut head, mut tail) = ([0; 2], [0; 8]);
+    /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+    /// let length = loop {
+    ///     near.readable().await?;
+    ///     match near.try_read_vectored(&mut buffers) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.socket().try_read_vectored(buffers)
+    }
+
+    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
+    /// their number, which is zero at the end.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.split();
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// let length = near.peek(&mut bytes).await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.socket().peek(bytes).await
+    }
+
+    /// [`peek`](Self::peek), for functions that poll: see
+    /// [`poll_read_ready`](Self::poll_read_ready).
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let (near, _writer) = stream.split();
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_peek(cx, bytes)
+    }
+}
+
+impl<S: StreamSocket> WriteHalf<'_, S> {
+    /// Waits until a write is worth an attempt: see [`TcpStream::writable`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (_reader, near) = stream.split();
+    /// let written = loop {
+    ///     near.writable().await?;
+    ///     match near.try_write(b"hello") {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!(written, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.0.socket().ready_in(Direction::Write).await
+    }
+
+    /// [`writable`](Self::writable), for functions that poll: see [`TcpStream::poll_write_ready`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let (_reader, near) = stream.split();
+    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// assert_eq!(near.try_write(b"hello")?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`writable`](Self::writable).
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.socket().ready_in(Direction::Write).poll(cx)
+    }
+
+    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (_reader, near) = stream.split();
+    /// let full = loop {
+    ///     if let Err(error) = near.try_write(&[0; 4096]) {
+    ///         break error;
+    ///     }
+    /// };
+    /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
+    /// call.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.socket().try_write(bytes)
+    }
+
+    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::io::IoSlice;
+    ///
+    /// let (_reader, near) = stream.split();
+    /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
+    /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.socket().write_vectored(buffers).attempt()
     }
 }
 
@@ -155,7 +473,7 @@ impl<'a, S: Stream> ReadHalf<'a, S> {
 ///
 /// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
 #[derive(Debug)]
-pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
+pub struct OwnedReadHalf<S: StreamSocket = TcpStream>(S);
 
 /// The write half of a stream, owned: see [`TcpStream::into_split`].
 ///
@@ -185,13 +503,13 @@ pub struct OwnedReadHalf<S: Stream = TcpStream>(S);
 ///
 /// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
 #[derive(Debug)]
-pub struct OwnedWriteHalf<S: Stream = TcpStream> {
+pub struct OwnedWriteHalf<S: StreamSocket = TcpStream> {
     stream: S,
     /// Whether dropping ends writing; cleared when the halves are reunited.
     ends: bool,
 }
 
-impl<S: Stream> OwnedReadHalf<S> {
+impl<S: StreamSocket> OwnedReadHalf<S> {
     pub(super) fn pair(stream: S) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
         let writer = OwnedWriteHalf {
             stream: stream.clone(),
@@ -226,9 +544,327 @@ impl<S: Stream> OwnedReadHalf<S> {
         writer.ends = false;
         Ok(self.0)
     }
+
+    /// Waits until a read is worth an attempt: see [`TcpStream::readable`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.into_split();
+    /// far.try_write(b"hello")?;
+    /// loop {
+    ///     near.readable().await?; // Nothing is allocated while this waits.
+    ///     let mut bytes = vec![0; 64];
+    ///     match near.try_read(&mut bytes) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
+    ///     }
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.socket().ready_in(Direction::Read).await
+    }
+
+    /// [`readable`](Self::readable), for functions that poll: see [`TcpStream::poll_read_ready`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let (near, _writer) = stream.into_split();
+    /// far.try_write(b"hello")?;
+    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.socket().ready_in(Direction::Read).poll(cx)
+    }
+
+    /// Reads the available bytes, without waiting: see [`TcpStream::try_read`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.into_split();
+    /// let mut bytes = [0; 8];
+    /// let nothing = near.try_read(&mut bytes).unwrap_err();
+    /// assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    /// far.try_write(b"hello")?;
+    /// near.readable().await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
+    /// call.
+    pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.socket().try_read(bytes)
+    }
+
+    /// A hint that the peer will send no more: see [`TcpStream::is_read_closed`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.into_split();
+    /// drop(far);
+    /// while near.try_read(&mut [0; 8]).is_err() {
+    ///     near.readable().await?;
+    /// }
+    /// println!("the peer is gone: {}", near.is_read_closed());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_read_closed(&self) -> bool {
+        self.0.socket().is_read_closed()
+    }
+
+    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::io::IoSliceMut;
+    ///
+    /// let (near, _writer) = stream.into_split();
+    /// far.try_write(b"hello")?;
+    /// let (mut head, mut tail) = ([0; 2], [0; 8]);
+    /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+    /// let length = loop {
+    ///     near.readable().await?;
+    ///     match near.try_read_vectored(&mut buffers) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.socket().try_read_vectored(buffers)
+    }
+
+    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
+    /// their number, which is zero at the end.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (near, _writer) = stream.into_split();
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// let length = near.peek(&mut bytes).await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.socket().peek(bytes).await
+    }
+
+    /// [`peek`](Self::peek), for functions that poll: see
+    /// [`poll_read_ready`](Self::poll_read_ready).
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let (near, _writer) = stream.into_split();
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_peek(cx, bytes)
+    }
 }
 
-impl<S: Stream> Drop for OwnedWriteHalf<S> {
+impl<S: StreamSocket> OwnedWriteHalf<S> {
+    /// Waits until a write is worth an attempt: see [`TcpStream::writable`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (_reader, near) = stream.into_split();
+    /// let written = loop {
+    ///     near.writable().await?;
+    ///     match near.try_write(b"hello") {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!(written, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.stream.socket().ready_in(Direction::Write).await
+    }
+
+    /// [`writable`](Self::writable), for functions that poll: see [`TcpStream::poll_write_ready`].
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let (_reader, near) = stream.into_split();
+    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// assert_eq!(near.try_write(b"hello")?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`writable`](Self::writable).
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.socket().ready_in(Direction::Write).poll(cx)
+    }
+
+    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// let (_reader, near) = stream.into_split();
+    /// let full = loop {
+    ///     if let Err(error) = near.try_write(&[0; 4096]) {
+    ///         break error;
+    ///     }
+    /// };
+    /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
+    /// call.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.socket().try_write(bytes)
+    }
+
+    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    ///
+    /// ```
+    /// # use polder::net::{TcpListener, TcpStream};
+    /// # polder::block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (far, _) = listener.accept().await?;
+    /// use std::io::IoSlice;
+    ///
+    /// let (_reader, near) = stream.into_split();
+    /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
+    /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.socket().write_vectored(buffers).attempt()
+    }
+}
+
+impl<S: StreamSocket> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
             // Ignored: it fails if the connection has ended already.
@@ -258,126 +894,135 @@ impl<S: Stream> Drop for OwnedWriteHalf<S> {
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
-pub struct ReuniteError<S: Stream = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
+pub struct ReuniteError<S: StreamSocket = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 
-impl<S: Stream> fmt::Display for ReuniteError<S> {
+impl<S: StreamSocket> fmt::Display for ReuniteError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the two halves belong to different streams")
     }
 }
 
-impl<S: Stream + fmt::Debug> Error for ReuniteError<S> {}
+impl<S: StreamSocket + fmt::Debug> Error for ReuniteError<S> {}
 
-/// `reads!([generics] type, [field])`: reading is the stream's.
-macro_rules! reads {
-    ([$($generics:tt)*] $half:ty, [$($stream:tt)+]) => {
-        impl<$($generics)*> AsyncRead for $half {
-            #[inline]
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &mut [u8],
-            ) -> Poll<io::Result<usize>> {
-                self.$($stream)+.socket().poll_read(cx, bytes)
-            }
+impl<S: StreamSocket> AsyncRead for ReadHalf<'_, S> {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_read(cx, bytes)
+    }
 
-            fn poll_read_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &mut [IoSliceMut<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.$($stream)+.socket().poll_read_vectored(cx, buffers)
-            }
-        }
-    };
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_read_vectored(cx, buffers)
+    }
 }
 
-/// `writes!([generics] type, [field])`: writing is the stream's.
-macro_rules! writes {
-    ([$($generics:tt)*] $half:ty, [$($stream:tt)+]) => {
-        /// Nothing is buffered, so flushing does nothing. Closing ends writing.
-        impl<$($generics)*> AsyncWrite for $half {
-            #[inline]
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.$($stream)+.socket().poll_write(cx, bytes)
-            }
+/// Nothing is buffered, so flushing does nothing. Closing ends writing.
+impl<S: StreamSocket> AsyncWrite for WriteHalf<'_, S> {
+    #[inline]
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_write(cx, bytes)
+    }
 
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffers: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.$($stream)+.socket().write_vectored(buffers).poll(cx)
-            }
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.socket().write_vectored(buffers).poll(cx)
+    }
 
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 
-            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.$($stream)+.socket().poll_close()
-            }
-        }
-    };
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.socket().poll_close()
+    }
 }
 
-reads!(['a, S: Stream] ReadHalf<'a, S>, [0]);
-reads!([S: Stream + Unpin] OwnedReadHalf<S>, [0]);
-writes!(['a, S: Stream] WriteHalf<'a, S>, [0]);
-writes!([S: Stream + Unpin] OwnedWriteHalf<S>, [stream]);
+impl<S: StreamSocket + Unpin> AsyncRead for OwnedReadHalf<S> {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_read(cx, bytes)
+    }
 
-/// The beginning of the examples in `readiness` for all streams. `$near` makes the halves from
-/// `stream`.
-macro_rules! pair {
-    ($near:literal) => {
-        concat!(
-            "# use polder::net::{TcpListener, TcpStream};
-# polder::block_on(async {
-# let listener = TcpListener::bind(\"127.0.0.1:0\").await?;
-# let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-# let (far, _) = listener.accept().await?;\n",
-            $near
-        )
-    };
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.socket().poll_read_vectored(cx, buffers)
+    }
 }
-try_reads!(['a, S: Stream] ReadHalf<'a, S>, [0.socket()],
-    pair!("let (near, _writer) = stream.split();"));
-try_reads!([S: Stream] OwnedReadHalf<S>, [0.socket()],
-    pair!("let (near, _writer) = stream.into_split();"));
-try_writes!(['a, S: Stream] WriteHalf<'a, S>, [0.socket()],
-    pair!("let (_reader, near) = stream.split();"));
-try_writes!([S: Stream] OwnedWriteHalf<S>, [stream.socket()],
-    pair!("let (_reader, near) = stream.into_split();"));
+
+/// Nothing is buffered, so flushing does nothing. Closing ends writing.
+impl<S: StreamSocket + Unpin> AsyncWrite for OwnedWriteHalf<S> {
+    #[inline]
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.socket().poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.socket().write_vectored(buffers).poll(cx)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.socket().poll_close()
+    }
+}
 
 // The stream's descriptor, which both halves share.
-lend_descriptor!(['a, S: Stream] ReadHalf<'a, S>, |half| half.0.socket().lend_descriptor());
-lend_descriptor!(['a, S: Stream] WriteHalf<'a, S>, |half| half.0.socket().lend_descriptor());
-lend_descriptor!([S: Stream] OwnedReadHalf<S>, |half| half.0.socket().lend_descriptor());
-lend_descriptor!([S: Stream] OwnedWriteHalf<S>, |half| half.stream.socket().lend_descriptor());
+lend_descriptor!(['a, S: StreamSocket] ReadHalf<'a, S>, |half| half.0.socket().lend_descriptor());
+lend_descriptor!(['a, S: StreamSocket] WriteHalf<'a, S>, |half| half.0.socket().lend_descriptor());
+lend_descriptor!([S: StreamSocket] OwnedReadHalf<S>, |half| half.0.socket().lend_descriptor());
+lend_descriptor!([S: StreamSocket] OwnedWriteHalf<S>, |half| half.stream.socket().lend_descriptor());
 
-impl<S: Stream> AsRef<S> for ReadHalf<'_, S> {
+impl<S: StreamSocket> AsRef<S> for ReadHalf<'_, S> {
     fn as_ref(&self) -> &S {
         self.0
     }
 }
 
-impl<S: Stream> AsRef<S> for WriteHalf<'_, S> {
+impl<S: StreamSocket> AsRef<S> for WriteHalf<'_, S> {
     fn as_ref(&self) -> &S {
         self.0
     }
 }
 
-impl<S: Stream> AsRef<S> for OwnedReadHalf<S> {
+impl<S: StreamSocket> AsRef<S> for OwnedReadHalf<S> {
     fn as_ref(&self) -> &S {
         &self.0
     }
 }
 
-impl<S: Stream> AsRef<S> for OwnedWriteHalf<S> {
+impl<S: StreamSocket> AsRef<S> for OwnedWriteHalf<S> {
     fn as_ref(&self) -> &S {
         &self.stream
     }

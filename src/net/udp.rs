@@ -9,7 +9,8 @@ use socket2::SockAddr;
 use super::addresses::{AsyncToSocketAddrs, first_that_works, first_to_bind};
 use super::socket::{Flag, Group, Number, Opt, Receive, Socket, SocketType, internet, kernel};
 use crate::net::macros::socket;
-use crate::net::readiness::datagrams;
+use crate::poller::Interest;
+use crate::reactor::Direction;
 use crate::sys::{Datagram, MAX_DATAGRAMS, OwnedDescriptor, Received, invalid};
 
 /// Checks the number of datagrams of a call.
@@ -964,20 +965,399 @@ impl UdpSocket {
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.set(Opt::Leave(Group::V6(*multiaddr, interface)))
     }
+
+    /// Waits until one of the directions in `interest`, reading or writing, is worth an attempt.
+    /// Returns those that are.
+    ///
+    /// It may complete spuriously; see [`readable`](Self::readable) and
+    /// [`writable`](Self::writable) for the conditions.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use polder::poller::Interest;
+    ///
+    /// far.try_send(b"hello")?;
+    /// let ready = near.ready(Interest::READABLE | Interest::WRITABLE).await?;
+    /// if ready.is_writable() {
+    ///     near.try_send(b"hello")?;
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket;
+    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
+    /// contains anything else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Interest> {
+        self.0.ready(interest).await
+    }
+
+    /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an error.
+    ///
+    /// So no buffer is needed while no bytes arrive. It may complete spuriously, for instance at
+    /// first, when nothing is known yet: an attempt that would block makes the next call wait for
+    /// an event. Any number of tasks may wait concurrently; all are woken.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// far.try_send(b"hello")?;
+    /// loop {
+    ///     near.readable().await?; // Nothing is allocated while this waits.
+    ///     let mut bytes = vec![0; 64];
+    ///     match near.try_recv(&mut bytes) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
+    ///     }
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.ready_in(Direction::Read).await
+    }
+
+    /// [`readable`](Self::readable), for functions that poll.
+    ///
+    /// A handle remembers one task that polls to read, the last one. Each clone of the socket is a
+    /// separate handle.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.try_send(b"hello")?;
+    /// poll_fn(|cx| near.poll_recv_ready(cx)).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.ready_in(Direction::Read).poll(cx)
+    }
+
+    /// Waits until a write is worth an attempt: there is room, or an error.
+    ///
+    /// It may complete spuriously, for instance at first, when nothing is known yet: an attempt
+    /// that would block makes the next call wait for an event. Any number of tasks may wait
+    /// concurrently; all are woken.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// let written = loop {
+    ///     near.writable().await?;
+    ///     match near.try_send(b"hello") {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!(written, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.0.ready_in(Direction::Write).await
+    }
+
+    /// [`writable`](Self::writable), for functions that poll.
+    ///
+    /// A handle remembers one task that polls to write, the last one. Each clone of the socket is a
+    /// separate handle.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use std::future::poll_fn;
+    ///
+    /// poll_fn(|cx| near.poll_send_ready(cx)).await?;
+    /// assert_eq!(near.try_send(b"hello")?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`writable`](Self::writable).
+    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.ready_in(Direction::Write).poll(cx)
+    }
+
+    /// [`recv`](Self::recv), for functions that poll: see
+    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.send(b"hello").await?;
+    /// let mut bytes = [0; 8];
+    /// assert_eq!(poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_recv(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.recv(bytes, Receive::Take).poll(cx)
+    }
+
+    /// [`recv_from`](Self::recv_from), for functions that poll: see
+    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.send(b"hello").await?;
+    /// let mut bytes = [0; 8];
+    /// let (length, _from) = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
+    /// assert_eq!(&bytes[..length], b"hello");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from).
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let received = self.0.recv_from(bytes, Receive::Take);
+        received.poll(cx)?.map(from_internet)
+    }
+
+    /// [`send`](Self::send), for functions that poll: see
+    /// [`poll_send_ready`](Self::poll_send_ready).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use std::future::poll_fn;
+    ///
+    /// assert_eq!(poll_fn(|cx| near.poll_send(cx, b"hello")).await?, 5);
+    /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.send(bytes, None).poll(cx)
+    }
+
+    /// Receives an available datagram, without waiting. Returns its length.
+    ///
+    /// It asks the kernel even if the socket does not count as [readable](Self::readable).
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// let mut bytes = [0; 8];
+    /// let nothing = near.try_recv(&mut bytes).unwrap_err();
+    /// assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    /// far.send(b"hello").await?;
+    /// near.readable().await?;
+    /// assert_eq!(near.try_recv(&mut bytes)?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no datagram; any error of the
+    /// system call.
+    pub fn try_recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(bytes, Receive::Take).attempt()
+    }
+
+    /// Receives an available datagram, without waiting. Returns its length and its sender's
+    /// address.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// far.send(b"hello").await?;
+    /// let mut bytes = [0; 8];
+    /// let (length, _from) = loop {
+    ///     near.readable().await?;
+    ///     match near.try_recv_from(&mut bytes) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         received => break received?,
+    ///     }
+    /// };
+    /// assert_eq!(&bytes[..length], b"hello");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
+    /// call.
+    pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.0.recv_from(bytes, Receive::Take);
+        from_internet(received.attempt()?)
+    }
+
+    /// Sends a datagram to the peer, without waiting.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// assert_eq!(near.try_send(b"hello")?, 5);
+    /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
+    /// call, for instance that there is no peer.
+    pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes, None).attempt()
+    }
+
+    /// Calls `operation` once, and returns its result.
+    ///
+    /// It is meant for a system call on this socket that polder does not know. If that returns
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits for an
+    /// event. So it must not return this for another reason, or the next waiter may wait too long;
+    /// and it must operate on this socket, in the directions of `interest`.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # near.connect(far.local_addr()?).await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// use polder::poller::Interest;
+    /// use socket2::SockRef;
+    ///
+    /// far.try_send(b"hello")?;
+    /// let mut bytes = [std::mem::MaybeUninit::uninit(); 8];
+    /// let read = loop {
+    ///     near.readable().await?;
+    ///     let socket = SockRef::from(&near);
+    ///     match near.try_io(Interest::READABLE, || socket.recv(&mut bytes)) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         read => break read?,
+    ///     }
+    /// };
+    /// assert_eq!(read, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
+    /// that is empty, or contains anything other than reading and writing: then it is not called.
+    pub fn try_io<R>(
+        &self,
+        interest: Interest,
+        operation: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.0.try_io(interest, operation)
+    }
 }
 
 socket!(UdpSocket, std::net::UdpSocket, [local_addr, peer_addr]);
-
-datagrams!(
-    UdpSocket,
-    from_internet,
-    "# use polder::net::UdpSocket;
-# polder::block_on(async {
-# let near = UdpSocket::bind(\"127.0.0.1:0\").await?;
-# let far = UdpSocket::bind(\"127.0.0.1:0\").await?;
-# near.connect(far.local_addr()?).await?;
-# far.connect(near.local_addr()?).await?;"
-);
 
 /// Converts the sender's address of a received datagram to the public type.
 fn from_internet((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {

@@ -190,40 +190,74 @@ impl Interest {
     }
 }
 
-macro_rules! operators {
-    ($(
-        $(#[$doc:meta])*
-        $set:ident, $trait:ident::$op:ident, $assign:ident::$op_assign:ident, $bits:expr;
-    )*) => {$(
-        $(#[$doc])*
-        impl $trait for $set {
-            type Output = $set;
-            #[inline]
-            fn $op(self, other: $set) -> $set {
-                $set($bits(self.0, other.0))
-            }
-        }
+impl BitOr for Interest {
+    type Output = Interest;
 
-        impl $assign for $set {
-            #[inline]
-            fn $op_assign(&mut self, other: $set) {
-                *self = self.$op(other);
-            }
-        }
-    )*};
+    #[inline]
+    fn bitor(self, other: Interest) -> Interest {
+        Interest(self.0 | other.0)
+    }
 }
 
-operators! {
-    Interest, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
-    Interest, BitAnd::bitand, BitAndAssign::bitand_assign, u8::bitand;
-    /// The difference.
-    Interest, Sub::sub, SubAssign::sub_assign, |all: u8, other: u8| all & !other;
-    Ready, BitOr::bitor, BitOrAssign::bitor_assign, u8::bitor;
+impl BitOrAssign for Interest {
+    #[inline]
+    fn bitor_assign(&mut self, other: Interest) {
+        *self = *self | other;
+    }
+}
+
+impl BitAnd for Interest {
+    type Output = Interest;
+
+    #[inline]
+    fn bitand(self, other: Interest) -> Interest {
+        Interest(self.0 & other.0)
+    }
+}
+
+impl BitAndAssign for Interest {
+    #[inline]
+    fn bitand_assign(&mut self, other: Interest) {
+        *self = *self & other;
+    }
+}
+
+/// The difference.
+impl Sub for Interest {
+    type Output = Interest;
+
+    #[inline]
+    fn sub(self, other: Interest) -> Interest {
+        Interest(self.0 & !other.0)
+    }
+}
+
+impl SubAssign for Interest {
+    #[inline]
+    fn sub_assign(&mut self, other: Interest) {
+        *self = *self - other;
+    }
 }
 
 /// The readiness of a source: the bits of an [`Event`], and of the reactor's readiness.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ready(pub(crate) u8);
+
+impl BitOr for Ready {
+    type Output = Ready;
+
+    #[inline]
+    fn bitor(self, other: Ready) -> Ready {
+        Ready(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Ready {
+    #[inline]
+    fn bitor_assign(&mut self, other: Ready) {
+        *self = *self | other;
+    }
+}
 
 impl Ready {
     pub(crate) const READABLE: Ready = Ready(1);

@@ -171,8 +171,18 @@ fn shutdown_of(directions: Interest) -> Shutdown {
     }
 }
 
-/// Sealed: it appears in the public trait [`Stream`](super::macros::Stream), and cannot be named
-/// outside the crate.
+/// The bound of what has a stream: the halves, and the connections that a listener accepts.
+///
+/// Sealed: it appears in public types and cannot be named outside the crate.
+pub trait StreamSocket: Clone {
+    #[doc(hidden)]
+    fn from_socket(socket: Socket) -> Self;
+
+    #[doc(hidden)]
+    fn socket(&self) -> &Socket;
+}
+
+/// Public for [`StreamSocket`], and cannot be named outside the crate.
 #[derive(Clone, Debug)]
 pub struct Socket {
     io: Io,
@@ -293,7 +303,12 @@ impl Socket {
     }
 }
 
-/// Waiting for readiness, and attempts by the user.
+/// Waiting for readiness, and attempts by the user. Names and meaning are tokio's.
+///
+/// A direction counts as ready initially, and again after each event, until an attempt would block.
+/// So a socket may be reported ready spuriously. See `io/operation.rs` for why no event is lost
+/// between a wait and the attempt that follows. Each future is a separate waiter; a polling function
+/// uses the handle's one waiter, so it remembers one task for each direction and handle.
 impl Socket {
     /// Waits until one direction is worth an attempt.
     pub(super) fn ready_in(&self, direction: Direction) -> Operation<'_, impl Attempt<()>> {

@@ -11,8 +11,8 @@ use socket2::SockAddr;
 
 use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_to_bind};
-use crate::net::macros::{Stream, socket};
-use crate::net::socket::{Number, Opt, Socket, SocketType, internet, kernel};
+use crate::net::macros::socket;
+use crate::net::socket::{Number, Opt, Socket, SocketType, StreamSocket, internet, kernel};
 use crate::sys::{OwnedDescriptor, invalid};
 
 /// A socket that listens for TCP connections.
@@ -316,7 +316,7 @@ impl TcpListener {
 }
 
 fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(TcpStream, SocketAddr)> {
-    Ok((Stream::from_socket(socket), internet(peer)?))
+    Ok((TcpStream::from_socket(socket), internet(peer)?))
 }
 
 socket!(TcpListener, std::net::TcpListener, [local_addr]);
@@ -364,7 +364,7 @@ impl<'a, S> Incoming<'a, S> {
     }
 }
 
-impl<S: Stream> futures_lite::Stream for Incoming<'_, S> {
+impl<S: StreamSocket> futures_lite::Stream for Incoming<'_, S> {
     type Item = io::Result<S>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

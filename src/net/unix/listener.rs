@@ -10,8 +10,8 @@ use socket2::SockAddr;
 
 use super::address::{from_kernel, from_path, not_bound, to_kernel};
 use super::stream::UnixStream;
-use crate::net::macros::{Stream, socket};
-use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
+use crate::net::macros::socket;
+use crate::net::socket::{Flag, Opt, Socket, SocketType, StreamSocket, kernel};
 
 /// A socket that listens for Unix connections.
 ///
@@ -297,7 +297,7 @@ impl UnixListener {
 }
 
 fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(UnixStream, SocketAddr)> {
-    Ok((Stream::from_socket(socket), from_kernel(peer)?))
+    Ok((UnixStream::from_socket(socket), from_kernel(peer)?))
 }
 
 socket!(UnixListener, std::os::unix::net::UnixListener, [local_addr]);

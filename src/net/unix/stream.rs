@@ -11,9 +11,10 @@ use std::task::{Context, Poll};
 use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::address::{UCred, from_kernel, from_path, to_kernel};
-use crate::net::macros::{Stream, socket};
-use crate::net::readiness::{readable_and_writable, try_reads, try_writes};
-use crate::net::socket::{Flag, Opt, Socket, SocketType, kernel};
+use crate::net::macros::socket;
+use crate::net::socket::{Flag, Opt, Socket, SocketType, StreamSocket, kernel};
+use crate::poller::Interest;
+use crate::reactor::Direction;
 
 /// A connection between two processes of one machine, or within one.
 ///
@@ -340,9 +341,392 @@ impl UnixStream {
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
+
+    /// Waits until one of the directions in `interest`, reading or writing, is worth an attempt.
+    /// Returns those that are.
+    ///
+    /// It may complete spuriously; see [`readable`](Self::readable) and
+    /// [`writable`](Self::writable) for the conditions.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use polder::poller::Interest;
+    ///
+    /// far.try_write(b"hello")?;
+    /// let ready = near.ready(Interest::READABLE | Interest::WRITABLE).await?;
+    /// if ready.is_writable() {
+    ///     near.try_write(b"hello")?;
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket;
+    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
+    /// contains anything else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Interest> {
+        self.0.ready(interest).await
+    }
+
+    /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an error.
+    ///
+    /// So no buffer is needed while no bytes arrive. It may complete spuriously, for instance at
+    /// first, when nothing is known yet: an attempt that would block makes the next call wait for
+    /// an event. Any number of tasks may wait concurrently; all are woken.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// far.try_write(b"hello")?;
+    /// loop {
+    ///     near.readable().await?; // Nothing is allocated while this waits.
+    ///     let mut bytes = vec![0; 64];
+    ///     match near.try_read(&mut bytes) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
+    ///     }
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.ready_in(Direction::Read).await
+    }
+
+    /// [`readable`](Self::readable), for functions that poll.
+    ///
+    /// A handle remembers one task that polls to read, the last one. Each clone of the socket is a
+    /// separate handle.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.try_write(b"hello")?;
+    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`readable`](Self::readable).
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.ready_in(Direction::Read).poll(cx)
+    }
+
+    /// Reads the available bytes, without waiting. Returns their number; `Ok(0)` means the end, or
+    /// an empty buffer.
+    ///
+    /// It asks the kernel even if the socket does not count as [readable](Self::readable).
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// let mut bytes = [0; 8];
+    /// let nothing = near.try_read(&mut bytes).unwrap_err();
+    /// assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+    /// far.try_write(b"hello")?;
+    /// near.readable().await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
+    /// call.
+    pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+
+    /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more, or
+    /// reading was shut down here. Unread bytes may remain.
+    ///
+    /// On a backend with edges it becomes true even while nothing waits: a task that computes an
+    /// answer learns that its client is gone. On others it becomes true during a wait, and without
+    /// [hints](crate::poller::Capabilities::hints) never. Once true, it stays true; `false` proves
+    /// nothing.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// drop(far);
+    /// while near.try_read(&mut [0; 8]).is_err() {
+    ///     near.readable().await?;
+    /// }
+    /// println!("the peer is gone: {}", near.is_read_closed());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn is_read_closed(&self) -> bool {
+        self.0.is_read_closed()
+    }
+
+    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use std::io::IoSliceMut;
+    ///
+    /// far.try_write(b"hello")?;
+    /// let (mut head, mut tail) = ([0; 2], [0; 8]);
+    /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
+    /// let length = loop {
+    ///     near.readable().await?;
+    ///     match near.try_read_vectored(&mut buffers) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.try_read_vectored(buffers)
+    }
+
+    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
+    /// their number, which is zero at the end.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// let length = near.peek(&mut bytes).await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is consumed.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(bytes).await
+    }
+
+    /// [`peek`](Self::peek), for functions that poll: see
+    /// [`poll_read_ready`](Self::poll_read_ready).
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use std::future::poll_fn;
+    ///
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [0; 8];
+    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system call.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_peek(cx, bytes)
+    }
+
+    /// Waits until a write is worth an attempt: there is room, or an error.
+    ///
+    /// It may complete spuriously, for instance at first, when nothing is known yet: an attempt
+    /// that would block makes the next call wait for an event. Any number of tasks may wait
+    /// concurrently; all are woken.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// let written = loop {
+    ///     near.writable().await?;
+    ///     match near.try_write(b"hello") {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         length => break length?,
+    ///     }
+    /// };
+    /// assert_eq!(written, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot wait for another socket.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future has no effect.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.0.ready_in(Direction::Write).await
+    }
+
+    /// [`writable`](Self::writable), for functions that poll.
+    ///
+    /// A handle remembers one task that polls to write, the last one. Each clone of the socket is a
+    /// separate handle.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use std::future::poll_fn;
+    ///
+    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// assert_eq!(near.try_write(b"hello")?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`writable`](Self::writable).
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.ready_in(Direction::Write).poll(cx)
+    }
+
+    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// let full = loop {
+    ///     if let Err(error) = near.try_write(&[0; 4096]) {
+    ///         break error;
+    ///     }
+    /// };
+    /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
+    /// call.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use std::io::IoSlice;
+    ///
+    /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
+    /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
+    /// # drop(far);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(buffers).attempt()
+    }
+
+    /// Calls `operation` once, and returns its result.
+    ///
+    /// It is meant for a system call on this socket that polder does not know. If that returns
+    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits for an
+    /// event. So it must not return this for another reason, or the next waiter may wait too long;
+    /// and it must operate on this socket, in the directions of `interest`.
+    ///
+    /// ```
+    /// # use polder::net::unix::UnixStream;
+    /// # polder::block_on(async {
+    /// # let (near, far) = UnixStream::pair()?;
+    /// use polder::poller::Interest;
+    /// use socket2::SockRef;
+    ///
+    /// far.try_write(b"hello")?;
+    /// let mut bytes = [std::mem::MaybeUninit::uninit(); 8];
+    /// let read = loop {
+    ///     near.readable().await?;
+    ///     let socket = SockRef::from(&near);
+    ///     match near.try_io(Interest::READABLE, || socket.recv(&mut bytes)) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+    ///         read => break read?,
+    ///     }
+    /// };
+    /// assert_eq!(read, 5);
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
+    /// that is empty, or contains anything other than reading and writing: then it is not called.
+    pub fn try_io<R>(
+        &self,
+        interest: Interest,
+        operation: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.0.try_io(interest, operation)
+    }
 }
 
-impl Stream for UnixStream {
+impl StreamSocket for UnixStream {
     fn from_socket(socket: Socket) -> UnixStream {
         UnixStream(socket)
     }
@@ -398,18 +782,6 @@ impl AsyncWrite for UnixStream {
         self.0.poll_close()
     }
 }
-
-/// The beginning of the examples in `readiness` for all streams.
-macro_rules! pair {
-    () => {
-        "# use polder::net::unix::UnixStream;
-# polder::block_on(async {
-# let (near, far) = UnixStream::pair()?;"
-    };
-}
-try_reads!([] UnixStream, [0], pair!());
-try_writes!([] UnixStream, [0], pair!());
-readable_and_writable!(UnixStream, pair!(), try_read, try_write);
 
 socket!(
     UnixStream,
