@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::Race;
@@ -200,7 +201,7 @@ pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<boo
         #[cfg(target_vendor = "apple")]
         ready if ready.contains(PollFlags::NVAL) => select_now(descriptor, to_write),
         #[cfg(not(target_vendor = "apple"))]
-        ready if ready.contains(PollFlags::NVAL) => Err(rustix::io::Errno::BADF.into()),
+        ready if ready.contains(PollFlags::NVAL) => Err(Errno::BADF.into()),
         ready => Ok(!ready.is_empty()),
     }
 }
@@ -252,7 +253,7 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     let at_once = timespec(Duration::ZERO);
     match rustix::io::retry_on_intr(|| rustix::event::poll(&mut asked, Some(&at_once))) {
         // poll(2) of macOS and illumos, short of memory: an attempt will show.
-        Err(rustix::io::Errno::AGAIN) => Ok(wanted),
+        Err(Errno::AGAIN) => Ok(wanted),
         result => Ok(result.map(|_| asked[0].revents())?),
     }
 }
@@ -286,7 +287,7 @@ pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -
     };
     let mut asked = [PollFd::from_borrowed_fd(descriptor, wanted)];
     match rustix::event::poll(&mut asked, Some(&timespec(limit))) {
-        Err(rustix::io::Errno::INTR) => Some(false),
+        Err(Errno::INTR) => Some(false),
         // If it fails, it is not known.
         result => Some(result != Ok(0)),
     }
@@ -294,7 +295,10 @@ pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -
 
 /// Whether the limit of the process or the system is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }
 
 /// Whether receiving was shut down on a datagram socket or Unix listener: on Linux, where a call
@@ -317,7 +321,7 @@ pub(crate) fn check_end(descriptor: &impl AsFd) -> io::Result<()> {
     if has_ended(descriptor) {
         let listens = is_listening(descriptor) == Some(true);
         if listens {
-            return Err(rustix::io::Errno::INVAL.into());
+            return Err(Errno::INVAL.into());
         }
         let socket_type = rustix::net::sockopt::socket_type(descriptor);
         if socket_type == Ok(rustix::net::SocketType::DGRAM) {
@@ -395,8 +399,7 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 }
 
 pub(crate) fn user() -> u32 {
-    // SAFETY: it has no preconditions, and always succeeds.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Registers `call` to run after `main`, or by `exit`.
@@ -411,8 +414,7 @@ pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
 /// Returns the ID for `/proc` and [`thread_cpu_time`], on Linux.
 pub(crate) fn thread_id() -> u32 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    // SAFETY: it has no preconditions, and always succeeds.
-    let number = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let number = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let number = 0;
     number

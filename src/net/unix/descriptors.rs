@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -144,7 +144,7 @@ impl UnixStream {
             };
             let came: Vec<OwnedFd> = control.drain().filter_map(rights).flatten().collect();
             if received.flags.contains(ReturnFlags::CTRUNC) {
-                return Err(io::Error::from_raw_os_error(libc::EMFILE));
+                return Err(Errno::MFILE.into());
             }
             if RECV_FLAGS.is_empty() {
                 for fd in &came {

@@ -28,6 +28,7 @@ use libc::TCP_KEEPALIVE as TCP_KEEPIDLE;
 #[cfg(not(any(target_vendor = "apple", target_os = "openbsd")))]
 use libc::TCP_KEEPIDLE;
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
@@ -55,7 +56,7 @@ pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::So
 pub(crate) const PEEK_FLAGS: libc::c_int = libc::MSG_PEEK | RECEIVE_FLAGS;
 
 pub(crate) fn not_listening() -> io::Error {
-    io::Error::from_raw_os_error(libc::EINVAL)
+    Errno::INVAL.into()
 }
 
 /// Whether a second shutdown is an error: `soshutdownlock` in XNU's bsd/kern/uipc_socket.c.
@@ -205,9 +206,9 @@ pub(crate) fn has_room(socket: &impl AsFd) -> bool {
 }
 
 pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => AfterAcceptError::Rest,
-        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EFAULT) => AfterAcceptError::End,
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => AfterAcceptError::Rest,
+        Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT) => AfterAcceptError::End,
         _ => AfterAcceptError::Again,
     }
 }
@@ -223,7 +224,11 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     #[cfg(not(target_vendor = "apple"))]
     match accept4(listener) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {}
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::NOSYS | Errno::PERM)
+            ) => {}
         other => return other,
     }
     // Not `accept`: that of socket2 0.6.0 sets `SO_NOSIGPIPE` (rust-lang/socket2#631).
@@ -278,7 +283,7 @@ pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
     )))]
     let result: io::Result<bool> = Ok(socket).map(|_| false);
     match result {
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => Ok(false),
         other => other,
     }
 }
@@ -403,7 +408,8 @@ pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
 pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)
-            if cfg!(target_vendor = "apple") && error.raw_os_error() == Some(libc::EINVAL) =>
+            if cfg!(target_vendor = "apple")
+                && Errno::from_io_error(&error) == Some(Errno::INVAL) =>
         {
             Ok(())
         }
@@ -487,7 +493,7 @@ pub(crate) fn max_of(option: TcpOption) -> u32 {
 
 /// Whether the kernel does not know an option: it is too old, or a sandbox.
 pub(crate) fn is_unknown_option(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOPROTOOPT)
+    Errno::from_io_error(error) == Some(Errno::NOPROTOOPT)
 }
 
 pub(crate) fn get_number(
@@ -542,7 +548,10 @@ fn get_option(
 }
 
 pub(crate) fn is_in_progress(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::INPROGRESS | Errno::INTR)
+    )
 }
 
 /// Whether a stream was connected and has been reset since, if asking for its peer's address

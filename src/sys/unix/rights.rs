@@ -43,8 +43,9 @@ pub(crate) fn has_foreign_rights() -> bool {
     target_os = "solaris",
 )))]
 pub(crate) fn has_foreign_rights() -> bool {
-    // SAFETY: these have no preconditions, and always succeed.
-    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+
+    getuid() != geteuid() || getgid() != getegid()
 }
 
 #[cfg(test)]
