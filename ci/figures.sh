@@ -1,45 +1,330 @@
 #!/usr/bin/env bash
-# Writes README's table of figures: of the lines with which docs/PERFORMANCE.md opens those whose first cell README
-# has. benches/compare runs this when it has written that page, so both are of the same run. With
+# Writes docs/PERFORMANCE.md, and README.md's table of figures, from the log of a run of benches/compare:
+#
+#     cargo run --release --manifest-path benches/compare/Cargo.toml -- run | tee run.log
+#     ci/figures.sh run.log
+#
+# The log begins with the machine, the date and the commit. For one that does not:
+#
+#     ci/figures.sh LOG --machine TEXT --date 2026-11-29 --commit 4fbc811e
+#
+# A row of the page that the log lacks is taken from docs/REPORT.md, with a mark. README.md has the rows that are named
+# in ROWS, without ranges.
 #
 #     ci/figures.sh --check
 #
-# nothing is written, and it fails if the tables differ.
+# writes nothing. It fails if README.md's figures are not those of the page, and says, without failing, when src/ has
+# changed much since the commit of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. ci/not_run.sh
 
-written=$(mktemp)
-trap 'rm -f "$written"' EXIT
-# The page's table is its first one; README's is the one with the same columns.
-awk -F ' *[|] *' -v script="$0" '
-    FNR == NR {
-        if (/^[|]/ && !is_over) {
-            if (!columns) columns = NF
-            row[$2] = $0
-            is_in = 1
-        } else if (is_in) {
-            is_over = 1
-        }
-        next
-    }
-    /^[|]/ && $2 == "" && $3 == "polder" && NF == columns { is_table = 1 }
-    !/^[|]/ { is_table = 0 }
-    !is_table { print; next }
-    !($2 in row) {
-        print script ": docs/PERFORMANCE.md opens with no line \"" $2 "\", which README.md has" > "/dev/stderr"
-        status = 1
-    }
-    { lines++; print row[$2] }
-    END {
-        if (lines < 3) {
-            print script ": README.md has no table of figures" > "/dev/stderr"
-            status = 1
-        }
-        exit status
-    }' docs/PERFORMANCE.md README.md >"$written"
-if [ "${1:-}" != --check ]; then
-    cp "$written" README.md
-elif ! diff README.md "$written" >&2; then
-    echo "$0: README.md's figures are not those of docs/PERFORMANCE.md: run ci/figures.sh" >&2
-    exit 1
+if ! command -v python3 >/dev/null; then
+    not_run "there is no python3"
+    exit 0
 fi
+PYTHONUTF8=1 python3 - "$@" <<'PY'
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE, README, REPORT = Path("docs/PERFORMANCE.md"), Path("README.md"), Path("docs/REPORT.md")
+# So many commits of src/ may lie between the measured commit and this one before the page counts as old.
+MAX_COMMITS = 20
+# A ratio to tokio from which on a result is listed as slower.
+SLOWER = 1.05
+
+PEERS = ["polder", "tokio", "smol"]
+EPOLL = {"polder": "polder-epoll"}
+FILES = {"smol": "async-fs"}
+# The groups of benches/compare that a user asks about.
+GROUPS = {
+    "echo": "Echo",
+    "files": "Files",
+    "http": "HTTP",
+    "light": "Light load",
+    "memory": "Memory",
+    "micro": "Tasks",
+    "proxy": "Proxy",
+    "redis": "Redis protocol",
+    "small": "Size",
+    "udp": "UDP",
+    "workers": "Several workers",
+}
+TWO = "two workers (own generator; server and generator share 2 cores)"
+
+
+class Row:
+    """A row of the page. `table` and `column` are titles of the log's; `scale` divides its values."""
+
+    def __init__(self, title, table, column, scale=1, more=False, names=(), readme=False):
+        self.title = title + (" ↑" if more else " ↓")
+        self.table, self.column, self.scale = table, column, scale
+        self.names, self.readme = dict(names), readme
+
+
+ROWS = {
+    "Throughput": [
+        Row("HTTP/1.1 (hyper), 50 connections, 2 workers: requests per second", f"http: 50 connections, {TWO}", "requests/s", more=True, readme=True),
+        Row("HTTPS, 50 connections, 2 workers: requests per second", f"http: HTTPS, 50 connections, {TWO}", "requests/s", more=True),
+        Row("HTTP, a connection for each request, 2 workers: requests per second", f"http: a connection for each request, 16 at a time, {TWO}", "requests/s", more=True),
+        Row("Redis protocol, 50 connections, 1 worker: requests per second", "redis: GET and SET, 50 connections, one request in flight", "requests/s", more=True, readme=True),
+        Row("TCP proxy, 50 connections, 1 worker: round trips per second", "proxy: 64 bytes to and fro, 50 connections", "requests/s", more=True),
+        Row("UDP echo, 50 sockets, 1 worker: round trips per second", "udp: 64 bytes to and fro, 50 sockets", "requests/s", more=True),
+    ],
+    "Latency": [
+        Row("HTTP, 50 connections, 2 workers: median, µs", f"http: 50 connections, {TWO}", "p50, µs"),
+        Row("HTTP, 50 connections, 2 workers: 99th percentile, µs", f"http: 50 connections, {TWO}", "p99, µs"),
+        Row("HTTP, 200 connections, 2 workers: 99th percentile, ms", f"http: 200 connections, {TWO}", "p99, µs", 1e3, readme=True),
+        Row("HTTP, 1,000 connections, 2 workers: 99th percentile, ms", f"http: 1000 connections, {TWO}", "p99, µs", 1e3),
+        Row("a socket's event while another task of its worker computes for 100 ms: delay, ms", "workers: Beside a task that computes for 100 ms, 2 workers", "socket: waits, ms"),
+        Row("a task's message to another one, while the sender computes for 100 ms: delay, ms", "workers: Beside a task that computes for 100 ms, 2 workers", "message of the task that computes: waits, ms"),
+    ],
+    "CPU time under light load": [
+        Row("1,000 requests per second, 1 worker: CPU time of a request, µs", "light: 1,000 requests a second over 10 connections, one worker", "server CPU, ns per request", 1e3),
+        Row("1,000 requests per second, 2 workers: CPU time of a request, µs", "light: 1,000 requests a second over 10 connections, 2 workers", "server CPU, ns per request", 1e3, readme=True),
+        Row("10,000 requests per second, 2 workers: CPU time of a request, µs", "light: 10,000 requests a second over 50 connections, 2 workers", "server CPU, ns per request", 1e3),
+        Row("a timer each 10 ms and nothing else, 2 workers: CPU time, ms per second", "light: A ticker of 10 ms, 2 workers", "CPU, µs a second", 1e3),
+    ],
+    "Tasks, timers and files": [
+        Row("spawn a task and await it, beside 1,000 others, ns", "growth: Spawn and await, beside tasks that wait", "1,000: ns", readme=True),
+        Row("set a timer and drop it, beside 1,000 others, ns", "growth: A timer, among others", "1,000: ns", readme=True),
+        Row("64 pairs of tasks with channels, 2 workers: round trip, ns", "workers: Channels, 64 pairs of tasks, 2 workers", "ns per round trip", readme=True),
+        Row("1,000,000 tasks spawned by another thread, 2 workers: each, ns", "workers: Storm of 1,000,000 tasks from outside, 2 workers", "ns per task"),
+        Row("read files of 2 KiB, 32 at a time (smol: async-fs): CPU time of a file, µs", "files: Files of 2 KiB, 32 at a time", "CPU, ns each", 1e3, names=FILES),
+        Row("a blocking call on another thread, awaited: CPU time, µs", "files: unblock, one after the other", "CPU, ns each", 1e3),
+    ],
+    "Memory and size": [
+        Row("memory of an idle connection, without its buffer, bytes", "memory: 10,000 idle connections", "bytes per connection", names=EPOLL, readme=True),
+        Row("a runtime with one worker, KiB", "growth: A runtime made, and a task run on it", "KiB each"),
+        Row("echo server, stripped: KiB", "small: An echo server", "KiB"),
+        Row("echo server: crates linked", "small: An echo server", "crates"),
+        Row("echo server: seconds to compile, release profile", "small: An echo server", "seconds to compile"),
+    ],
+}
+ABOUT = {
+    "Throughput": "Server and load generator share the machine's two cores.",
+    "Memory and size": "The echo server has tokio's features `io-util`, `net`, `rt`, `time`, polder's `net`, and smol whole.",
+}
+
+
+def number(text):
+    return None if text in ("", "–") else float(text.replace(",", ""))
+
+
+def shown(value):
+    """As benches/compare writes numbers."""
+    if value == int(value) and value < 100:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+class Cell:
+    def __init__(self, value, low=None, high=None, ratio=None, quartiles=None):
+        self.value, self.low, self.high = value, low, high
+        self.ratio, self.quartiles = ratio, quartiles
+
+    def text(self, scale=1):
+        text = shown(self.value / scale)
+        if self.low is not None and shown(self.low / scale) != shown(self.high / scale):
+            text += f" ({shown(self.low / scale)} – {shown(self.high / scale)})"
+        return text
+
+
+def cells(head, line):
+    """The values of a row by their columns' titles. Behind a value there may be its range, a ratio, a range."""
+    found, cell = {}, None
+    for title, text in zip(head[1:], line[1:]):
+        span = [number(part) for part in text.split(" – ")] if " – " in text else None
+        if title.startswith("ratio to "):
+            cell.ratio = number(text)
+        elif title in ("min – max", "quartiles"):
+            if cell.ratio is not None:
+                cell.quartiles = span
+            elif span:
+                cell.low, cell.high = span
+        else:
+            cell = found[title] = Cell(number(text))
+    return {title: cell for title, cell in found.items() if cell.value is not None}
+
+
+def read_log(text):
+    """The tables, by title, program and column, and the lines of the head."""
+    tables, head_lines, rounds = {}, {}, 0
+    title = head = None
+    for line in re.sub(r"\r?\x1b\[K", "\n", text).splitlines():
+        if progress := re.match(r"\[.*round \d+ of (\d+)", line):
+            rounds = max(rounds, int(progress[1]))
+            continue
+        if line.startswith("["):
+            continue
+        if pair := re.match(r"(Processor|Cores|Kernel|Compiler|Date|[a-z-]+): (\S.*)", line):
+            head_lines.setdefault(pair[1], pair[2])
+        if not line.startswith(" "):
+            title, head = (line, None) if re.match(r"[a-z]+: ", line) else (None, None)
+        elif title and line.strip() and not line.strip().startswith("("):
+            parts = [part for part in re.split(r"\s{2,}", line.strip())]
+            if head is None:
+                head = [""] + parts
+                tables[title] = {}
+            else:
+                tables[title][parts[0]] = cells(head, parts)
+    return tables, head_lines, rounds
+
+
+def read_report(text):
+    """The tables of docs/REPORT.md, named as in a log, and where they were measured."""
+    groups = {"Small": "small", "Memory of idle connections": "memory", "Growth": "growth"}
+    tables, facts, group, title, head = {}, {}, None, None, None
+    for line in text.splitlines():
+        if line.startswith("## "):
+            group, title = groups.get(line[3:]), None
+        elif line.startswith("### "):
+            title, head = f"{group}: {re.sub(r' [(]`.*', '', line[4:])}", None
+        elif line.startswith("|") and not line.startswith("|--"):
+            parts = [part.strip() for part in line.strip("|").split("|")]
+            if group and title:
+                if head is None:
+                    head = parts
+                    tables[title] = {}
+                else:
+                    tables[title][parts[0]] = cells(head, parts)
+            elif len(parts) == 2:
+                facts[parts[0]] = parts[1]
+    return tables, facts
+
+
+def slower(tables):
+    """The results in which polder is furthest behind tokio: one of each workload, whatever its number of workers."""
+    worst = {}
+    for title, rows in tables.items():
+        group, name = re.sub(r" \(own generator.*\)", "", title).split(": ", 1)
+        if group not in GROUPS:
+            continue
+        polder, tokio = rows.get("polder") or rows.get("polder-epoll") or {}, rows.get("tokio", {})
+        for column, cell in polder.items():
+            if cell.ratio is None or not cell.quartiles or column not in tokio or column.startswith("sleeps"):
+                continue
+            more = column == "requests/s"
+            ratio = 1 / cell.ratio if more else cell.ratio
+            is_sure = cell.quartiles[1] < 1 if more else cell.quartiles[0] > 1
+            workload = re.sub(r", (one|two|\d+) workers?$", "", name)
+            if is_sure and ratio > max(SLOWER, worst.get(workload, [0])[0]):
+                what, unit = (column.split(", ") + [""])[:2]
+                text = f"{GROUPS[group]}, {name}: {what} {shown(cell.value)} {unit} (tokio: {shown(tokio[column].value)})"
+                worst[workload] = ratio, text.replace(" (tokio", "(tokio") if not unit else text
+    return [text for _, text in sorted(worst.values(), reverse=True)[:5]]
+
+
+def write(options):
+    tables, head, rounds = read_log(Path(options.log).read_text())
+    if not tables:
+        sys.exit(f"ci/figures.sh: {options.log} has no tables of benches/compare")
+    commit = options.commit or (re.search(r"commit ([0-9a-f]+)", head.get("polder", "")) or [None, None])[1]
+    date = options.date or head.get("Date")
+    machine = options.machine
+    if not machine and "Processor" in head:
+        machine = f"{head['Processor']}, {head['Cores']} cores, {head['Kernel']}, {head['Compiler'].split(' (')[0]}"
+    if not (commit and date and machine):
+        sys.exit(f"ci/figures.sh: {options.log} does not begin with machine, date and commit: pass --machine, --date, --commit")
+    peers = "".join(f", {name} {head[name]}" for name in ("tokio", "smol") if name in head)
+    origin = f"Medians of {rounds} rounds. {machine}; polder at commit {commit}{peers}; {date}."
+    report, facts = read_report(REPORT.read_text() if REPORT.exists() else "")
+
+    page = [
+        "# Performance",
+        "",
+        "polder, tokio and smol: the same programs, in one run. ↓ less is better, ↑ more is better. "
+        "In brackets: the smallest and the largest of the rounds, where they differ.",
+        "",
+        origin,
+        "",
+        "This page is written by `ci/figures.sh` from the output of `benches/compare`. [REPORT.md](REPORT.md) has more "
+        "programs and runtimes, how each is measured, and how to repeat it. Times depend on the machine: compare the columns "
+        "of a row, and measure your own program.",
+    ]
+    marked, readme = False, []
+    for chapter, rows in ROWS.items():
+        lines = []
+        for row in rows:
+            names = [row.names.get(name, name) for name in PEERS]
+            source, mark = tables, ""
+            if row.table not in tables and row.table in report:
+                source, mark = report, " ¹"
+            values = [source.get(row.table, {}).get(name, {}).get(row.column) for name in names]
+            if values[0] is None:
+                print(f"ci/figures.sh: {options.log} has no \"{row.table}\", {row.column}", file=sys.stderr)
+                continue
+            marked |= bool(mark)
+            title = row.title[:-2] + mark + row.title[-2:]
+            lines.append(f"| {title} | " + " | ".join(value.text(row.scale) if value else "–" for value in values) + " |")
+            if row.readme:
+                readme.append(lines[-1])
+        if not lines:
+            continue
+        page += ["", f"## {chapter}", ""]
+        if chapter in ABOUT:
+            page += [ABOUT[chapter], ""]
+        page += ["|  | polder | tokio | smol |", "|---|--:|--:|--:|"] + lines
+    if marked:
+        page += ["", f"¹ from [REPORT.md](REPORT.md): {facts.get('Processor', '?')}, polder {facts.get('polder', '?')}."]
+    page += ["", "## Where is polder slower?", "", "Furthest behind tokio in this run, by one result of each workload:", ""]
+    page += [f"* {text}" for text in slower(tables)]
+    PAGE.write_text("\n".join(page) + "\n")
+    write_readme(readme, origin)
+
+
+def medians(line):
+    return re.sub(r" \([^()|]* – [^()|]*\)(?= \|)", "", line)
+
+
+def readme_parts():
+    """README.md before the table's rows, its rows, the line about the machine, and the rest."""
+    lines = README.read_text().splitlines()
+    head = next((at for at, line in enumerate(lines) if line.startswith("|  | polder | tokio")), None)
+    if head is None:
+        sys.exit("ci/figures.sh: README.md has no table of figures")
+    end = next(at for at in range(head, len(lines) + 1) if at == len(lines) or not lines[at].startswith("|"))
+    origin = next((at for at in range(end, len(lines)) if lines[at].startswith("Medians of ")), None)
+    if origin is None:
+        sys.exit("ci/figures.sh: README.md does not say where its figures were measured (\"Medians of …\")")
+    after = next(at for at in range(origin, len(lines) + 1) if at == len(lines) or not lines[at])
+    return lines[: head + 2], lines[head + 2 : end], lines[end:origin], " ".join(lines[origin:after]), lines[after:]
+
+
+def write_readme(rows, origin):
+    before, _, between, _, after = readme_parts()
+    README.write_text("\n".join(before + [medians(row) for row in rows] + between + [origin] + after) + "\n")
+
+
+def check():
+    page = PAGE.read_text()
+    _, rows, _, origin, _ = readme_parts()
+    known = {medians(line) for line in page.splitlines() if line.startswith("|")}
+    wrong = [row for row in rows if row not in known]
+    for row in wrong:
+        print(f"ci/figures.sh: docs/PERFORMANCE.md does not have README.md's line {row}", file=sys.stderr)
+    if origin not in page:
+        print("ci/figures.sh: README.md's figures are of another run than docs/PERFORMANCE.md", file=sys.stderr)
+    commit = re.search(r"at commit ([0-9a-f]+)", page)[1]
+    count = subprocess.run(["git", "rev-list", "--count", f"{commit}..HEAD", "--", "src"], capture_output=True, text=True)
+    if count.returncode == 0 and int(count.stdout) > MAX_COMMITS:
+        print(f"ci/figures.sh: note: {count.stdout.strip()} commits of src/ since the figures ({commit}): measure again")
+    sys.exit(bool(wrong) or origin not in page)
+
+
+parser = argparse.ArgumentParser(prog="ci/figures.sh")
+parser.add_argument("log", nargs="?")
+parser.add_argument("--check", action="store_true")
+for name in ("machine", "date", "commit"):
+    parser.add_argument(f"--{name}")
+options = parser.parse_args()
+if options.check:
+    check()
+elif options.log:
+    write(options)
+else:
+    parser.error("which log?")
+PY

@@ -232,7 +232,7 @@ impl Builder {
     ///
     /// Putting a core to sleep and waking it takes tens of microseconds on a virtual machine. If
     /// responses arrive faster, as with few connections that each wait for the peer, 50 µs of
-    /// polling can multiply the requests per second (`docs/PERFORMANCE.md`). With many connections
+    /// polling can multiply the requests per second (`docs/REPORT.md`). With many connections
     /// a worker rarely sleeps.
     ///
     /// A worker polls only while its recent idle times were no longer than `duration`, so an idle

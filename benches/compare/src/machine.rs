@@ -7,8 +7,15 @@ use std::thread;
 
 use crate::native;
 
-/// Returns names and values.
-pub fn machine() -> Vec<(String, String)> {
+/// Returns names and values: the machine, the date, the versions.
+pub fn all() -> Vec<(String, String)> {
+    let mut lines = machine();
+    lines.push(("Date".into(), first_line("date", &["-u", "+%F"])));
+    lines.extend(versions());
+    lines
+}
+
+fn machine() -> Vec<(String, String)> {
     let mut lines = vec![("Processor".into(), processor())];
     if let Ok(cores) = thread::available_parallelism() {
         lines.push(("Cores".into(), cores.to_string()));
@@ -45,7 +52,7 @@ fn first_line(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Returns the compared versions, from the lock file; for polder, its commit too.
-pub fn versions() -> Vec<(String, String)> {
+fn versions() -> Vec<(String, String)> {
     const NAMES: [&str; 14] = [
         "polder",
         "tokio",

@@ -15,7 +15,7 @@
 //! main
 //! run                                    starts the children, keeps what they say
 //! report                                 the page
-//! goals summary                          what of the results it shows
+//! goals                                  those that it compares the results with
 //! plot
 //! options                                the command line
 //! groups                                 the list of all groups, in their order
@@ -61,7 +61,6 @@ mod results;
 mod run;
 mod services;
 mod small;
-mod summary;
 mod udp;
 mod workers;
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{fs, io};
 
 use crate::groups::groups;
@@ -10,7 +9,7 @@ use crate::growth::GROWTH;
 use crate::options::Options;
 use crate::plot::{Curve, Curves};
 use crate::results::{Results, Row, Table, ratio};
-use crate::{goals, machine, plot, summary};
+use crate::{goals, machine, plot};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -19,13 +18,12 @@ const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 fn page(options: &Options) -> io::Result<PathBuf> {
     match (&options.out, options.short) {
         (Some(out), _) => Ok(out.into()),
-        (None, true) => Ok(Results::folder()?.join("PERFORMANCE.md")),
-        (None, false) => Ok(Path::new(REPOSITORY).join("docs/PERFORMANCE.md")),
+        (None, true) => Ok(Results::folder()?.join("REPORT.md")),
+        (None, false) => Ok(Path::new(REPOSITORY).join("docs/REPORT.md")),
     }
 }
 
-/// Writes page and plots, and prints the goals. README's table is updated with the repository's
-/// page.
+/// Writes page and plots, and prints the goals.
 pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let page = page(options)?;
     let folder = page.with_file_name("performance");
@@ -33,12 +31,6 @@ pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let mut text = String::new();
     compose(results, options, &folder, &mut text)?;
     fs::write(&page, text)?;
-    if options.out.is_none() && !options.short {
-        let status = Command::new(Path::new(REPOSITORY).join("ci/figures.sh")).status()?;
-        if !status.success() {
-            return Err(io::Error::other("README.md's figures are not written"));
-        }
-    }
     println!("Goals:");
     for goal in goals::found(results) {
         let met = word(goal.met);
@@ -72,13 +64,16 @@ fn compose(
             "\n**This is the short mode: few rounds, for a look. Take no figure from it.**\n",
         );
     }
-    opening(results, plots, text)?;
     text.push_str(ABOUT);
+    text.push_str("\n## Machine and versions\n\n| | |\n|---|---|\n");
+    for (name, value) in machine::all() {
+        line(text, &[&name, &value]);
+    }
     text.push_str(
         "\n## Goals\n\n\
         * A ratio is computed for each round; the table has their median and their quartiles.\n\
         * Each goal was set on one kind of processor, and says little on another: what a system call or a locked\n  \
-        instruction costs differs. *Set on* is that processor; the one of this run is at the end of the page.\n\
+        instruction costs differs. *Set on* is that processor; the one of this run is above.\n\
         * For *Pairs* and *Micro* it is the ratio of CPU times. As nothing sleeps there, these say the same as\n  \
         the clock, also while other programs use the machine.\n\n",
     );
@@ -134,33 +129,6 @@ fn compose(
     text.push('\n');
     text.push_str(include_str!("../../simulators/report.md"));
     not_measured(results, options, text);
-    text.push_str("\n## Where, and what\n\n| | |\n|---|---|\n");
-    for (name, value) in machine::machine().into_iter().chain(machine::versions()) {
-        line(text, &[&name, &value]);
-    }
-    Ok(())
-}
-
-/// Writes what a visitor wants to know, and the first plot: four programs.
-fn opening(results: &Results, plots: &Path, text: &mut String) -> io::Result<()> {
-    let lines = summary::table(results);
-    if lines.is_empty() {
-        return Ok(());
-    }
-    text.push('\n');
-    let mut head = vec![""];
-    head.extend(summary::PROGRAMS);
-    line(text, &head);
-    let _ = writeln!(text, "|---|{}", "--:|".repeat(head.len() - 1));
-    for cells in lines {
-        line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    let name = "overview.svg";
-    let title =
-        "As a ratio to the program at 1; less is better; the black line is the rounds' span";
-    if plot::bars(&summary::panels(results), &plots.join(name), title)? {
-        picture(text, "the same as bars", name);
-    }
     Ok(())
 }
 
@@ -265,9 +233,9 @@ fn missed(results: &Results, text: &mut String) {
 }
 
 const TITLE: &str = "\
-# Performance
+# Benchmark report
 
-polder beside tokio, smol and a hand-written loop on epoll: the same programs, in one run. ↓ less is better, ↑ more is better. A figure is the median of one program (the loop, or tokio) times the median ratio within a round.
+All results of one run of `benches/compare`, its goals, and what was tried to reach them: for contributors. [PERFORMANCE.md](PERFORMANCE.md) has what a user asks first.
 ";
 
 const ABOUT: &str = "
@@ -371,7 +339,7 @@ fn detail(table: &Table, text: &mut String) {
         _ => format!("{rounds} rounds"),
     };
     let _ = write!(text, "\n### {} (`{}`)\n\n", table.title, table.workload);
-    let mut lines = table.cells().into_iter();
+    let mut lines = table.cells(false).into_iter();
     if let Some(head) = lines.next() {
         line(text, &head.iter().map(String::as_str).collect::<Vec<_>>());
         let _ = writeln!(text, "|---|{}", "--:|".repeat(head.len() - 1));

@@ -129,11 +129,15 @@ impl Table {
         self.row(&self.yardstick)
     }
 
-    /// Returns lines of words, the head first. A missing value is a dash.
-    pub fn cells(&self) -> Vec<Vec<String>> {
+    /// Returns lines of words, the head first; with the range of the values if `has_range`. A
+    /// missing value is a dash.
+    pub fn cells(&self, has_range: bool) -> Vec<Vec<String>> {
         let mut head = vec![String::new()];
         for column in &self.columns {
             head.push(column.title.clone());
+            if has_range {
+                head.push("min – max".into());
+            }
             if column.ratio {
                 head.push(format!("ratio to {}", self.yardstick));
                 head.push("quartiles".into());
@@ -145,6 +149,12 @@ impl Table {
             for column in &self.columns {
                 let values = row.values(&column.key);
                 line.push(values.map_or("–".into(), |values| number(values.median)));
+                if has_range {
+                    let range = |values: Spread| {
+                        format!("{} – {}", number(values.least), number(values.most))
+                    };
+                    line.push(values.map_or("–".into(), range));
+                }
                 if column.ratio {
                     let ratios =
                         (self.yardstick()).and_then(|yardstick| row.ratios(yardstick, &column.key));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::group::{self, Group, Outcome, Skip, Workload};
 use crate::groups::{groups, order};
+use crate::machine;
 use crate::options::Options;
 use crate::report;
 use crate::results::{Results, Row, Table, number, ratio};
@@ -36,6 +37,11 @@ fn run(options: &Options) -> std::io::Result<()> {
         .map(|workload| workload.programs.len() * options.rounds(workload))
         .sum();
     let mut progress = Progress::new(children);
+    // `ci/figures.sh` reads these lines, and the tables.
+    for (name, value) in machine::all() {
+        println!("{name}: {value}");
+    }
+    println!();
     for (group, workloads) in &wanted {
         for workload in workloads {
             let table = measure(group, workload, options, &mut progress)?;
@@ -194,7 +200,7 @@ impl Progress {
 
 /// Prints a table for a terminal.
 fn print(table: &Table) {
-    let lines = table.cells();
+    let lines = table.cells(true);
     let columns = lines[0].len();
     let widths: Vec<usize> = (0..columns)
         .map(|column| {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Builds the three programs in `src/bin`, which share the simulated program (`src/program.rs`) and
-//! the measured work (`src/work.rs`), and prints a chapter of docs/PERFORMANCE.md. The chapter is
+//! the measured work (`src/work.rs`), and prints a chapter of docs/REPORT.md. The chapter is
 //! kept as `report.md` in this package's folder: `benches/compare` includes it there. Each figure
 //! is CPU time of a separate process. The processes of a row alternate, so that other load on the
 //! machine affects all of them.
@@ -319,7 +319,7 @@ fn versions() -> Result<String> {
     Ok(versions.join(", "))
 }
 
-/// Returns the chapter of docs/PERFORMANCE.md. It has no links, since it is kept in two places.
+/// Returns the chapter of docs/REPORT.md. It has no links, since it is kept in two places.
 fn chapter(table: &str, example: &str, rounds: usize) -> Result<String> {
     let titles = PROGRAMS.map(|it| it.title).join(" | ");
     let versions = versions()?;
