@@ -289,15 +289,13 @@ fn a_name_that_is_misspelled_is_reported_once() {
     let environment = [("POLDER_BACKENDS", "poll"), ("POLDER_WORKERS", "4")];
     let said = said(child(TEST, "x", &environment));
     for (name, advice) in [
-        ("POLDER_BACKENDS", "is POLDER_BACKEND meant?"),
-        ("POLDER_WORKERS", "that is set by Builder::workers"),
+        ("POLDER_BACKENDS", "did you mean POLDER_BACKEND?"),
+        ("POLDER_WORKERS", "use Builder::workers"),
     ] {
-        let line = format!(
-            "polder does not read the variable {name}: {advice} (polder reads POLDER_DUMP, "
-        );
+        let line = format!("polder: unknown variable {name}: {advice} (known: POLDER_DUMP, ");
         assert_eq!(said.matches(&line).count(), 1, "{said}");
     }
-    assert_eq!(said.matches("does not read").count(), 2, "{said}");
+    assert_eq!(said.matches("unknown variable").count(), 2, "{said}");
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl Metadata {
 }
 
 fn known(time: Option<SystemTime>) -> io::Result<SystemTime> {
-    time.ok_or_else(|| unsupported("this time of a file is not known here"))
+    time.ok_or_else(|| unsupported("this file time is not available on this platform"))
 }
 
 /// The type of a directory's entry.

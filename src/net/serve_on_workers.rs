@@ -358,7 +358,7 @@ async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>>
             Ok(Some(Ok(summary))) => summaries.push(summary),
             Ok(Some(Err(error))) => failure = failure.or(Some(error)),
             Ok(None) => {
-                let ended = || io::Error::other("serve_on_workers: its runtime has ended");
+                let ended = || io::Error::other("serve_on_workers: the runtime has shut down");
                 failure = failure.or_else(|| Some(ended()));
             }
             Err(payload) if panic.is_none() => panic = Some(payload),

@@ -443,6 +443,6 @@ impl Drop for Reactor {
 fn closed() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
-        "the runtime that was to drive this has ended",
+        "cannot register with the runtime: it has shut down",
     )
 }

@@ -75,7 +75,7 @@ impl Parker {
         match self.parking_poller() {
             // A failed notification would show up as a hang elsewhere. We know of no reason for
             // one, and the worker cannot continue without it.
-            Some(poller) => (poller.notify()).expect("the poller takes a notification"),
+            Some(poller) => (poller.notify()).expect("failed to wake the poller"),
             None => self.notify_thread(),
         }
     }

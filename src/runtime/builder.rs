@@ -513,23 +513,23 @@ impl Builder {
             return Err(invalid(words));
         }
         if let Some(bytes) = self.stack_size.filter(|&bytes| bytes > MAX_STACK) {
-            let words = format!("a thread's stack has at most {MAX_STACK} bytes, not {bytes}");
+            let words = format!("stack_size must be at most {MAX_STACK} bytes, got {bytes}");
             return Err(invalid(words));
         }
         if self.timer_slack > MAX_SLACK {
             let (most, slack) = (MAX_SLACK, self.timer_slack);
-            let words = format!("the timer slack is at most {most:?}, and not {slack:?}");
+            let words = format!("timer_slack must be at most {most:?}, got {slack:?}");
             return Err(invalid(words));
         }
         if let Some(events) = self.trace.filter(|&events| events > MAX_EVENTS) {
             let words = format!(
-                "a trace keeps at most {MAX_EVENTS} events per worker, in 1.5 GiB, not {events}"
+                "trace must be at most {MAX_EVENTS} events per worker (1.5 GiB), got {events}"
             );
             return Err(invalid(words));
         }
         let name = self.name.as_deref().unwrap_or("polder");
         if name.contains('\0') {
-            let words = format!("a thread's name must not have a NUL byte: {name:?}");
+            let words = format!("name must not contain a NUL byte, got {name:?}");
             return Err(invalid(words));
         }
         let backends = match self.backends {

@@ -505,7 +505,7 @@ impl Worker {
         }
         let backend = self.reactor.poller().backend();
         shared.fail(format!(
-            "the runtime ends, since a worker cannot wait on {backend}: {error}"
+            "runtime shut down: polling {backend} failed: {error}"
         ));
         if self.local.is_pool_worker() {
             // The call that drives the main worker panics with the same message, but there may be

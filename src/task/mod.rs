@@ -144,7 +144,7 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         if let CreatedProjection::Not { create } = self.as_mut().project() {
-            let create = create.take().expect("polled after it panicked");
+            let create = create.take().expect("`spawn_on` future polled after panic");
             self.set(Created::Yes { future: create() });
         }
         match self.project() {

@@ -65,7 +65,7 @@ impl Sim {
                 && name.chars().all(is_plain)
                 && name.parse::<IpAddr>().is_err()
                 && !name.eq_ignore_ascii_case("localhost"),
-            "polder_sim: {name:?} is no name of a host"
+            "polder_sim: invalid host name {name:?}"
         );
         Host {
             index: self.state.host(name),

@@ -85,8 +85,8 @@ impl Options for SystemSocket<'_> {
             Opt::Leave(Group::V6(group, interface)) => socket.leave_multicast_v6(&group, interface),
             Opt::Linger(duration) => socket.set_linger(duration),
             // Some kernels store the lowest byte of more, and -1 is Linux's default.
-            Opt::Number(Number::MulticastTtlV4 | Number::Ttl, 256..) => {
-                Err(sys::invalid("a TTL is at most 255"))
+            Opt::Number(Number::MulticastTtlV4 | Number::Ttl, ttl @ 256..) => {
+                Err(sys::invalid(format!("TTL must be at most 255, got {ttl}")))
             }
             Opt::Number(Number::MulticastTtlV4, hops) => socket.set_multicast_ttl_v4(hops),
             Opt::Number(Number::Ttl, hops) => socket.set_ttl_v4(hops),

@@ -116,22 +116,18 @@ impl Keepalive {
     /// Returns the options with their values, or an error if one is out of range.
     fn options(self, socket: &Socket) -> io::Result<Vec<(TcpOption, u32)>> {
         let seconds = |option, name, time: Duration| {
-            let given = || format!("the {name} of keepalive is {time:?}");
-            checked(socket, option, time.as_secs().into(), "seconds", given)
+            let got = || format!("{time:?}");
+            checked(socket, option, name, time.as_secs().into(), " seconds", got)
         };
         let count = |retries: u32| {
-            let given = || format!("keepalive has {retries} retries");
-            checked(
-                socket,
-                TcpOption::KeepCount,
-                retries.into(),
-                "retries",
-                given,
-            )
+            let got = || retries.to_string();
+            let (option, name) = (TcpOption::KeepCount, "keepalive retries");
+            checked(socket, option, name, retries.into(), "", got)
         };
-        let idle = (self.idle).map(|time| seconds(TcpOption::KeepIdle, "idle time", time));
-        let interval =
-            (self.interval).map(|time| seconds(TcpOption::KeepInterval, "interval", time));
+        let idle =
+            (self.idle).map(|time| seconds(TcpOption::KeepIdle, "keepalive idle time", time));
+        let interval = (self.interval)
+            .map(|time| seconds(TcpOption::KeepInterval, "keepalive interval", time));
         let retries = self.retries.map(count);
         [idle, interval, retries].into_iter().flatten().collect()
     }
@@ -142,16 +138,17 @@ impl Keepalive {
 fn checked(
     socket: &Socket,
     option: TcpOption,
+    name: &str,
     value: u128,
     unit: &str,
-    given: impl Fn() -> String,
+    got: impl Fn() -> String,
 ) -> io::Result<(TcpOption, u32)> {
     let max = socket.kernel().max_of(option);
     match u32::try_from(value) {
         Ok(value) if (1..=max).contains(&value) => Ok((option, value)),
         _ => {
-            let given = given();
-            let words = format!("{given}: it must be from 1 to {max} {unit}");
+            let got = got();
+            let words = format!("{name} must be between 1 and {max}{unit}, got {got}");
             Err(invalid(words))
         }
     }
@@ -334,8 +331,16 @@ impl TcpStream {
                 None => Ok(()),
             };
         };
-        let given = || format!("the user timeout is {timeout:?}");
-        let (option, value) = checked(&self.0, option, timeout.as_millis(), "milliseconds", given)?;
+        let (millis, got) = (timeout.as_millis(), || format!("{timeout:?}"));
+        let checked = checked(
+            &self.0,
+            option,
+            "user timeout",
+            millis,
+            " milliseconds",
+            got,
+        );
+        let (option, value) = checked?;
         self.0.set(Opt::Tcp(option, value))
     }
 }

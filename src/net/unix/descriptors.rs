@@ -160,7 +160,7 @@ impl UnixStream {
     /// Returns the socket, if descriptors can be passed with so many bytes.
     fn passing_fds(&self, bytes: usize) -> io::Result<BorrowedFd<'_>> {
         if bytes == 0 {
-            return Err(invalid("descriptors are passed with at least one byte"));
+            return Err(invalid("descriptors need at least one byte of data"));
         }
         let socket = self.0.system_descriptor();
         socket.ok_or_else(|| unsupported("descriptors cannot be passed in a simulated world"))

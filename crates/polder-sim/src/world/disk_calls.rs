@@ -121,12 +121,12 @@ fn at_disk_of<R>(
         if kernel.core.processes.current_host() == Some(host) {
             f(kernel)
         } else {
-            let words = "a simulated file is used on another host than that whose disk it is on";
+            let words = "simulated file used on a host that does not have its disk";
             Err(refused(words))
         }
     });
     let words =
-        "a simulated file is used outside of its world: on another thread, or after its end";
+        "simulated file used outside its world (on another thread, or after the world ended)";
     result.unwrap_or_else(|| Err(refused(words)))
 }
 

@@ -66,7 +66,7 @@ impl Drop for SimSocket {
 
 /// The error of a call on a thread that is not the world's.
 fn not_here() -> io::Error {
-    refused("a simulated socket is used outside of its world: on another thread, or after its end")
+    refused("simulated socket used outside its world (on another thread, or after the world ended)")
 }
 
 /// Returns the descriptor that is lent for every simulated socket, because some signatures cannot
