@@ -64,7 +64,7 @@ pub struct Dump {
     pub tasks: Vec<TaskDump>,
     /// The number of missing tasks: local tasks of a worker that has not answered or is not driven,
     /// tasks in their first poll, and tasks on their way to a worker.
-    pub untold: usize,
+    pub unreported: usize,
     /// Likely bugs, if this runtime was dumped ten milliseconds ago or more: see [`Hint`].
     pub hints: Vec<Hint>,
 }
@@ -310,7 +310,7 @@ impl Dump {
             backend: shared.main().reactor.poller().backend(),
             workers,
             open_sockets: OpenSockets::of(shared),
-            untold: live.saturating_sub(told),
+            unreported: live.saturating_sub(told),
             tasks,
             hints: Vec::new(),
         };
@@ -328,7 +328,7 @@ impl Dump {
     /// ```
     pub fn task_count(&self) -> usize {
         let told = self.tasks.iter().filter(|task| task.id.is_some());
-        told.count() + self.untold
+        told.count() + self.unreported
     }
 
     pub(super) fn groups(&self) -> Vec<Group<'_>> {
@@ -399,7 +399,7 @@ impl Dump {
         let mut json = Json::object(&mut out);
         json.at(self.at)
             .text("backend", self.backend.name())
-            .value("untold", self.untold)
+            .value("unreported", self.unreported)
             .list_of("workers", &self.workers, |worker, out| {
                 let mut json = Json::object(out);
                 json.value("index", worker.index)
@@ -791,11 +791,11 @@ impl fmt::Display for Dump {
                 Brief(group.idle())
             )?;
         }
-        if self.untold > 0 {
+        if self.unreported > 0 {
             writeln!(
                 f,
-                "  {} not told: of a worker that does not answer or is not driven, or on the way",
-                Count(self.untold, "task")
+                "  {} not reported: of a worker that does not answer or is not driven, or on the way",
+                Count(self.unreported, "task")
             )?;
         }
         for hint in &self.hints {

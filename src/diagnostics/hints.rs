@@ -377,7 +377,7 @@ fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Load) -> Option<Hin
         Wait::Socket { ready_unread, .. } => *ready_unread,
         _ => false,
     };
-    let is_stuck = dump.untold == 0
+    let is_stuck = dump.unreported == 0
         && !has_unknown_waits
         && pool.is_idle
         && !waits_for_signal()

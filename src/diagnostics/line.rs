@@ -119,7 +119,7 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
         .value("spawned", metrics.spawned)
         .value("ended", metrics.ended)
         .value("injected", metrics.injected)
-        .value("untold", dump.untold);
+        .value("unreported", dump.unreported);
     if let Some(before) = before {
         json.seconds("within", at - before.at);
     }

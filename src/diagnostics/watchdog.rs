@@ -154,7 +154,7 @@ impl fmt::Display for Headline<'_> {
         if stall.has_ended {
             return write!(
                 f,
-                "worker {worker} goes on, after at least {lasted:.1?} in one poll of {task}"
+                "worker {worker} recovered after at least {lasted:.1?} in one poll of {task}"
             );
         }
         write!(

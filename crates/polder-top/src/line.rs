@@ -83,7 +83,7 @@ pub struct Runtime {
     pub spawned: u64,
     pub ended: u64,
     pub injected: u64,
-    pub untold: u64,
+    pub unreported: u64,
     /// The time since the last line; `None` in the first one.
     pub within: Option<f64>,
     #[serde(deserialize_with = "limited")]

@@ -16,7 +16,7 @@ pub struct Sample {
     pub open_sockets: Option<OpenSockets>,
     pub backends: Vec<Text>,
     pub tasks: u64,
-    pub untold: u64,
+    pub unreported: u64,
     /// The number of runtimes that the program has left out.
     pub runtimes_left_out: u64,
     /// `None` if there is no previous line.
@@ -111,7 +111,7 @@ impl Sample {
                 sample.backends.push(runtime.backend.clone());
             }
             sample.tasks = sample.tasks.saturating_add(runtime.tasks);
-            sample.untold = sample.untold.saturating_add(runtime.untold);
+            sample.unreported = sample.unreported.saturating_add(runtime.unreported);
             let counts = all_known || before.is_some();
             if let (true, Some(rates), Some(within)) = (counts, &mut sample.rates, within) {
                 rates.add(before, runtime, within);

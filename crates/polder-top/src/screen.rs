@@ -88,8 +88,8 @@ fn draw_head(app: &App, sample: &Sample, area: Rect, buffer: &mut Buffer) {
     if let Some(open) = &sample.open_sockets {
         first.push(Span::raw(format!(", {}", sockets(open))));
     }
-    if sample.untold > 0 {
-        first.push(format!(" ({} not told)", number(sample.untold as f64)).yellow());
+    if sample.unreported > 0 {
+        first.push(format!(" ({} not reported)", number(sample.unreported as f64)).yellow());
     }
     if sample.runtimes_left_out > 0 {
         let left_out = count(sample.runtimes_left_out, "more runtime");

@@ -119,7 +119,7 @@ fn socket_input_escaped_on_terminal() {
     let of = |uptime: u32| {
         format!(
             r#"{{"polder_top":1,"program":{evil},"process":{max},"uptime":{uptime},"runtimes":[{{
-            "number":{max},"backend":{evil},"tasks":{max},"untold":{max},"within":1e-300,
+            "number":{max},"backend":{evil},"tasks":{max},"unreported":{max},"within":1e-300,
             "workers":[{workers}],"groups":[{groups}],"left_out":{{"groups":{max},"tasks":{max},
             "hints":{max}}},"hints":[{hints}]}}]}}"#,
             max = u64::MAX,

@@ -58,7 +58,7 @@ async fn when_all_wait(tasks: usize) -> Dump {
         eventually_told(&handle, "all tasks wait", |dump| {
             // The count includes the future of `block_on`.
             let all_wait = dump.tasks.len() == tasks + 1
-                && dump.untold == 0
+                && dump.unreported == 0
                 && (dump.tasks.iter()).all(|task| task.state == TaskState::Waiting);
             let polls = all_wait.then(|| dump.tasks.iter().map(|it| it.polls).collect::<Vec<_>>());
             let is_second = polls.is_some() && polls == polls_before;
@@ -182,7 +182,7 @@ fn each_task_is_told_with_what_it_waits_for() {
             assert!(text.contains(what), "no {what:?} in {text}");
         }
         assert!(json.contains(&format!("\"peer\":\"{peer}\"")), "{json}");
-        assert_eq!(dump.untold, 0, "{text}");
+        assert_eq!(dump.unreported, 0, "{text}");
         drop(stop);
     });
 }
@@ -320,7 +320,7 @@ fn computing_worker_reported_with_task() {
         if is_stealable {
             assert_eq!(find(&dump, id).state, TaskState::Running, "{dump}");
         } else {
-            assert_eq!(dump.untold, 2, "{dump}");
+            assert_eq!(dump.unreported, 2, "{dump}");
         }
         assert!(dump.to_string().contains("DOES NOT ANSWER"), "{dump}");
     });
@@ -342,7 +342,7 @@ fn undriven_runtime_reported_on_its_thread() {
         let elsewhere = thread::spawn(move || handle.dump()).join().unwrap();
         assert_eq!(elsewhere.workers[0].state, WorkerState::NotDriven);
         assert_eq!(
-            (elsewhere.tasks.len(), elsewhere.untold),
+            (elsewhere.tasks.len(), elsewhere.unreported),
             (0, 1),
             "{elsewhere}"
         );
@@ -395,7 +395,7 @@ fn a_task_that_takes_a_dump_runs() {
 fn is_whole(dump: &Dump) -> bool {
     let is_silent =
         |state: &WorkerState| matches!(state, WorkerState::Silent { .. } | WorkerState::NotDriven);
-    dump.untold == 0 && !dump.workers.iter().any(|worker| is_silent(&worker.state))
+    dump.unreported == 0 && !dump.workers.iter().any(|worker| is_silent(&worker.state))
 }
 
 /// Repeats a round until all its dumps are whole. (A busy machine may keep a thread from answering
