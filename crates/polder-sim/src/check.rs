@@ -15,25 +15,21 @@ use std::time::Duration;
 use polder::__testing::Outcome;
 
 use super::chaos::ONLY_CALM;
-use super::difference;
 use super::environment::{from_environment, number_from, parse, test_name};
 use super::exhaustive::try_all;
 use super::explore::{Limit, explore};
 use super::jobs::run_seeds;
-use super::kernel;
-use super::panics;
 use super::picture::{self, Scene};
 use super::replay::Replay;
 use super::report::{Details, MAX_TOLD, Report, Run};
 use super::shrink::shrink;
 use super::sim::Sim;
 use super::state::{STOPPED, State};
-use super::story;
 use super::threads::Threads;
+use super::{difference, kernel, panics, story};
 use crate::world::foreign::panic_message;
-use crate::world::link::nanos;
 use crate::world::progress::{Call, Progress};
-use crate::world::trace::Seconds;
+use crate::world::seconds::{Seconds, nanos};
 use crate::world::{self, Setup, Simpler, Variation, kernel as with_kernel};
 
 /// Runs a test in a simulated world for each of `seeds`, and panics with a report if it fails for
@@ -123,7 +119,7 @@ fn assert_few(seeds: usize) {
 fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let run = |seed, setup| threads.run(seed, setup);
     // Within another world these variables are for that one.
-    let is_outer = !world::is_here();
+    let is_outer = !world::time::is_here();
     if let Some(runs) = difference::runs_from_environment().filter(|_| is_outer) {
         panic!("{}", difference::between(&runs, &run));
     }
@@ -414,7 +410,7 @@ where
     if report.failure.is_none() && !is_covered {
         // Reveals panics of tasks that were not awaited until now.
         state.end_processes();
-        world::fail_by_held_panic();
+        world::panics::fail_by_held_panic();
         add_failure(&mut report, &state);
     }
     drop(end);
@@ -444,7 +440,7 @@ where
         // Checking an error panics, always at the same line, so the message tells errors apart.
         Ok(result) => {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
-                world::fail(|| panic_message(&*panic).to_owned());
+                world::report::fail(|| panic_message(&*panic).to_owned());
                 std::mem::forget(panic); // Its destructor may panic too.
             }
         }
@@ -456,7 +452,7 @@ where
 /// Fails the run because its test has panicked.
 fn fail_by(panic: Box<dyn Any + Send>) {
     let words = panic_message(&*panic);
-    world::fail_by_panic(words, || format!("the test panicked: {words}"));
+    world::panics::fail_by_panic(words, || format!("the test panicked: {words}"));
     std::mem::forget(panic); // Its destructor may panic too.
 }
 
@@ -537,7 +533,7 @@ fn scene(head: &str, state: &State) -> Option<Box<Scene>> {
     })
 }
 
-fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> Details {
+fn describe(report: &Report, failure: Option<world::report::Failure>, state: &State) -> Details {
     let at = Seconds(nanos(report.time));
     let (reason, cause) = match failure {
         Some(failure) => (failure.reason, failure.cause),
@@ -549,7 +545,7 @@ fn describe(report: &Report, failure: Option<world::Failure>, state: &State) -> 
         let faults = kernel.core.faults.list.iter();
         let events = kernel.core.report.trace.last_events(name);
         let mut rest = state.chaos.borrow().drawn.clone();
-        if let Some(site) = cause.strip_prefix(world::PANIC_AT) {
+        if let Some(site) = cause.strip_prefix(world::panics::PANIC_AT) {
             let _ = writeln!(rest, "  it panicked at {site}");
         }
         let shortcuts = kernel.core.report.shortcuts(&kernel.core.hosts);

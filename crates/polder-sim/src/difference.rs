@@ -7,8 +7,8 @@ use super::environment::from_environment;
 use super::replay::Replay;
 use super::report::{Report, Run};
 use crate::world::Setup;
-use crate::world::link::nanos;
-use crate::world::trace::{COMPARED, Comparison, Recorded, Seconds};
+use crate::world::seconds::{Seconds, nanos};
+use crate::world::trace::{COMPARED, Comparison, Recorded};
 
 /// Describes the event in which a run differs from the one that it was compared with, and those
 /// before it.

@@ -16,9 +16,10 @@ use polder::kernel::files::{
 };
 use polder::time::{Sleep, sleep};
 
-use crate::power_loss::{Disk, Error, Meta, OpenFlags};
+use super::power_loss::{Disk, Error, Meta, OpenFlags};
 use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
-use crate::world::{file_placeholder, note_lent_file};
+use crate::world::handle::file_placeholder;
+use crate::world::report::note_lent_file;
 
 /// The disk of the host whose process runs.
 pub(super) struct HostDisk;

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::linearizable::{Model, Record, Verdict};
+use super::linearizable::{Model, Record, Verdict};
 use crate::world::{self, Kernel, kernel as with_kernel};
 
 /// A record of the operations that clients have invoked on a system, of the answers, and of their
@@ -293,7 +293,7 @@ impl<I, O> History<I, O> {
         self.0.was_checked.set(true);
         let types = (type_name::<I>(), type_name::<O>());
         let name = format!("the history of {} and {} has operations", types.0, types.1);
-        world::note_sometimes(&name, !self.is_empty());
+        world::claims::note_sometimes(&name, !self.is_empty());
         let (verdict, at) = crate::linearizable::check(&self.0.records.borrow(), &model);
         let (cause, reason) = match verdict {
             Verdict::Linearizable => return,
@@ -303,7 +303,7 @@ impl<I, O> History<I, O> {
                 format!("after {states} states. More partitions (Model::partition) help.\n"),
             ),
         };
-        world::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
+        world::report::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
         // The failure has been recorded: the panic only ends the test, and is not printed.
         resume_unwind(Box::new(cause));
     }

@@ -22,10 +22,13 @@ use polder::time::timeout;
 use super::disk::Disk;
 use super::machine::{Clock, Faults};
 use super::state::State;
+use crate::world::fact::Fact;
 use crate::world::foreign::{contain, panic_message, wake_all};
+use crate::world::hosts::TEST;
 use crate::world::latency::Latency;
-use crate::world::trace::{Fact, Seconds};
-use crate::world::{self, PauseId, StaysHere, TEST, kernel as with_kernel};
+use crate::world::processes::PauseId;
+use crate::world::seconds::Seconds;
+use crate::world::{self, StaysHere, kernel as with_kernel};
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
 /// costs every step of its process a check.
@@ -119,7 +122,7 @@ impl Host {
                 let place = (index, process);
                 let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
                 // Not on behalf of the current process, so that its own task is not woken by this.
-                world::as_nobody(|| runtime.spawn_main(main, site));
+                world::processes::as_nobody(|| runtime.spawn_main(main, site));
             })
         };
         let end = {
@@ -821,7 +824,7 @@ impl<T> Finished<T> {
             Ok(Exit::Killed) => ("was killed", String::new()),
             Ok(Exit::PoweredOff) => ("was powered off", String::new()),
             Err(_) => {
-                let limit = Seconds(world::link::nanos(limit));
+                let limit = Seconds(world::seconds::nanos(limit));
                 let why = if with_kernel(|kernel| kernel.is_at_rest()) {
                     ", and never would: no task is ready, no other timer is set, nothing is \
                      under way"
@@ -834,7 +837,7 @@ impl<T> Finished<T> {
         let name = host.name();
         let cause = format!("the process of {name:?} {how} within {limit:?}");
         let text = || format!("the process of {name:?} {how}{more}");
-        world::fail_because(&cause, None, text);
+        world::report::fail_because(&cause, None, text);
         // The run ends with this step.
         pending().await
     }
@@ -981,7 +984,7 @@ async fn run<F: Future, P: Fn() -> F>(
     let exit = match result {
         Ok(value) => {
             let Some(state) = &current else {
-                return world::as_killed(|| contain(|| drop(value)));
+                return world::panics::as_killed(|| contain(|| drop(value)));
             };
             if let Some(error) = error_of(&value) {
                 with_kernel(|kernel| kernel.core.note(host, Fact::Failed));
@@ -993,7 +996,7 @@ async fn run<F: Future, P: Fn() -> F>(
         Err(panic) => {
             let words = panic_message(&*panic);
             let name = with_kernel(|kernel| kernel.core.hosts.name(host).to_owned());
-            world::fail_unless_permitted(words, || {
+            world::panics::fail_unless_permitted(words, || {
                 format!("the process of {name:?} panicked: {words}")
             });
             std::mem::forget(panic); // Its destructor may panic too.

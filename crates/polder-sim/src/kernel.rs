@@ -25,50 +25,50 @@ pub(super) fn enter() -> Installed {
 
 impl Kernel for World {
     fn now(&self) -> Instant {
-        world::now().unwrap_or_else(Instant::now)
+        world::time::now().unwrap_or_else(Instant::now)
     }
 
     fn reads_clock(&self) {
-        world::count_reading();
+        world::time::count_reading();
     }
 
     fn task_id(&self) -> Option<u64> {
-        world::take_task_id()
+        world::processes::take_task_id()
     }
 
     fn choose_task(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
-        world::choose_task(count, (0..count).map(id))
+        world::pollers::choose_task(count, (0..count).map(id))
     }
 
     fn choose_injected(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
-        world::choose_injected(count, (0..count).map(id))
+        world::processes::choose_injected(count, (0..count).map(id))
     }
 
     fn polls(&self, id: u64, site: &'static Location<'static>) {
-        world::note_poll(id, site);
+        world::core::note_poll(id, site);
     }
 
     fn task_panicked(&self, site: &'static Location<'static>, message: &str) {
-        world::task_has_panicked(site, message);
+        world::panics::task_has_panicked(site, message);
     }
 
     fn panic_is_taken(&self, site: &'static Location<'static>, message: &str) {
-        world::panic_is_taken(site, message);
+        world::panics::panic_is_taken(site, message);
     }
 
     fn report_panic(&self, site: &'static Location<'static>, message: &str) -> bool {
-        world::fail_unless_permitted(message, || {
+        world::panics::fail_unless_permitted(message, || {
             format!("the task spawned at {site} panicked, and nobody awaits it: {message}")
         });
         true
     }
 
     fn panic_was_contained(&self, panic: &(dyn Any + Send)) {
-        world::panic_was_contained(panic_message(panic));
+        world::panics::panic_was_contained(panic_message(panic));
     }
 
     fn permit(&self, what: &str) -> io::Result<()> {
-        Err(world::unsupported(what))
+        Err(world::errno::unsupported(what))
     }
 
     fn look_up(&self, host: &str) -> Option<LookUp> {
@@ -89,7 +89,7 @@ impl Kernel for World {
     }
 
     fn sockets(&self) -> Option<&dyn Sockets> {
-        world::is_here().then_some(&world::MakesSockets)
+        world::time::is_here().then_some(&world::handle::MakesSockets)
     }
 
     fn files(&self) -> Option<&'static dyn Files> {
@@ -101,24 +101,24 @@ impl Kernel for World {
     }
 
     fn checks(&self) -> Option<&'static dyn Checks> {
-        world::checks_here().then_some(&World)
+        world::claims::checks_here().then_some(&World)
     }
 }
 
 impl Checks for World {
     fn does_not_hold(&self, name: &str, site: &'static Location<'static>) {
-        world::does_not_hold(name, site);
+        world::claims::does_not_hold(name, site);
     }
 
     fn asks_for(&self, name: &str) -> bool {
-        world::asks_for(name)
+        world::claims::asks_for(name)
     }
 
     fn note_sometimes(&self, name: &str, is_so: bool) {
-        world::note_sometimes(name, is_so);
+        world::claims::note_sometimes(name, is_so);
     }
 
     fn buggify(&self, name: &str) -> bool {
-        world::buggify(name)
+        world::claims::buggify(name)
     }
 }

@@ -27,8 +27,8 @@ pub(super) fn watch() {
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if world::is_here() {
-                world::note_panic(info.location(), panic_message(info.payload()));
+            if world::time::is_here() {
+                world::panics::note_panic(info.location(), panic_message(info.payload()));
                 if IS_QUIET.try_with(Cell::get).unwrap_or_default() {
                     return;
                 }

@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use crate::timeline::{Band, Event, Fault, Kind, Message, Moment, Timeline};
+use super::timeline::{Band, Event, Fault, Kind, Message, Moment, Timeline};
+use crate::world::fact::Fact;
 use crate::world::faults;
-use crate::world::trace::{Fact, Recording};
+use crate::world::trace::Recording;
 
 /// The contents of a picture.
 #[derive(Clone, Debug)]

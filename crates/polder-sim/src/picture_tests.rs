@@ -13,7 +13,8 @@ use super::super::check::in_world;
 use super::super::threads::Threads;
 use super::super::{Sim, panics};
 use super::*;
-use crate::world::trace::{self, Flags};
+use crate::world::fact::Flags;
+use crate::world::trace;
 use crate::world::{Setup, Variation};
 
 /// The recording of a run becomes events messages and faults.

@@ -9,9 +9,9 @@ use crate::world::Setup;
 use crate::world::answers::Asked;
 use crate::world::coverage::Feature;
 use crate::world::faults::{Id, Kept, Kind};
-use crate::world::link::nanos;
 use crate::world::schedule::Schedule;
-use crate::world::trace::{Difference, Recorded, Seconds};
+use crate::world::seconds::{Seconds, nanos};
+use crate::world::trace::{Difference, Recorded};
 
 /// The result of a run of one seed, returned by [`run`](super::run).
 ///

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use polder::time::{Sleep, sleep};
 
-use crate::chaos::Chaos;
-use crate::conditions::Holds;
-use crate::history::History;
-use crate::host::{Host, assert_workers};
-use crate::links::{Cut, Hold, Links, Parting, find};
-use crate::names::Names;
-use crate::state::State;
-use crate::workload::Workload;
+use super::chaos::Chaos;
+use super::conditions::Holds;
+use super::history::History;
+use super::host::{Host, assert_workers};
+use super::links::{Cut, Hold, Links, Parting, find};
+use super::names::Names;
+use super::state::State;
+use super::workload::Workload;
 use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::step::Step;
@@ -230,7 +230,7 @@ impl Sim {
     /// });
     /// ```
     pub fn chaos(&self, duration: Duration) -> Chaos {
-        Chaos::new(self.state.clone(), world::link::nanos(duration))
+        Chaos::new(self.state.clone(), world::seconds::nanos(duration))
     }
 
     /// Not public: disables chaos, so that a test of worlds can measure its effect.
@@ -374,7 +374,7 @@ impl Sim {
     /// });
     /// ```
     pub fn now(&self) -> Duration {
-        world::count_reading();
+        world::time::count_reading();
         with_kernel(|kernel| Duration::from_nanos(kernel.core.time.now()))
     }
 
@@ -532,7 +532,7 @@ impl Sim {
         within: Duration,
         condition: impl FnMut() -> H + 'static,
     ) {
-        let within = world::link::nanos(within);
+        let within = world::seconds::nanos(within);
         self.state.eventually.add(name, within, condition);
     }
 
@@ -597,7 +597,7 @@ impl Sim {
     /// assert!(report.failure.unwrap().contains("the test has not ended within 60"));
     /// ```
     pub fn limit(&self, limit: Duration) {
-        self.state.limit.set(world::link::nanos(limit));
+        self.state.limit.set(world::seconds::nanos(limit));
     }
 
     /// Fails the run if a host begins more than `max` connections within a second of the world's

@@ -27,14 +27,15 @@ use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
 use super::picture;
-use crate::timeline::Moment;
-use crate::world::blocking::PendingCall;
+use super::timeline::Moment;
 use crate::world::choice::Stream;
+use crate::world::event_queue::PendingCall;
+use crate::world::fact::Fact;
 use crate::world::faults::Id;
 use crate::world::foreign::contain;
 use crate::world::progress::{Call, Progress};
+use crate::world::seconds::Seconds;
 use crate::world::step::Step;
-use crate::world::trace::{Fact, Seconds};
 use crate::world::{self, Advance, Due, Kernel, Variation, kernel};
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
@@ -307,7 +308,7 @@ impl State {
         let left: Vec<String> = tasks.chain(sockets).chain(files).collect();
         if !left.is_empty() {
             let left = left.join("\n    ");
-            world::fail(|| {
+            world::report::fail(|| {
                 format!("the process of {name:?} has returned, and leaves behind\n    {left}")
             });
         }
@@ -339,10 +340,12 @@ impl State {
             (steps, total) = (steps + 1, total + 1);
             let (max, max_total) = (self.max_steps.get(), self.max_total.get());
             if steps > max {
-                return world::fail(|| format!("livelock: {max} steps without any time passing"));
+                return world::report::fail(|| {
+                    format!("livelock: {max} steps without any time passing")
+                });
             }
             if total > max_total {
-                return world::fail(|| {
+                return world::report::fail(|| {
                     format!("the run has had {max_total} steps: see Sim::total_steps")
                 });
             }
@@ -419,7 +422,7 @@ impl State {
                 return Some(at);
             }
             Advance::Late(at) => self.fail_late(at),
-            Advance::Never => world::fail(|| {
+            Advance::Never => world::report::fail(|| {
                 "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
                  if one was to wake a task, is no part of a world)"
                     .into()
@@ -447,7 +450,7 @@ impl State {
     fn fail_late(&self, at: u64) {
         if let Some(until) = self.until.filter(|until| *until == self.latest()) {
             kernel(|kernel| kernel.core.set_now(until));
-            return world::fail_because(STOPPED, None, || STOPPED.to_owned());
+            return world::report::fail_because(STOPPED, None, || STOPPED.to_owned());
         }
         if let Some(since) = self.quiet_since.get() {
             self.eventually.try_each(|condition| {
@@ -461,14 +464,14 @@ impl State {
                         .map_or(String::new(), |why| format!(": {why}"));
                     let within = Seconds(condition.within);
                     let reason = format!("{cause}: it was not true within {within} of quiet{why}");
-                    world::fail_because(&cause, None, || reason);
+                    world::report::fail_because(&cause, None, || reason);
                 }
                 !is_late
             });
         }
         // If there is such a condition, that was the first failure, and is the one that counts.
         let limit = Seconds(self.limit.get());
-        world::fail(|| format!("the test has not ended within {limit}: see Sim::limit"));
+        world::report::fail(|| format!("the test has not ended within {limit}: see Sim::limit"));
     }
 
     /// Runs a call that was given to `unblock`, or drops it if its process has ended. It is foreign
@@ -518,7 +521,7 @@ impl State {
             if !holds {
                 let cause = format!("always {:?}", condition.name);
                 let why = condition.why().unwrap_or("it does not hold");
-                world::fail_because(&cause, None, || format!("{cause}: {why}"));
+                world::report::fail_because(&cause, None, || format!("{cause}: {why}"));
             }
             holds
         });
@@ -550,10 +553,12 @@ impl State {
             is_missed.then_some(&condition.name)
         });
         if let Some(name) = missed {
-            world::fail(|| format!("eventually {name:?}: it was not true when the test ended"));
+            world::report::fail(|| {
+                format!("eventually {name:?}: it was not true when the test ended")
+            });
         }
         if let Some(words) = forgotten(&self.histories.borrow()) {
-            world::fail_because("a history was not checked", None, || words);
+            world::report::fail_because("a history was not checked", None, || words);
         }
     }
 
@@ -616,7 +621,7 @@ impl State {
         for process in 0..count {
             self.drop_process(process, true);
         }
-        world::as_killed(|| {
+        world::panics::as_killed(|| {
             let jobs = world::with(|kernel| kernel.blocking.take_all(&mut kernel.core))
                 .unwrap_or_default();
             jobs.into_iter().for_each(|job| contain(|| drop(job)));
@@ -627,7 +632,7 @@ impl State {
     pub(super) fn end(&self) {
         self.end_processes();
         // Dropping these runs foreign code of a test that has ended.
-        world::as_killed(|| {
+        world::panics::as_killed(|| {
             contain(|| drop((self.always.take(), self.eventually.take())));
             contain(|| drop(self.observers.take()));
             contain(|| drop((self.sometimes.take(), self.hosts.take())));

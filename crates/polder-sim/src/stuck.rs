@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use super::environment::{number_from, test_name};
 use crate::world;
-use crate::world::foreign::lock;
+use crate::world::lock::lock;
 use crate::world::progress::{LastCall, Progress};
-use crate::world::trace::Seconds;
+use crate::world::seconds::Seconds;
 
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -77,7 +77,7 @@ impl Watch {
         Watch {
             limit: Some(limit).filter(|limit| !limit.is_zero()),
             test: test_name().map_or(String::new(), |name| format!(" {name}")),
-            is_inner: world::is_here(),
+            is_inner: world::time::is_here(),
             watched: Mutex::default(),
             ended: Condvar::new(),
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-use crate::power_loss::leaves::Leaves;
+use super::leaves::Leaves;
 
 /// A change of names.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-use crate::power_loss::journal::Change;
-use crate::power_loss::sectors::Data;
-use crate::power_loss::{Error, Meta, Result};
+use super::journal::Change;
+use super::sectors::Data;
+use super::{Error, Meta, Result};
 
 pub(crate) const ROOT: u32 = 0;
 

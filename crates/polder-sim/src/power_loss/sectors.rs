@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::power_loss::SyncEnd;
-use crate::power_loss::leaves::Leaves;
+use super::SyncEnd;
+use super::leaves::Leaves;
 
 /// The unit of a disk's writes, in bytes: each unit is written as a whole or not at all.
 pub(crate) const SECTOR: usize = 512;

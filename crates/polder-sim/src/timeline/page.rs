@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 
-use crate::timeline::{Band, Event, Fault, Kind, Message, Timeline, slider};
+use super::{Band, Event, Fault, Kind, Message, Timeline, slider};
 
 /// Maximum number of items in the first diagram, which fits on a screen.
 const FEW: usize = 60;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
 
-use crate::timeline::{Kind, Timeline};
+use super::{Kind, Timeline};
 
 /// Minimum duration of a slice, so that an instant can be seen.
 const SHORTEST: u64 = 1_000;

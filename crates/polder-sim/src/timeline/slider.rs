@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-use crate::timeline::Moment;
-use crate::timeline::page::{Seconds, escape};
+use super::Moment;
+use super::page::{Seconds, escape};
 
 /// Maximum number of moments on a page, the latest ones.
 const MAX_MOMENTS: usize = 500;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::{Band, Event, Fault, Kind, Message, Moment, Timeline};
 use serde_json::Value;
-
-use crate::timeline::{Band, Event, Fault, Kind, Message, Moment, Timeline};
 
 /// Asserts that every tag is closed, in order, every attribute is quoted, and there are no scripts.
 fn assert_is_well_formed(page: &str) {

@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::errno::Errno;
+
 pub(super) use polder::kernel::sockets::{Address, Name};
 
 pub(super) fn internet(address: &Address) -> io::Result<SocketAddr> {
@@ -22,3 +23,6 @@ pub(super) fn unix(address: &Address) -> io::Result<&Name> {
         Address::Unix(name) => Ok(name),
     }
 }
+
+/// A host and an address. As a destination it is the next hop, and the final address.
+pub(super) type End = (usize, SocketAddr);

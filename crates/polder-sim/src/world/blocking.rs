@@ -12,10 +12,10 @@ use polder::kernel::BlockingCall;
 
 use super::choice::Stream;
 use super::core::Core;
-use super::event_queue::Event;
+use super::event_queue::{Event, PendingCall};
+use super::fact::Fact;
 use super::faults::Kind;
 use super::latency::Latency;
-use super::trace::Fact;
 use super::with;
 
 /// The default delay: about what a thread of the pool takes to wake up.
@@ -34,12 +34,6 @@ pub(crate) struct Calls {
 pub(crate) struct Delays {
     pub(crate) latency: Latency,
     stream: Stream,
-}
-
-/// A call of a process, scheduled in the queue of events, or due.
-pub(crate) struct PendingCall {
-    pub(crate) process: usize,
-    pub(crate) job: Arc<dyn BlockingCall>,
 }
 
 /// Keeps a call of the running process until its delay is over. Gives the call back if there is no

@@ -8,9 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
+
+use super::base::Base;
 use super::choice::Probability;
 use super::event_queue::{Event, Events};
-use super::fact::digest;
+use super::fact::{Fact, digest};
 use super::faults::{Faults, Kind};
 use super::forks::Pending;
 use super::host_faults::FaultsOfHosts;
@@ -23,10 +26,9 @@ use super::progress::Call;
 use super::report::Report;
 use super::schedule::Schedule;
 use super::step::Step;
-use super::table::Base;
 use super::time::{self, Time};
-use super::trace::{self, Fact, Message};
-use super::{CLOSED, ERROR, READABLE, WRITABLE, answers, with};
+use super::trace::{self, Message};
+use super::{answers, with};
 
 pub(crate) struct Core {
     /// The number of the world, by which its handles find it.

@@ -15,13 +15,12 @@ use std::time::Duration;
 
 use super::choice::{Stream, mix};
 use super::core::Core;
-use super::errno::Errno;
-use super::fact::digest;
+use super::errno::{Errno, refused, unsupported};
+use super::fact::{Fact, digest};
 use super::faults::Kind;
 use super::latency::Latency;
 use super::processes::has_ended;
-use super::trace::Fact;
-use super::{Kernel, refused, unsupported, with, with_world};
+use super::{Kernel, with, with_world};
 use crate::power_loss::{Disk, Error, Note, OpenFlags, SyncEnd};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is

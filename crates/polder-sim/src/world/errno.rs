@@ -1,8 +1,10 @@
-//! [`Errno`]: the errors of the simulated kernel.
+//! [`Errno`]: the errors of the simulated kernel; and those that no other kernel has.
 //!
-//! It is converted to an [`io::Error`](std::io::Error) with the system's own number, since programs
-//! examine that. On Windows, which has other numbers, the error has only its kind, or the number if
-//! there is no kind.
+//! An `Errno` is converted to an [`io::Error`](std::io::Error) with the system's own number, since
+//! programs examine that. On Windows, which has other numbers, the error has only its kind, or the
+//! number if there is no kind.
+
+use std::io;
 
 #[cfg(unix)]
 pub(super) use rustix::io::Errno;
@@ -67,4 +69,19 @@ mod windows {
             }
         }
     }
+}
+
+/// The error of a call on a socket that its host's kernel has forgotten.
+pub(super) fn gone() -> io::Error {
+    io::Error::other("the process that had this socket has ended")
+}
+
+/// The error of a call that a simulated world does not support.
+pub(crate) fn unsupported(what: &str) -> io::Error {
+    refused(format!("{what}: not in a simulated world"))
+}
+
+/// The error of a call that is not possible here.
+pub(super) fn refused(words: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, words.into())
 }

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use polder::kernel::BlockingCall;
 
-use super::blocking::PendingCall;
-use super::tcp::Segment;
-use super::udp::Datagram;
+use super::tcp::segment::Segment;
+use super::udp::datagram::Datagram;
 
 pub(super) enum Event {
     Segment(Box<Segment>),
@@ -252,6 +251,12 @@ impl Timer {
         }
         is_due
     }
+}
+
+/// A call of a process, scheduled in the queue of events, or due.
+pub(crate) struct PendingCall {
+    pub(crate) process: usize,
+    pub(crate) job: Arc<dyn BlockingCall>,
 }
 
 #[cfg(test)]

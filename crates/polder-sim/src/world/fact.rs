@@ -4,7 +4,7 @@
 
 use std::panic::Location;
 
-use super::trace::Seconds;
+use super::seconds::Seconds;
 
 /// One event. The numbers are the event's own: lengths, ports, counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::choice::Probability;
-use super::trace::Seconds;
+use super::seconds::Seconds;
 
 /// The limit of faults of one kind that are listed, and can be left out. A report shows a few of
 /// them, and a search among more would take too long. The limit is for each kind, so that many

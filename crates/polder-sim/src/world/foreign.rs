@@ -3,8 +3,9 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+use super::panics;
 
 /// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
@@ -16,7 +17,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 /// Calls foreign code, and contains its panic, which the hook has printed.
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        super::panic_was_contained(panic_message(&*panic));
+        panics::panic_was_contained(panic_message(&*panic));
         std::mem::forget(panic); // Its destructor may panic too.
     }
 }
@@ -26,10 +27,4 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         contain(|| waker.wake());
     }
-}
-
-/// Locks a mutex, poisoned or not. No foreign code runs under the simulator's locks, so what they
-/// protect is consistent when foreign code panics.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

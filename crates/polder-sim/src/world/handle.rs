@@ -15,13 +15,14 @@ use std::os::windows::io::{
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use polder::kernel::READABLE;
 use polder::kernel::sockets::{Flag, Number, Opt, Socket, SocketType, Sockets, TcpOption};
 
 use super::address::{self, Address, Name};
-use super::errno::Errno;
+use super::errno::{Errno, refused, unsupported};
 use super::options::Options;
 use super::sockets::Network;
-use super::{Kernel, READABLE, refused, unsupported, with, with_world};
+use super::{Kernel, report, with, with_world};
 
 /// Makes the sockets of the world that this thread is in.
 pub(crate) struct MakesSockets;
@@ -219,7 +220,7 @@ impl Socket for SimSocket {
     }
 
     fn lend(&self) -> BorrowedDescriptor<'_> {
-        super::note_lent();
+        report::note_lent();
         self.lent
     }
 

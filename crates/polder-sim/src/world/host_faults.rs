@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::choice::{Probability, Stream};
 use super::core::Core;
 use super::faults::Kind;
-use super::trace::Seconds;
+use super::seconds::Seconds;
 
 /// The limit of the additional duration of a sync (a disk that does something else first, or a
 /// controller that resets it), and of a call of `unblock` (a slow file system, or a pool with all

@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::choice::Stream;
-use super::link::nanos;
-use super::trace::Seconds;
+use super::seconds::{Seconds, nanos};
 
 /// The time that a segment takes from one host to another, as a distribution.
 ///

@@ -2,17 +2,12 @@
 //! and whether the way is cut, held or slow.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::event_queue::Event;
 use super::faults::{Faults, Kind};
 use super::latency::Latency;
 use super::parting::Partings;
-
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
-}
 
 /// The latency between hosts unless a test sets another: a local network, with enough variation for
 /// two messages on two connections to overtake each other.

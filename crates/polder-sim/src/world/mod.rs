@@ -33,54 +33,101 @@
 //!        ► Source::deliver ► the task runs ► Socket::poll_read ► Network::read
 //! ```
 
-mod address;
+pub(crate) mod address;
+
 pub(crate) mod answers;
+
+pub(crate) mod base;
 pub(crate) mod blocking;
-mod bytes;
+
+pub(crate) mod bytes;
+
 pub(crate) mod choice;
-mod claims;
+
+pub(crate) mod claims;
+
 pub(crate) mod clock;
-mod core;
+
+pub(crate) mod core;
+
 pub(crate) mod coverage;
+
 pub(crate) mod disk_calls;
+
 pub(crate) mod edges;
-mod errno;
-mod event_queue;
-mod fact;
+
+pub(crate) mod errno;
+
+pub(crate) mod event_queue;
+
+pub(crate) mod fact;
+
 pub(crate) mod faults;
+
 pub(crate) mod foreign;
+
 pub(crate) mod forks;
-mod handle;
+
+pub(crate) mod handle;
+
 pub(crate) mod host_faults;
-mod hosts;
-mod inbox;
+
+pub(crate) mod hosts;
+
+pub(crate) mod inbox;
+
 pub(crate) mod latency;
+
 pub(crate) mod link;
+
 pub(crate) mod listeners;
+
+pub(crate) mod lock;
 pub(crate) mod names;
-mod nat;
-mod options;
+
+pub(crate) mod nat;
+
+pub(crate) mod options;
+
 pub(crate) mod order;
-mod panics;
+
+pub(crate) mod panics;
+
 pub(crate) mod parting;
-mod pollers;
-mod ports;
-mod processes;
+
+pub(crate) mod pollers;
+
+pub(crate) mod ports;
+
+pub(crate) mod processes;
+
 pub(crate) mod progress;
-mod registrations;
-mod report;
+
+pub(crate) mod registrations;
+
+pub(crate) mod report;
+
 pub(crate) mod schedule;
+
+pub(crate) mod seconds;
 pub(crate) mod signals;
-mod sockets;
+
+pub(crate) mod sockets;
+
 pub(crate) mod step;
-mod table;
-mod tcp;
-mod time;
+
+pub(crate) mod table;
+
+pub(crate) mod tcp;
+
+pub(crate) mod time;
+
 pub(crate) mod trace;
-mod udp;
+
+pub(crate) mod udp;
 // Elsewhere nothing makes such a socket.
 #[cfg_attr(not(unix), allow(dead_code))]
-mod unix;
+pub(crate) mod unix;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -91,43 +138,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use self::core::Core;
-pub(crate) use self::core::note_poll;
-use blocking::PendingCall;
-pub(crate) use claims::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};
-use errno::Errno;
-use event_queue::{Event, Events, Place};
-use faults::{Faults, Kept, Kind};
-use forks::{Forks, Pending};
-pub(crate) use handle::{MakesSockets, file_placeholder};
-use host_faults::FaultsOfHosts;
-use hosts::Hosts;
-pub(crate) use hosts::TEST;
-use link::{Links, Passage};
-use order::Order;
-pub(crate) use panics::{
-    PANIC_AT, as_killed, fail_by_held_panic, fail_by_panic, fail_unless_permitted, note_panic,
-    panic_is_taken, panic_was_contained, task_has_panicked,
-};
-use pollers::Pollers;
-pub(crate) use pollers::choose_task;
-use processes::Processes;
-pub(crate) use processes::{PauseId, as_nobody, choose_injected, take_task_id};
-use progress::Call;
-use report::Report;
-pub(crate) use report::{Failure, fail, fail_because, note_lent, note_lent_file};
-use sockets::{Network, Sockets};
-use time::Time;
-pub(crate) use time::{count_reading, is_here, now};
-use trace::{Comparison, Fact, Trace};
-
-pub(crate) use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
-
-/// Returns these flags if `is_so`, and none otherwise.
-#[inline]
-fn when(flags: u8, is_so: bool) -> u8 {
-    if is_so { flags } else { 0 }
-}
+use crate::world::core::Core;
+use crate::world::errno::Errno;
+use crate::world::event_queue::{Event, Events, PendingCall, Place};
+use crate::world::fact::Fact;
+use crate::world::faults::{Faults, Kept, Kind};
+use crate::world::forks::{Forks, Pending};
+use crate::world::host_faults::FaultsOfHosts;
+use crate::world::hosts::Hosts;
+use crate::world::link::{Links, Passage};
+use crate::world::order::Order;
+use crate::world::pollers::Pollers;
+use crate::world::processes::{PauseId, Processes};
+use crate::world::progress::Call;
+use crate::world::report::Report;
+use crate::world::sockets::{Network, Sockets};
+use crate::world::time::{Time, is_here};
+use crate::world::trace::{Comparison, Trace};
 
 pub(crate) struct Kernel {
     pub(crate) core: Core,
@@ -316,21 +343,6 @@ impl Drop for InWorld {
     }
 }
 
-/// The error of a call on a socket that its host's kernel has forgotten.
-fn gone() -> io::Error {
-    io::Error::other("the process that had this socket has ended")
-}
-
-/// The error of a call that a simulated world does not support.
-pub(crate) fn unsupported(what: &str) -> io::Error {
-    refused(format!("{what}: not in a simulated world"))
-}
-
-/// The error of a call that is not possible here.
-fn refused(words: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, words.into())
-}
-
 impl Kernel {
     pub(crate) fn network(&mut self) -> Network<'_> {
         self.sockets.network(&mut self.core)
@@ -439,7 +451,7 @@ impl Kernel {
                 Passage::Arrives => network.segment_arrives(segment),
             },
             Event::Datagram(datagram) => match network.core.pass(datagram.way()) {
-                Passage::Lost => udp::lose(&datagram, network.core),
+                Passage::Lost => udp::socket::lose(&datagram, network.core),
                 Passage::Held => {
                     let held = (datagram.way(), Event::Datagram(datagram));
                     network.core.links.held.push(held);

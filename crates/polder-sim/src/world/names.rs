@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::core::Core;
+use super::fact::Fact;
 use super::faults::Kind;
 use super::hosts::{Hosts, loopback};
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
-use super::trace::Fact;
 
 /// The address families of a host's own name, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,6 +21,7 @@
 
 use std::net::SocketAddr;
 
+use super::address::End;
 use super::core::Core;
 use super::ports::{Ports, Protocol};
 
@@ -30,9 +31,13 @@ const SECOND: u64 = 1_000_000_000;
 /// `udp_timeout_stream`, `tcp_timeout_syn_sent`, `tcp_timeout_established`, and
 /// `tcp_timeout_close_wait`, here after the first FIN or RST.
 const UDP: u64 = 30 * SECOND;
+
 const UDP_STREAM: u64 = 120 * SECOND;
+
 const TCP_UNANSWERED: u64 = 120 * SECOND;
+
 const TCP_ESTABLISHED: u64 = 5 * 24 * 3_600 * SECOND;
+
 const TCP_CLOSING: u64 = 60 * SECOND;
 
 /// The age at which a flow of UDP with answers becomes a stream: Linux's nf_conntrack_udp_packet().
@@ -50,9 +55,6 @@ pub(super) enum Effect {
     /// An error message: begins none, and does not keep one.
     Icmp,
 }
-
-/// A host and an address. As a destination it is the next hop, and the final address.
-pub(super) type End = (usize, SocketAddr);
 
 /// The route of a message from the host at which it has arrived.
 #[derive(PartialEq, Eq, Debug)]

@@ -464,7 +464,7 @@ mod tests {
     fn postponed_timer_not_due_at_first_deadline() {
         let (mut pollers, mut time) = (pollers(Order::Fifo), Time::begin());
         let mut events = Events::default();
-        let began = super::super::now().expect("a world has begun");
+        let began = super::super::time::now().expect("a world has begun");
         let at = |nanos| Some(began + std::time::Duration::from_nanos(nanos));
         for timer in [at(50), at(70)] {
             pollers.list[0].timer = timer;

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
+use super::errno::unsupported;
 use super::order::{Order, Queue};
 use super::signals::Counts;
-use super::{unsupported, with};
+use super::with;
 
 #[derive(Default)]
 pub(crate) struct Processes {

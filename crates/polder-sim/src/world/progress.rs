@@ -11,7 +11,7 @@ use std::panic::Location;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::foreign::lock;
+use super::lock::lock;
 
 #[derive(Default)]
 pub(crate) struct Progress {

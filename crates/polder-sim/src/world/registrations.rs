@@ -68,6 +68,12 @@ impl Registrations {
     }
 }
 
+/// Returns these flags if `is_so`, and none otherwise.
+#[inline]
+pub(super) fn when(flags: u8, is_so: bool) -> u8 {
+    if is_so { flags } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

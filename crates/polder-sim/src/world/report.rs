@@ -13,8 +13,9 @@ use super::coverage::Coverage;
 use super::hosts::Hosts;
 use super::panics::Panics;
 use super::progress::Progress;
+use super::seconds::Seconds;
 use super::step::Step;
-use super::trace::{Seconds, Trace};
+use super::trace::Trace;
 use super::with;
 
 #[derive(Default)]

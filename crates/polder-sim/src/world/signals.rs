@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::core::Core;
-use super::trace::Fact;
+use super::fact::Fact;
 use super::{with, with_world};
 
 /// The process of a world to which a listener belongs.

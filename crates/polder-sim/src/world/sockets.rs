@@ -6,16 +6,18 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 
+use polder::kernel::{READABLE, WRITABLE};
+
 use super::address::Address;
+use super::base::Base;
 use super::core::Core;
-use super::errno::Errno;
+use super::errno::{Errno, gone, unsupported};
 use super::faults::Kind;
 use super::nat::Nat;
 use super::ports::{Ports, Protocol, takes};
-use super::table::{Base, Socket, Table};
-use super::tcp::Tcp;
-use super::unix::Names;
-use super::{READABLE, WRITABLE, gone, unsupported};
+use super::table::{Socket, Table};
+use super::tcp::pending::Tcp;
+use super::unix::socket::Names;
 
 /// All sockets of a world, and by what the protocols find them.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::link::nanos;
-use super::trace::Seconds;
+use super::seconds::{Seconds, nanos};
 
 /// An event of a world, passed to the function given to [`Sim::on_step`](crate::Sim::on_step).
 /// Its text is a line of a report's last events.

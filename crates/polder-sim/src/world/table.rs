@@ -1,90 +1,21 @@
-//! [`Table`]: all sockets of a world, by number and by host; and the fields that those of all
-//! protocols have in common.
+//! [`Table`]: all sockets of a world, by number and by host.
 //!
 //! All sockets are numbered in one sequence. A socket is in the table as long as something may
 //! come for it, which for TCP is longer than its process has it open.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use super::address::Address;
-use super::errno::Errno;
-use super::options::Options;
-use super::registrations::Registrations;
-use super::{READABLE, WRITABLE, gone, tcp, udp, unix};
-
-/// The fields that all sockets have.
-#[derive(Debug, Default)]
-pub(super) struct Base {
-    pub(super) host: usize,
-    /// The process that has it open. `None` while it waits in a listener's queue, and, for TCP,
-    /// once the user has closed it.
-    pub(super) process: Option<usize>,
-    /// Whether it is a socket of IPv6.
-    pub(super) is_v6: bool,
-    pub(super) registrations: Registrations,
-    /// The directions that would have blocked, for reports.
-    pub(super) blocked: u8,
-    pub(super) options: Options,
-    /// An error that was not reported to the user yet.
-    pub(super) error: Option<Errno>,
-    /// Fields of a listener: the connections that wait to be accepted, and how many may wait.
-    pub(super) queue: VecDeque<u32>,
-    pub(super) backlog: usize,
-}
-
-impl Base {
-    pub(super) fn new(host: usize, process: Option<usize>) -> Base {
-        Base {
-            host,
-            process,
-            ..Base::default()
-        }
-    }
-
-    /// Returns an address as the user sees it: a socket of IPv6 shows those of IPv4 as mapped ones.
-    pub(super) fn shown(&self, mut address: SocketAddr) -> Address {
-        if let (true, IpAddr::V4(ip)) = (self.is_v6, address.ip()) {
-            address.set_ip(ip.to_ipv6_mapped().into());
-        }
-        Address::Internet(address)
-    }
-
-    /// Reports the socket's error, once.
-    pub(super) fn take_error(&mut self) -> io::Result<()> {
-        match self.error.take() {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Notes whether `result` would have blocked in a direction.
-    pub(super) fn note_blocked<T>(&mut self, what: u8, result: &io::Result<T>) {
-        self.blocked &= !what;
-        if matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            self.blocked |= what;
-        }
-    }
-
-    /// Describes what it waits for, for reports.
-    pub(super) fn waits(&self) -> String {
-        let mut text = String::new();
-        if self.blocked & READABLE != 0 {
-            text += ", waits to read";
-        }
-        if self.blocked & WRITABLE != 0 {
-            text += ", waits to write";
-        }
-        text
-    }
-}
+use super::base::Base;
+use super::errno::gone;
+use super::{tcp, udp, unix};
 
 #[derive(Debug)]
 pub(super) enum Socket {
-    Tcp(Box<tcp::Socket>),
-    Udp(Box<udp::Socket>),
-    Unix(Box<unix::Socket>),
+    Tcp(Box<tcp::socket::Socket>),
+    Udp(Box<udp::socket::Socket>),
+    Unix(Box<unix::socket::Socket>),
 }
 
 impl Socket {
@@ -162,7 +93,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn tcp(&self, number: u32) -> Option<&tcp::Socket> {
+    pub(super) fn tcp(&self, number: u32) -> Option<&tcp::socket::Socket> {
         match self.find(number) {
             Some(Socket::Tcp(socket)) => Some(socket),
             _ => None,
@@ -170,7 +101,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn tcp_mut(&mut self, number: u32) -> Option<&mut tcp::Socket> {
+    pub(super) fn tcp_mut(&mut self, number: u32) -> Option<&mut tcp::socket::Socket> {
         match self.list.get_mut(number as usize) {
             Some(Some(Socket::Tcp(socket))) => Some(socket),
             _ => None,
@@ -179,25 +110,25 @@ impl Table {
 
     /// Returns a socket of TCP that must be there.
     #[inline]
-    pub(super) fn tcp_at(&mut self, number: u32) -> &mut tcp::Socket {
+    pub(super) fn tcp_at(&mut self, number: u32) -> &mut tcp::socket::Socket {
         self.tcp_mut(number).expect("the socket is there")
     }
 
-    pub(super) fn udp(&mut self, number: u32) -> io::Result<&mut udp::Socket> {
+    pub(super) fn udp(&mut self, number: u32) -> io::Result<&mut udp::socket::Socket> {
         match self.get_mut(number)? {
             Socket::Udp(socket) => Ok(socket),
             _ => Err(gone()),
         }
     }
 
-    pub(super) fn unix(&self, number: u32) -> io::Result<&unix::Socket> {
+    pub(super) fn unix(&self, number: u32) -> io::Result<&unix::socket::Socket> {
         match self.get(number)? {
             Socket::Unix(socket) => Ok(socket),
             _ => Err(gone()),
         }
     }
 
-    pub(super) fn unix_mut(&mut self, number: u32) -> io::Result<&mut unix::Socket> {
+    pub(super) fn unix_mut(&mut self, number: u32) -> io::Result<&mut unix::socket::Socket> {
         match self.get_mut(number)? {
             Socket::Unix(socket) => Ok(socket),
             _ => Err(gone()),

@@ -43,66 +43,42 @@
 //!   if its time has come, it has arrived; if not, it becomes an event. When a way is cut or held,
 //!   all are settled.
 //!
-//! The code is in parts: `socket` is one end of a connection; the methods of [`Network`] find the
+//! The code is in parts: `socket` is one end of a connection, `pending` what is to be done for
+//! all of them; the methods of [`Network`] find the
 //! ends and have their timers (`connections`), send (`send`), receive (`receive`), and make the
 //! user's calls (here).
 
 mod connections;
+
 mod keepalive;
+pub(super) mod pending;
+
 mod receive;
-mod segment;
+
+pub(super) mod segment;
+
 mod send;
-mod socket;
+
+pub(super) mod socket;
 #[cfg(test)]
 mod tcp_tests;
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 
-pub(crate) use segment::Segment;
-use segment::SpareSegments;
-pub(crate) use socket::Socket;
-use socket::State;
+use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 
-use super::errno::Errno;
+use super::base::Base;
+use super::errno::{Errno, gone};
+use super::fact::{Fact, Flags};
 use super::hosts::NOBODY;
 use super::ports::Protocol;
 use super::registrations::Registrations;
 use super::sockets::Network;
-use super::table::{Base, Socket as Any};
-use super::trace::{Fact, Flags};
-use super::{CLOSED, ERROR, READABLE, WRITABLE, gone};
-
-/// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
-/// that it keeps for a reader. (Real systems' buffers grow, up to some megabytes: a program that
-/// needs more than this to make progress depends on that.)
-const BUFFER: usize = 64 * 1024;
-
-/// The maximum of bytes in a segment: the payload of an Ethernet frame.
-const MSS: usize = 1_460;
-
-/// The bounds of the retransmission timeout: that of RFC 6298, and Linux's lower one.
-const SHORTEST_RTO: u64 = 200_000_000;
-const LONGEST_RTO: u64 = 120_000_000_000;
-
-/// The deadline of a timer that is not set.
-const NEVER: u64 = u64::MAX;
-const NO_TIMER: (u64, u32) = (NEVER, 0);
-
-/// What TCP has to do for its sockets.
-#[derive(Debug, Default)]
-pub(super) struct Tcp {
-    spare: SpareSegments,
-    /// The connections in TIME_WAIT, and in FIN_WAIT_2 without a user, each with the end of it, in
-    /// that order.
-    ended: VecDeque<(u64, u32)>,
-    /// The sockets that may owe their peer an acknowledgement.
-    owing: Vec<u32>,
-    /// Whether the queue of events also has those that could be left out of it: see above.
-    #[cfg(test)]
-    has_all_events: bool,
-}
+use super::table::Socket as Any;
+use super::udp::socket::is_broadcast;
+use segment::NO_TIMER;
+use socket::{Socket, State};
 
 /// Calls that make sockets, and the ends of connections.
 impl Network<'_> {
@@ -315,5 +291,5 @@ impl Network<'_> {
 /// Returns whether an address is a broadcast or multicast one, to which no socket connects: Linux's
 /// tcp_v4_connect() and tcp_v6_connect().
 fn is_for_many(ip: IpAddr) -> bool {
-    ip.is_multicast() || super::udp::is_broadcast(ip)
+    ip.is_multicast() || is_broadcast(ip)
 }

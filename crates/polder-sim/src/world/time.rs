@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::answers;
 use super::clock::{Clock, Past, Wall};
-use super::link::nanos;
+use super::seconds::nanos;
 
 /// The limit of clock readings in one step: a program that exceeds it is waiting for the clock in a
 /// loop. Reaching the limit takes a test half a second without optimisation.

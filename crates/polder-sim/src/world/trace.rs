@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
 
 use super::answers::{self, Asked};
-pub(super) use super::fact::digest;
-pub(crate) use super::fact::{Fact, Flags};
+use super::fact::Fact;
+use super::seconds::Seconds;
 
 /// The number of events that a report shows.
 const SHOWN: usize = 60;
@@ -304,16 +303,6 @@ impl Trace {
             };
         }
         text
-    }
-}
-
-/// Formats nanoseconds since the world began.
-pub(crate) struct Seconds(pub(crate) u64);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = Duration::from_nanos(self.0);
-        write!(f, "{}.{:06} s", time.as_secs(), time.subsec_micros())
     }
 }
 

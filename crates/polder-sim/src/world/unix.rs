@@ -10,151 +10,23 @@
 //! loses that peer, and its own unreceived datagrams; a connected datagram socket refuses other
 //! senders.
 
-use std::collections::BTreeMap;
+pub(super) mod socket;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 
+use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
+
 use super::address::{self, Address, Name};
+use super::base::Base;
 use super::bytes::ByteQueue;
-use super::errno::Errno;
-use super::inbox::{Inbox, OVERHEAD, unread};
+use super::errno::{Errno, gone, unsupported};
+use super::fact::{Fact, digest};
+use super::inbox::OVERHEAD;
+use super::registrations::when;
 use super::sockets::Network;
-use super::table::{Base, Socket as Any};
-use super::trace::{Fact, digest};
-use super::{CLOSED, ERROR, READABLE, WRITABLE, gone, unsupported, when};
-
-/// The maximum of a sender's unread bytes: Linux's `wmem_default`.
-const BUFFER: usize = 212_992;
-
-/// The number of datagrams that may wait for a receiver, if that is not connected to their sender,
-/// before a send would block: Linux's `net.unix.max_dgram_qlen`. (One more fits, by
-/// `unix_recvq_full`.)
-const MAX_WAITING: usize = 10;
-
-/// The directions, as indexes of `is_shut`.
-const READ: usize = 0;
-const WRITE: usize = 1;
-
-/// The socket that has each name, or had it last.
-#[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<Key, u32>);
-
-#[derive(Debug)]
-pub(super) struct Socket {
-    pub(super) base: Base,
-    name: Name,
-    /// The number and the name of the peer, if it is connected. The peer may have gone: a socket of
-    /// datagrams loses it when something is sent to it.
-    peer: Option<(u32, Name)>,
-    is_shut: [bool; 2],
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    /// One end of a connection, with the bytes that it has not read.
-    Stream(ByteQueue),
-    Listener,
-    Datagram(Datagram),
-}
-
-#[derive(Debug, Default)]
-struct Datagram {
-    /// The datagrams, each with its sender's number, and the name that the sender had then.
-    inbox: Inbox<(u32, Name)>,
-    /// The bytes that it has sent, and that were not received yet.
-    unread: usize,
-}
-
-/// The key of a name. Datagram sockets have abstract names apart from those of streams, as Linux
-/// looks a name up among the sockets of one type.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key {
-    host: usize,
-    name: Name,
-    is_of_datagrams: bool,
-}
-
-impl Key {
-    fn new(host: usize, name: &Name, is_of_datagrams: bool) -> Key {
-        let is_abstract = matches!(name, Name::Abstract(_));
-        Key {
-            host,
-            name: name.clone(),
-            is_of_datagrams: is_of_datagrams && is_abstract,
-        }
-    }
-
-    fn is_path(&self) -> bool {
-        matches!(self.name, Name::Path(_))
-    }
-}
-
-impl Names {
-    /// Forgets the names of a host, but for paths.
-    pub(super) fn forget(&mut self, host: usize) {
-        self.0.retain(|key, _| key.host != host || key.is_path());
-    }
-}
-
-/// Returns whether there is enough room for an event: Linux's `unix_writable`.
-fn has_room(unread: usize) -> bool {
-    unread * 4 <= BUFFER
-}
-
-impl Datagram {
-    fn is_full(&self) -> bool {
-        self.inbox.queue.len() > MAX_WAITING
-    }
-}
-
-impl Socket {
-    fn peer_id(&self) -> Option<u32> {
-        self.peer.as_ref().map(|(id, _)| *id)
-    }
-
-    /// Returns whether there is room for a datagram of this sender. There always is if they are
-    /// connected.
-    fn has_room_for(&self, sender: u32) -> bool {
-        let is_full = matches!(&self.kind, Kind::Datagram(datagram) if datagram.is_full());
-        self.peer_id() == Some(sender) || !is_full
-    }
-
-    pub(super) fn is_datagram(&self) -> bool {
-        matches!(self.kind, Kind::Datagram(_))
-    }
-
-    pub(super) fn describe(&self) -> String {
-        let (name, waits) = (self.name.to_string(), self.base.waits());
-        match &self.kind {
-            Kind::Stream(input) => {
-                let peer = self.peer.as_ref().map(|(_, name)| name.to_string());
-                let peer = peer.unwrap_or_default();
-                let has_ended = self.is_shut[READ];
-                let ended = if has_ended { ", it has ended" } else { "" };
-                let unread = unread(input.len());
-                format!("Unix, {name}, connected to {peer}{ended}{unread}{waits}")
-            }
-            Kind::Listener => format!("Unix, listens at {name}{waits}"),
-            Kind::Datagram(datagram) => {
-                let inbox = datagram.inbox.describe();
-                format!("Unix datagrams, {name}, {inbox}{waits}")
-            }
-        }
-    }
-
-    /// Returns its own address, and its peer's, if it is connected.
-    pub(super) fn addresses(&self) -> (Address, Option<Address>) {
-        let peer = self.peer.as_ref();
-        let peer = peer.map(|(_, name)| Address::Unix(name.clone()));
-        (Address::Unix(self.name.clone()), peer)
-    }
-}
-
-/// Returns the readiness that a change of directions makes.
-fn changed(shut: [bool; 2]) -> u8 {
-    when(READABLE | CLOSED, shut[READ]) | when(WRITABLE, shut[WRITE])
-}
+use super::table::Socket as Any;
+use socket::{BUFFER, Datagram, Key, Kind, READ, Socket, WRITE, changed, has_room};
 
 /// Sockets of all kinds, and names.
 impl Network<'_> {
@@ -577,9 +449,9 @@ impl Network<'_> {
 mod tests {
     use super::super::core::Core;
     use super::super::sockets::Sockets;
+    use super::socket::MAX_WAITING;
     use super::*;
 
-    /// Returns the sockets of a host with a process, which makes the calls.
     fn host() -> (Sockets, Core) {
         let mut core = Core::of_test(1);
         let host = core.add_host("host");

@@ -6,14 +6,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use super::BUFFER;
 use super::segment::Segment;
-use super::socket::{Socket, State};
+use super::socket::{BUFFER, Socket, State};
 use crate::world::event_queue::Event;
+use crate::world::fact::Flags;
 use crate::world::ports::{Protocol, connection, takes};
 use crate::world::sockets::Network;
 use crate::world::table::Socket as Any;
-use crate::world::trace::Flags;
 
 /// Addresses.
 impl Network<'_> {

@@ -18,10 +18,10 @@ use std::io;
 use polder::kernel::sockets::TcpOption;
 
 use super::socket::{Socket, State};
+use crate::world::errno::gone;
 use crate::world::event_queue::Event;
-use crate::world::gone;
+use crate::world::fact::Flags;
 use crate::world::sockets::Network;
-use crate::world::trace::Flags;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;

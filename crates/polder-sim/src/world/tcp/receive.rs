@@ -1,13 +1,14 @@
 //! Receiving: segments that arrive, and the end of connections.
 
-use super::segment::Segment;
-use super::socket::{Socket, State};
-use super::{BUFFER, NEVER};
+use polder::kernel::{CLOSED, READABLE, WRITABLE};
+
+use super::segment::{NEVER, Segment};
+use super::socket::{BUFFER, Socket, State};
+use crate::world::base::Base;
 use crate::world::errno::Errno;
+use crate::world::fact::{Fact, Flags};
+use crate::world::registrations::when;
 use crate::world::sockets::Network;
-use crate::world::table::Base;
-use crate::world::trace::{Fact, Flags};
-use crate::world::{CLOSED, READABLE, WRITABLE, when};
 
 /// The time for which a connection that has ended on both sides still answers late segments, and
 /// for which one that its user has closed waits for the peer's end: Linux's `tcp_fin_timeout`.

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::NEVER;
-use crate::world::nat::End;
-use crate::world::trace::{Fact, Flags, Message, digest};
+use crate::world::address::End;
+use crate::world::fact::{Fact, Flags, digest};
+use crate::world::trace::Message;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -115,3 +115,8 @@ impl SpareSegments {
         place
     }
 }
+
+/// The deadline of a timer that is not set.
+pub(super) const NEVER: u64 = u64::MAX;
+
+pub(super) const NO_TIMER: (u64, u32) = (NEVER, 0);

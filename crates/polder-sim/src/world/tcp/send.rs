@@ -1,15 +1,14 @@
 //! Sending: segments and their retransmission, and acknowledgements.
 
-use super::segment::{PlainAck, Segment};
-use super::socket::State;
-use super::{LONGEST_RTO, NEVER, NO_TIMER};
+use super::segment::{NEVER, NO_TIMER, PlainAck, Segment};
+use super::socket::{LONGEST_RTO, State};
 use crate::world::errno::Errno;
 use crate::world::event_queue::{Event, Timer};
+use crate::world::fact::{Fact, Flags};
 use crate::world::hosts::NOBODY;
 use crate::world::nat::{Effect, Route};
 use crate::world::ports::Protocol;
 use crate::world::sockets::Network;
-use crate::world::trace::{Fact, Flags};
 
 /// The overhead of each segment: the headers of TCP and IPv4.
 const HEADERS: usize = 40;

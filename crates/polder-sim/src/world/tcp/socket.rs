@@ -6,17 +6,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
-use super::segment::{PlainAck, Segment, SpareSegments};
-use super::{BUFFER, LONGEST_RTO, MSS, NEVER, NO_TIMER, SHORTEST_RTO};
+use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
+
+use super::segment::{NEVER, NO_TIMER, PlainAck, Segment, SpareSegments};
+use crate::world::base::Base;
 use crate::world::bytes::ByteQueue;
 use crate::world::core::Core;
 use crate::world::errno::Errno;
 use crate::world::event_queue::Timer;
+use crate::world::fact::{Fact, Flags};
 use crate::world::hosts::Hosts;
 use crate::world::inbox::unread;
-use crate::world::table::Base;
-use crate::world::trace::{Fact, Flags};
-use crate::world::{CLOSED, ERROR, READABLE, WRITABLE, when};
+use crate::world::registrations::when;
 
 /// The first retransmission timeout of a handshake: RFC 6298.
 const FIRST_RTO: u64 = 1_000_000_000;
@@ -449,6 +450,19 @@ impl Socket {
         self.input.push(&bytes[known..]);
     }
 }
+
+/// The bytes that a socket takes from a writer before the peer has acknowledged them, and those
+/// that it keeps for a reader. (Real systems' buffers grow, up to some megabytes: a program that
+/// needs more than this to make progress depends on that.)
+pub(super) const BUFFER: usize = 64 * 1024;
+
+/// The maximum of bytes in a segment: the payload of an Ethernet frame.
+pub(super) const MSS: usize = 1_460;
+
+/// The bounds of the retransmission timeout: that of RFC 6298, and Linux's lower one.
+pub(super) const SHORTEST_RTO: u64 = 200_000_000;
+
+pub(super) const LONGEST_RTO: u64 = 120_000_000_000;
 
 #[cfg(test)]
 mod tests {

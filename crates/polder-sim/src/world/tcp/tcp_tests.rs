@@ -7,15 +7,16 @@ use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use polder::kernel::sockets::TcpOption;
+use polder::kernel::{READABLE, WRITABLE};
 
-use super::BUFFER;
-use super::socket::Socket;
+use super::socket::{BUFFER, Socket};
 use crate::world::choice::{Probability, Stream};
+use crate::world::errno::gone;
+use crate::world::fact::{Fact, digest};
 use crate::world::latency::Latency;
 use crate::world::parting::How;
 use crate::world::sockets::Network;
-use crate::world::trace::{Fact, digest};
-use crate::world::{Advance, Kernel, READABLE, Setup, WRITABLE, begin, gone, with};
+use crate::world::{Advance, Kernel, Setup, begin, with};
 
 const HOSTS: usize = 3;
 const PORT: u16 = 80;
