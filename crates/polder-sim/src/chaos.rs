@@ -29,10 +29,11 @@ use super::state::State;
 use crate::world::choice::{Probability, Stream};
 use crate::world::fact::Fact;
 use crate::world::faults::{FIRST_WILD, Fault, Id, Kind};
+use crate::world::kernel::Kernel;
 use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::seconds::Seconds;
-use crate::world::{Kernel, claims, kernel as with_kernel};
+use crate::world::thread::kernel as with_kernel;
 
 /// Name of the `sometimes` condition that fails a test with only calm seeds, which shows nothing.
 pub(super) const ONLY_CALM: &str = "chaos does harm (the seeds 0 to 9 are calm)";
@@ -132,7 +133,7 @@ impl Chaos {
         } else {
             ""
         };
-        claims::note_sometimes(ONLY_CALM, seed >= FIRST_WILD);
+        with_kernel(|kernel| kernel.core.note_sometimes(ONLY_CALM, seed >= FIRST_WILD));
         let (at, lasts) = (Seconds(from), Seconds(duration));
         let _ = writeln!(plan.drawn, "  chaos from {at} for {lasts}{calm}:");
         if seed == 0 {

@@ -27,10 +27,12 @@ use super::sim::Sim;
 use super::state::{STOPPED, State};
 use super::threads::Threads;
 use super::{difference, kernel, panics, story};
+use crate::world;
 use crate::world::foreign::panic_message;
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::{Seconds, nanos};
-use crate::world::{self, Setup, Simpler, Variation, kernel as with_kernel};
+use crate::world::setup::{Setup, Simpler, Variation};
+use crate::world::thread::kernel as with_kernel;
 
 /// Runs a test in a simulated world for each of `seeds`, and panics with a report if it fails for
 /// one of them.
@@ -379,7 +381,7 @@ where
 {
     panics::be_quiet(setup.is_quiet);
     let (variation, records) = (setup.variation.clone(), setup.records);
-    let world = world::begin(seed, setup);
+    let world = world::thread::begin(seed, setup);
     let installed = kernel::enter();
     with_kernel(|kernel| {
         kernel.core.report.progress = progress;
@@ -440,7 +442,7 @@ where
         // Checking an error panics, always at the same line, so the message tells errors apart.
         Ok(result) => {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result.check())) {
-                world::report::fail(|| panic_message(&*panic).to_owned());
+                world::thread::fail(|| panic_message(&*panic).to_owned());
                 std::mem::forget(panic); // Its destructor may panic too.
             }
         }

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-use crate::world::kernel;
+use crate::world::thread::kernel;
 
 /// The result of a condition of [`Sim::always`](super::Sim::always) or [`Sim::eventually`]: `true`
 /// or `Ok(())` if it holds; otherwise `false`, or an error that the report prints.

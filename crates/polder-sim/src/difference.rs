@@ -6,8 +6,8 @@ use std::fmt::Write;
 use super::environment::from_environment;
 use super::replay::Replay;
 use super::report::{Report, Run};
-use crate::world::Setup;
 use crate::world::seconds::{Seconds, nanos};
+use crate::world::setup::Setup;
 use crate::world::trace::{COMPARED, Comparison, Recorded};
 
 /// Describes the event in which a run differs from the one that it was compared with, and those

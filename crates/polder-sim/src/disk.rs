@@ -2,8 +2,8 @@
 
 use super::machine::Faults;
 use crate::world::faults::Kind;
-use crate::world::kernel as with_kernel;
 use crate::world::latency::Latency;
+use crate::world::thread::kernel as with_kernel;
 
 /// The disk of a host, returned by [`Host::disk`](super::Host::disk). The host's processes use it
 /// through [`fs`](polder::fs), as they use the system's disk outside of worlds. It outlives them.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use super::jobs::{BATCH, run_all};
 use super::replay::Replay;
 use super::threads::Threads;
-use crate::world::Variation;
 use crate::world::schedule::{Choice, MAX_CHOICES};
+use crate::world::setup::Variation;
 
 /// The runs of one seed that are left.
 struct Left {

@@ -31,8 +31,9 @@ use super::report::Report;
 use super::threads::Threads;
 use crate::world::choice::Stream;
 use crate::world::coverage::{Feature, PLACES};
+use crate::world::edges;
 use crate::world::faults::FIRST_WILD;
-use crate::world::{Variation, edges};
+use crate::world::setup::Variation;
 
 /// One run in this number is that of a new seed, so that an exploration never stays where it is.
 const NEW_SEEDS: u64 = 4;

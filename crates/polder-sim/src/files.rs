@@ -17,9 +17,14 @@ use polder::kernel::files::{
 use polder::time::{Sleep, sleep};
 
 use super::power_loss::{Disk, Error, Meta, OpenFlags};
-use crate::world::disk_calls::{Begun, Call, FileOfProcess, begin, io_error};
+use crate::world::disk_calls::{Begun, Call, io_error};
 use crate::world::handle::file_placeholder;
-use crate::world::report::note_lent_file;
+use crate::world::open_files::{FileOfProcess, begin};
+use crate::world::thread::with;
+
+/// The remark on what the world does not see.
+const LENT: &str = "a descriptor of a simulated file was asked for: what is done with it, the world \
+                    does not see";
 
 /// The disk of the host whose process runs.
 pub(super) struct HostDisk;
@@ -354,7 +359,7 @@ impl OpenFile for HostFile {
     }
 
     fn lend(&self) -> &std::fs::File {
-        note_lent_file();
+        with(|kernel| kernel.core.report.remarks.insert(LENT));
         self.opened.lent
     }
 }

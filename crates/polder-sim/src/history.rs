@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::linearizable::{Model, Record, Verdict};
-use crate::world::{self, Kernel, kernel as with_kernel};
+use crate::world;
+use crate::world::kernel::Kernel;
+use crate::world::thread::kernel as with_kernel;
 
 /// A record of the operations that clients have invoked on a system, of the answers, and of their
 /// times. Returned by [`Sim::history`](super::Sim::history). Clones are the same history.
@@ -293,7 +295,7 @@ impl<I, O> History<I, O> {
         self.0.was_checked.set(true);
         let types = (type_name::<I>(), type_name::<O>());
         let name = format!("the history of {} and {} has operations", types.0, types.1);
-        world::claims::note_sometimes(&name, !self.is_empty());
+        with_kernel(|kernel| kernel.core.note_sometimes(&name, !self.is_empty()));
         let (verdict, at) = crate::linearizable::check(&self.0.records.borrow(), &model);
         let (cause, reason) = match verdict {
             Verdict::Linearizable => return,
@@ -303,7 +305,7 @@ impl<I, O> History<I, O> {
                 format!("after {states} states. More partitions (Model::partition) help.\n"),
             ),
         };
-        world::report::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
+        world::thread::fail_because(cause, at, || format!("{cause}: {}", reason.trim_end()));
         // The failure has been recorded: the panic only ends the test, and is not printed.
         resume_unwind(Box::new(cause));
     }
@@ -423,7 +425,7 @@ impl<I, O> Operation<I, O> {
         Operation {
             client: client.to_owned(),
             input,
-            invoked: world::world_time(invoked, false),
+            invoked: world::thread::world_time(invoked, false),
             answered: None,
         }
     }
@@ -442,7 +444,7 @@ impl<I, O> Operation<I, O> {
     /// ```
     #[must_use]
     pub fn answered(mut self, output: O, at: Instant) -> Operation<I, O> {
-        self.answered = Some((world::world_time(at, true), output));
+        self.answered = Some((world::thread::world_time(at, true), output));
         self
     }
 }

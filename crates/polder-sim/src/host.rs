@@ -22,13 +22,14 @@ use polder::time::timeout;
 use super::disk::Disk;
 use super::machine::{Clock, Faults};
 use super::state::State;
+use crate::world;
 use crate::world::fact::Fact;
 use crate::world::foreign::{contain, panic_message, wake_all};
 use crate::world::hosts::TEST;
 use crate::world::latency::Latency;
 use crate::world::processes::PauseId;
 use crate::world::seconds::Seconds;
-use crate::world::{self, StaysHere, kernel as with_kernel};
+use crate::world::thread::{StaysHere, kernel as with_kernel};
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
 /// costs every step of its process a check.
@@ -122,7 +123,7 @@ impl Host {
                 let place = (index, process);
                 let main = run(program.clone(), slot.clone(), Rc::downgrade(&state), place);
                 // Not on behalf of the current process, so that its own task is not woken by this.
-                world::processes::as_nobody(|| runtime.spawn_main(main, site));
+                world::thread::as_nobody(|| runtime.spawn_main(main, site));
             })
         };
         let end = {
@@ -654,7 +655,7 @@ impl Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = world::with(|kernel| kernel.core.hosts.name(self.index).to_owned());
+        let name = world::thread::with(|kernel| kernel.core.hosts.name(self.index).to_owned());
         f.debug_struct("Host").field("name", &name).finish()
     }
 }
@@ -681,7 +682,7 @@ pub struct Pause(PauseId, StaysHere);
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        world::with(|kernel| kernel.resume(self.0));
+        world::thread::with(|kernel| kernel.resume(self.0));
     }
 }
 
@@ -837,7 +838,7 @@ impl<T> Finished<T> {
         let name = host.name();
         let cause = format!("the process of {name:?} {how} within {limit:?}");
         let text = || format!("the process of {name:?} {how}{more}");
-        world::report::fail_because(&cause, None, text);
+        world::thread::fail_because(&cause, None, text);
         // The run ends with this step.
         pending().await
     }

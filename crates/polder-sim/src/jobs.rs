@@ -24,10 +24,11 @@ use super::environment::number_from;
 use super::replay::Replay;
 use super::report::Report;
 use super::threads::Threads;
+use crate::world::edges;
 use crate::world::faults::FIRST_WILD;
 use crate::world::lock::lock;
+use crate::world::setup::{Setup, Variation};
 use crate::world::trace::{Comparison, Recorded};
-use crate::world::{Setup, Variation, edges};
 
 /// The jobs of a call of `check`.
 struct Jobs<'a> {

@@ -15,6 +15,7 @@ use polder::time::Timer;
 use super::files::HostDisk;
 use crate::world;
 use crate::world::foreign::panic_message;
+use crate::world::thread::with;
 
 struct World;
 
@@ -33,19 +34,19 @@ impl Kernel for World {
     }
 
     fn task_id(&self) -> Option<u64> {
-        world::processes::take_task_id()
+        with(|kernel| kernel.core.processes.take_task_id())
     }
 
     fn choose_task(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
-        world::pollers::choose_task(count, (0..count).map(id))
+        with(|kernel| kernel.core.choose_task(count, (0..count).map(id))).unwrap_or(0)
     }
 
     fn choose_injected(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
-        world::processes::choose_injected(count, (0..count).map(id))
+        with(|kernel| kernel.core.choose_injected(count, (0..count).map(id))).unwrap_or(0)
     }
 
     fn polls(&self, id: u64, site: &'static Location<'static>) {
-        world::core::note_poll(id, site);
+        with(|kernel| kernel.core.note_poll(id, site));
     }
 
     fn task_panicked(&self, site: &'static Location<'static>, message: &str) {
@@ -72,7 +73,7 @@ impl Kernel for World {
     }
 
     fn look_up(&self, host: &str) -> Option<LookUp> {
-        let answer = world::names::look_up(host)?;
+        let answer = with(|kernel| kernel.names.look_up(host, &mut kernel.core))?;
         Some(Box::pin(async {
             let answer = answer?;
             Timer::after(answer.delay).await;
@@ -82,7 +83,12 @@ impl Kernel for World {
 
     /// Outside of any process the call is made immediately.
     fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
-        if let Some(call) = world::blocking::submit(call) {
+        let mut call = Some(call);
+        with(|kernel| {
+            let submit = |call| kernel.blocking.submit(call, &mut kernel.core);
+            call = call.take().and_then(submit);
+        });
+        if let Some(call) = call {
             call.run();
         }
         true
@@ -101,24 +107,30 @@ impl Kernel for World {
     }
 
     fn checks(&self) -> Option<&'static dyn Checks> {
-        world::claims::checks_here().then_some(&World)
+        // Not in destructors that would not run on a real machine.
+        let checks = with(|kernel| !kernel.core.report.panics.drops_killed);
+        checks.unwrap_or_default().then_some(&World)
     }
 }
 
 impl Checks for World {
     fn does_not_hold(&self, name: &str, site: &'static Location<'static>) {
-        world::claims::does_not_hold(name, site);
+        let host = with(|kernel| kernel.core.current_host().to_owned()).unwrap_or_default();
+        // The site is part of the cause: the same name at another site is another cause.
+        let cause = format!("always {name:?} at {site}");
+        let reason = || format!("always {name:?}: it does not hold on {host}, {site}");
+        world::thread::fail_because(&cause, None, reason);
     }
 
     fn asks_for(&self, name: &str) -> bool {
-        world::claims::asks_for(name)
+        with(|kernel| kernel.core.report.asks_for(name)) == Some(true)
     }
 
     fn note_sometimes(&self, name: &str, is_so: bool) {
-        world::claims::note_sometimes(name, is_so);
+        with(|kernel| kernel.core.note_sometimes(name, is_so));
     }
 
     fn buggify(&self, name: &str) -> bool {
-        world::claims::buggify(name)
+        with(|kernel| kernel.core.buggify(name)) == Some(true)
     }
 }

@@ -1,10 +1,11 @@
 //! [`Links`]: the network between hosts, as a test sets it; and its faults, [`Cut`] and [`Hold`].
 
+use crate::world;
 use crate::world::choice::Probability;
 use crate::world::latency::Latency;
 use crate::world::link::{Bursts, Settings};
 use crate::world::parting::{How, PartingId};
-use crate::world::{self, StaysHere, kernel as with_kernel};
+use crate::world::thread::{StaysHere, kernel as with_kernel};
 
 /// A set of links between hosts, to be configured; returned by [`Sim::links`](super::Sim::links)
 /// and [`Sim::link`](super::Sim::link).
@@ -331,7 +332,7 @@ impl Parting {
 
 impl Drop for Parting {
     fn drop(&mut self) {
-        world::with(|kernel| kernel.core.rejoin(self.0));
+        world::thread::with(|kernel| kernel.core.rejoin(self.0));
     }
 }
 

@@ -6,8 +6,8 @@ use super::links::of;
 use crate::world::clock::MAX_DRIFT;
 use crate::world::faults::Kind;
 use crate::world::host_faults::HostFaults;
-use crate::world::kernel as with_kernel;
 use crate::world::seconds::nanos;
+use crate::world::thread::kernel as with_kernel;
 
 /// The clock of a host, returned by [`Host::clock`](super::Host::clock). All timers there use it,
 /// and so does [`time::now`](polder::time::now). Unless it is set, it shows the world's time.

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use super::links::of;
-use crate::world::kernel as with_kernel;
 use crate::world::latency::Latency;
 use crate::world::names::{self, Families};
+use crate::world::thread::kernel as with_kernel;
 
 /// The names of a world, for all hosts; returned by [`Sim::names`](super::Sim::names). Each host is
 /// known by its own name unless the test sets that name otherwise.

@@ -28,7 +28,7 @@ pub(super) fn watch() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if world::time::is_here() {
-                world::panics::note_panic(info.location(), panic_message(info.payload()));
+                world::panic_sites::note_panic(info.location(), panic_message(info.payload()));
                 if IS_QUIET.try_with(Cell::get).unwrap_or_default() {
                     return;
                 }

@@ -14,8 +14,8 @@ use super::super::threads::Threads;
 use super::super::{Sim, panics};
 use super::*;
 use crate::world::fact::Flags;
+use crate::world::setup::{Setup, Variation};
 use crate::world::trace;
-use crate::world::{Setup, Variation};
 
 /// The recording of a run becomes events messages and faults.
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::environment::{from_environment, parse};
 use super::report::Run;
 use crate::world::faults::Id;
-use crate::world::{Setup, Simpler, Variation};
+use crate::world::setup::{Setup, Simpler, Variation};
 
 /// A seed, and how a run differs from its own: `0x1d3:-1,-2,-4..8` leaves faults out; ranges
 /// include both ends. `fork1500=0x7` draws other numbers from 1,500 ns on. Words name

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::picture::Scene;
-use crate::world::Setup;
 use crate::world::answers::Asked;
 use crate::world::coverage::Feature;
 use crate::world::faults::{Id, Kept, Kind};
 use crate::world::schedule::Schedule;
 use crate::world::seconds::{Seconds, nanos};
+use crate::world::setup::Setup;
 use crate::world::trace::{Difference, Recorded};
 
 /// The result of a run of one seed, returned by [`run`](super::run).

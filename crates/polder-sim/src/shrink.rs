@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::replay::Replay;
 use super::report::{Report, Run};
 use crate::world::faults::Id;
-use crate::world::{Setup, Simpler, Variation};
+use crate::world::setup::{Setup, Simpler, Variation};
 
 /// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
 const MAX_RUNS: u32 = 200;

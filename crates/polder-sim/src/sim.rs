@@ -16,10 +16,11 @@ use super::links::{Cut, Hold, Links, Parting, find};
 use super::names::Names;
 use super::state::State;
 use super::workload::Workload;
+use crate::world;
 use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::step::Step;
-use crate::world::{self, kernel as with_kernel};
+use crate::world::thread::kernel as with_kernel;
 
 /// A handle to a simulated world, passed to the test's function by [`check`](crate::check). Clones
 /// are handles to the same world.
@@ -785,7 +786,7 @@ impl Sim {
 
 impl fmt::Debug for Sim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seed = world::with(|kernel| kernel.core.seed);
+        let seed = world::thread::with(|kernel| kernel.core.seed);
         f.debug_struct("Sim").field("seed", &seed).finish()
     }
 }

@@ -28,15 +28,18 @@ use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
 use super::picture;
 use super::timeline::Moment;
+use crate::world;
 use crate::world::choice::Stream;
 use crate::world::event_queue::PendingCall;
 use crate::world::fact::Fact;
 use crate::world::faults::Id;
 use crate::world::foreign::contain;
+use crate::world::kernel::{Advance, Due, Kernel};
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::Seconds;
+use crate::world::setup::Variation;
 use crate::world::step::Step;
-use crate::world::{self, Advance, Due, Kernel, Variation, kernel};
+use crate::world::thread::kernel;
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -308,7 +311,7 @@ impl State {
         let left: Vec<String> = tasks.chain(sockets).chain(files).collect();
         if !left.is_empty() {
             let left = left.join("\n    ");
-            world::report::fail(|| {
+            world::thread::fail(|| {
                 format!("the process of {name:?} has returned, and leaves behind\n    {left}")
             });
         }
@@ -340,12 +343,12 @@ impl State {
             (steps, total) = (steps + 1, total + 1);
             let (max, max_total) = (self.max_steps.get(), self.max_total.get());
             if steps > max {
-                return world::report::fail(|| {
+                return world::thread::fail(|| {
                     format!("livelock: {max} steps without any time passing")
                 });
             }
             if total > max_total {
-                return world::report::fail(|| {
+                return world::thread::fail(|| {
                     format!("the run has had {max_total} steps: see Sim::total_steps")
                 });
             }
@@ -394,7 +397,7 @@ impl State {
     fn drop_process(&self, process: usize, is_killed: bool) {
         let ended = self.processes.borrow_mut()[process].take();
         // Destructors run on behalf of the process that has ended.
-        let pollers = world::with(|kernel| {
+        let pollers = world::thread::with(|kernel| {
             kernel.begin_drop(process, is_killed);
             kernel.core.report.progress.end_process(process);
             kernel.core.processes.pollers_of(process)
@@ -406,7 +409,7 @@ impl State {
         // The runtime is first: it drops everything that its workers hold.
         drop(ended);
         drop(own);
-        world::with(Kernel::end_drop);
+        world::thread::with(Kernel::end_drop);
     }
 
     /// Performs the next event. Returns its time; `None` if there is no event, or none in time.
@@ -422,7 +425,7 @@ impl State {
                 return Some(at);
             }
             Advance::Late(at) => self.fail_late(at),
-            Advance::Never => world::report::fail(|| {
+            Advance::Never => world::thread::fail(|| {
                 "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
                  if one was to wake a task, is no part of a world)"
                     .into()
@@ -450,7 +453,7 @@ impl State {
     fn fail_late(&self, at: u64) {
         if let Some(until) = self.until.filter(|until| *until == self.latest()) {
             kernel(|kernel| kernel.core.set_now(until));
-            return world::report::fail_because(STOPPED, None, || STOPPED.to_owned());
+            return world::thread::fail_because(STOPPED, None, || STOPPED.to_owned());
         }
         if let Some(since) = self.quiet_since.get() {
             self.eventually.try_each(|condition| {
@@ -464,14 +467,14 @@ impl State {
                         .map_or(String::new(), |why| format!(": {why}"));
                     let within = Seconds(condition.within);
                     let reason = format!("{cause}: it was not true within {within} of quiet{why}");
-                    world::report::fail_because(&cause, None, || reason);
+                    world::thread::fail_because(&cause, None, || reason);
                 }
                 !is_late
             });
         }
         // If there is such a condition, that was the first failure, and is the one that counts.
         let limit = Seconds(self.limit.get());
-        world::report::fail(|| format!("the test has not ended within {limit}: see Sim::limit"));
+        world::thread::fail(|| format!("the test has not ended within {limit}: see Sim::limit"));
     }
 
     /// Runs a call that was given to `unblock`, or drops it if its process has ended. It is foreign
@@ -521,7 +524,7 @@ impl State {
             if !holds {
                 let cause = format!("always {:?}", condition.name);
                 let why = condition.why().unwrap_or("it does not hold");
-                world::report::fail_because(&cause, None, || format!("{cause}: {why}"));
+                world::thread::fail_because(&cause, None, || format!("{cause}: {why}"));
             }
             holds
         });
@@ -553,12 +556,12 @@ impl State {
             is_missed.then_some(&condition.name)
         });
         if let Some(name) = missed {
-            world::report::fail(|| {
+            world::thread::fail(|| {
                 format!("eventually {name:?}: it was not true when the test ended")
             });
         }
         if let Some(words) = forgotten(&self.histories.borrow()) {
-            world::report::fail_because("a history was not checked", None, || words);
+            world::thread::fail_because("a history was not checked", None, || words);
         }
     }
 
@@ -614,7 +617,7 @@ impl State {
     /// task that was not awaited.)
     pub(super) fn end_processes(&self) {
         self.has_ended.set(true);
-        world::with(|kernel| {
+        world::thread::with(|kernel| {
             (0..kernel.core.hosts.count()).for_each(|host| kernel.power_off(host))
         });
         let count = self.processes.borrow().len();
@@ -622,7 +625,7 @@ impl State {
             self.drop_process(process, true);
         }
         world::panics::as_killed(|| {
-            let jobs = world::with(|kernel| kernel.blocking.take_all(&mut kernel.core))
+            let jobs = world::thread::with(|kernel| kernel.blocking.take_all(&mut kernel.core))
                 .unwrap_or_default();
             jobs.into_iter().for_each(|job| contain(|| drop(job)));
         });

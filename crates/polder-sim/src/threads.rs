@@ -37,10 +37,11 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use super::environment::{THREAD, number_from};
 use super::report::Report;
 use super::stuck::{End, Watch};
+use crate::world;
 use crate::world::foreign::panic_message;
 use crate::world::progress::Progress;
+use crate::world::setup::Setup;
 use crate::world::trace::Comparison;
-use crate::world::{self, Setup};
 
 /// Runs a test in the world of a seed, on this thread.
 pub(super) type World<'a> = dyn Fn(u64, Setup, Arc<Progress>) -> Report + Sync + 'a;
@@ -127,7 +128,7 @@ impl Threads<'_> {
     fn join<T>(&self, thread: ScopedJoinHandle<'_, T>) -> T {
         let result = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         // Records progress of the world in which this call was made, if it was made in one.
-        world::with(|kernel| kernel.core.report.progress.go_on());
+        world::thread::with(|kernel| kernel.core.report.progress.go_on());
         result
     }
 }

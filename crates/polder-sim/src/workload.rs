@@ -17,8 +17,8 @@ use polder::time::sleep;
 use super::host::{Host, Process};
 use super::state::{State, one_of_all};
 use crate::world::choice::Stream;
-use crate::world::kernel;
 use crate::world::latency::Latency;
+use crate::world::thread::kernel;
 
 /// The default limit of the time between two operations of a client: long enough for most
 /// operations to overlap only sometimes with those of other clients.

@@ -16,7 +16,6 @@ use super::event_queue::{Event, PendingCall};
 use super::fact::Fact;
 use super::faults::Kind;
 use super::latency::Latency;
-use super::with;
 
 /// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);
@@ -36,26 +35,6 @@ pub(crate) struct Delays {
     stream: Stream,
 }
 
-/// Keeps a call of the running process until its delay is over. Gives the call back if there is no
-/// such process.
-pub(crate) fn submit(job: Arc<dyn BlockingCall>) -> Option<Arc<dyn BlockingCall>> {
-    let mut job = Some(job);
-    with(|kernel| {
-        let core = &mut kernel.core;
-        let Ok((host, process)) = core.processes.here() else {
-            return;
-        };
-        let delay = kernel.blocking.draw_delay(host, core);
-        core.note(host, Fact::Blocking(delay));
-        if let Some(job) = job.take() {
-            let at = core.time.now().saturating_add(delay);
-            let call = Box::new(PendingCall { process, job });
-            core.events.push(at, Event::Blocking(call));
-        }
-    });
-    job
-}
-
 impl Calls {
     pub(crate) fn delays_of(&mut self, host: usize, seed: u64) -> &mut Delays {
         self.delays.entry(host).or_insert_with(|| Delays {
@@ -68,6 +47,24 @@ impl Calls {
         let Delays { latency, stream } = self.delays_of(host, core.seed);
         let delay = latency.draw(stream, core.is_calm);
         delay.saturating_add(core.delay_by_fault(host, Kind::Blocking))
+    }
+
+    /// Keeps a call of the running process until its delay is over. Gives the call back if there is
+    /// no such process.
+    pub(crate) fn submit(
+        &mut self,
+        job: Arc<dyn BlockingCall>,
+        core: &mut Core,
+    ) -> Option<Arc<dyn BlockingCall>> {
+        let Ok((host, process)) = core.processes.here() else {
+            return Some(job);
+        };
+        let delay = self.draw_delay(host, core);
+        core.note(host, Fact::Blocking(delay));
+        let at = core.time.now().saturating_add(delay);
+        let call = Box::new(PendingCall { process, job });
+        core.events.push(at, Event::Blocking(call));
+        None
     }
 
     /// Takes all calls that have not begun, at the end of the world.

@@ -5,11 +5,17 @@
 //! them: to note an event takes the time, the trace and the hosts' names. The parts above pass it
 //! down as a parameter, and it knows none of them.
 
+mod faults;
+mod partings;
+
+use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 
+use super::answers;
 use super::base::Base;
 use super::choice::Probability;
 use super::event_queue::{Event, Events};
@@ -17,7 +23,7 @@ use super::fact::{Fact, digest};
 use super::faults::{Faults, Kind};
 use super::forks::Pending;
 use super::host_faults::FaultsOfHosts;
-use super::hosts::{Hosts, NOBODY, TEST};
+use super::hosts::{Excess, Hosts, NOBODY, TEST};
 use super::link::{Links, Passage};
 use super::order::{Order, Queue};
 use super::pollers::{PollerOfWorker, Pollers};
@@ -25,10 +31,10 @@ use super::processes::{PauseId, Processes};
 use super::progress::Call;
 use super::report::Report;
 use super::schedule::Schedule;
+use super::setup::Setup;
 use super::step::Step;
 use super::time::{self, Time};
-use super::trace::{self, Message};
-use super::{answers, with};
+use super::trace::{self, Message, Trace};
 
 pub(crate) struct Core {
     /// The number of the world, by which its handles find it.
@@ -54,6 +60,39 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Begins the parts of a world.
+    pub(super) fn new(seed: u64, setup: Setup) -> Core {
+        static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let variation = setup.variation;
+        let simpler = &variation.simpler;
+        let order = if simpler.is_fifo {
+            Order::Fifo
+        } else {
+            Order::Random
+        };
+        Core {
+            world: WORLDS.fetch_add(1, Ordering::Relaxed),
+            seed,
+            time: Time::begin(),
+            events: Events::default(),
+            hosts: Hosts::default(),
+            processes: Processes::default(),
+            pollers: Pollers::new(seed, order, simpler.is_fifo),
+            links: Links::new(seed, simpler.is_even),
+            faults: Faults::new(variation.kept),
+            host_faults: FaultsOfHosts::default(),
+            report: Report::new(
+                Trace::new(setup.comparison, setup.records.is_some()),
+                setup.logs.then_some(seed),
+                setup.covers,
+            ),
+            forks: Pending::begin(&variation.forks),
+            chosen: variation.chosen,
+            schedule: None,
+            is_calm: false,
+        }
+    }
+
     pub(crate) fn add_host(&mut self, name: &str) -> usize {
         let known = self.hosts.find(name);
         known.unwrap_or_else(|| self.hosts.add(name))
@@ -111,9 +150,78 @@ impl Core {
     }
 
     /// Returns the current host's name.
-    pub(super) fn current_host(&self) -> &str {
+    pub(crate) fn current_host(&self) -> &str {
         let host = self.processes.current_host();
         self.hosts.name(host.unwrap_or(NOBODY))
+    }
+
+    /// Notes that a task is polled.
+    pub(crate) fn note_poll(&mut self, task: u64, site: &'static Location<'static>) {
+        self.calls(Call::Poll);
+        let host = self.processes.current_host().unwrap_or(NOBODY);
+        self.note(host, Fact::Polled(task, site));
+    }
+
+    /// Chooses the next of `count` ready tasks of the running worker. `ready` gives their ids.
+    pub(crate) fn choose_task(
+        &mut self,
+        count: usize,
+        ready: impl Iterator<Item = u64> + Clone,
+    ) -> usize {
+        match &mut self.schedule {
+            _ if self.processes.current.is_none() => 0,
+            Some(schedule) => schedule.choose(count),
+            None => self.pollers.choose_task(count, ready),
+        }
+    }
+
+    /// Chooses the next of the tasks that no pool worker of the running process has taken yet.
+    /// `ready` gives their ids.
+    pub(crate) fn choose_injected(
+        &mut self,
+        count: usize,
+        ready: impl Iterator<Item = u64> + Clone,
+    ) -> usize {
+        match &mut self.schedule {
+            Some(schedule) => schedule.choose(count),
+            None => self.processes.choose_injected(count, ready),
+        }
+    }
+
+    /// Notes whether a condition was met, for tests that require it to be met in some world.
+    pub(crate) fn note_sometimes(&mut self, name: &str, is_so: bool) {
+        let claims = &mut self.report.claims;
+        *claims.entry(name.to_owned()).or_default() |= is_so;
+        self.cover_state(name, is_so.into());
+    }
+
+    /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
+    /// often without time passing, before the messages under way use up the memory. Returns whether
+    /// the limit is kept.
+    pub(super) fn count_sent(&mut self, host: usize, bytes: usize) -> bool {
+        let excess = self.hosts.count_sent(host, bytes, self.time.now());
+        self.fail_by(excess)
+    }
+
+    /// Counts a connect, and fails the run if a host connects too often.
+    pub(super) fn count_connect(&mut self, host: usize) {
+        let excess = self.hosts.count_connect(host, self.time.now());
+        self.fail_by(excess);
+    }
+
+    /// Counts a datagram, and fails the run if a host sends too many.
+    pub(super) fn count_datagram(&mut self, host: usize) {
+        let excess = self.hosts.count_datagram(host, self.time.now());
+        self.fail_by(excess);
+    }
+
+    /// Fails the run because a limit is exceeded. Returns whether it is kept.
+    fn fail_by(&mut self, excess: Option<Excess>) -> bool {
+        let is_kept = excess.is_none();
+        if let Some(Excess { cause, reason }) = excess {
+            self.report.fail(cause, None, reason);
+        }
+        is_kept
     }
 
     /// Notes that foreign code is about to be called.
@@ -320,23 +428,13 @@ impl Core {
     }
 }
 
-/// Notes that a task is polled.
-pub(crate) fn note_poll(task: u64, site: &'static std::panic::Location<'static>) {
-    with(|kernel| {
-        let core = &mut kernel.core;
-        core.calls(Call::Poll);
-        let host = core.processes.current_host().unwrap_or(NOBODY);
-        core.note(host, Fact::Polled(task, site));
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     impl Core {
         pub(in crate::world) fn of_test(seed: u64) -> Core {
-            crate::world::Setup::default().core(seed)
+            Core::new(seed, Setup::default())
         }
     }
 

@@ -10,18 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use super::choice::{Stream, mix};
 use super::core::Core;
-use super::errno::{Errno, refused, unsupported};
+use super::errno::{Errno, unsupported};
 use super::fact::{Fact, digest};
 use super::faults::Kind;
 use super::latency::Latency;
-use super::processes::has_ended;
-use super::{Kernel, with, with_world};
-use crate::power_loss::{Disk, Error, Note, OpenFlags, SyncEnd};
+use crate::power_loss::{Disk, Error, Note, SyncEnd};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
 /// in memory.
@@ -82,137 +79,18 @@ pub(crate) enum Call {
 /// A call that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
-    world: u32,
+    pub(super) world: u32,
     pub(crate) host: usize,
-    process: usize,
+    pub(super) process: usize,
     pub(crate) call: Call,
     /// Whether it fails, decided at random.
-    fails: bool,
+    pub(super) fails: bool,
     /// Selects the bit that has changed in what is read.
-    rot: Option<u64>,
+    pub(super) rot: Option<u64>,
     /// How a sync ends, unless it fails.
-    sync_end: SyncEnd,
+    pub(super) sync_end: SyncEnd,
     /// The time after which it is executed.
     pub(crate) delay: Duration,
-}
-
-/// An open file of a process. Closed on drop.
-#[derive(Debug)]
-pub(crate) struct FileOfProcess {
-    world: u32,
-    host: usize,
-    number: u32,
-}
-
-/// Begins a call of the running process.
-pub(crate) fn begin(call: Call) -> io::Result<Begun> {
-    let words = "a simulated disk is used on a thread that is in no simulated world";
-    with(|kernel| kernel.disks.begin(call, &mut kernel.core)).unwrap_or_else(|| Err(refused(words)))
-}
-
-/// Calls `f` with the kernel of that world, if this thread is in it and runs code of that host.
-fn at_disk_of<R>(
-    world: u32,
-    host: usize,
-    f: impl FnOnce(&mut Kernel) -> io::Result<R>,
-) -> io::Result<R> {
-    let result = with_world(world, |kernel| {
-        if kernel.core.processes.current_host() == Some(host) {
-            f(kernel)
-        } else {
-            let words = "simulated file used on a host that does not have its disk";
-            Err(refused(words))
-        }
-    });
-    let words =
-        "simulated file used outside its world (on another thread, or after the world ended)";
-    result.unwrap_or_else(|| Err(refused(words)))
-}
-
-impl Begun {
-    fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-        at_disk_of(self.world, self.host, |kernel| {
-            if kernel.core.processes.is_alive(self.process) {
-                f(kernel)
-            } else {
-                Err(has_ended())
-            }
-        })
-    }
-
-    /// Executes the call, unless it fails.
-    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> Result<R, Error>) -> io::Result<R> {
-        self.with(|kernel| {
-            if self.fails {
-                kernel.core.note(self.host, Fact::DiskFailed);
-                return Err(Errno::IO.into());
-            }
-            kernel.disks.call(self.host, &mut kernel.core, |disk| {
-                disk.rot = self.rot;
-                f(disk)
-            })
-        })
-    }
-
-    /// Ends a sync of the changes until `last`.
-    pub(crate) fn finish_sync(self, file: &FileOfProcess, last: u64) -> io::Result<()> {
-        let end = if self.fails {
-            SyncEnd::Failed
-        } else {
-            self.sync_end
-        };
-        self.with(|kernel| {
-            let end_sync = |disk: &mut Disk| disk.end_sync(file.number, last, end);
-            kernel.disks.call(self.host, &mut kernel.core, end_sync)
-        })
-    }
-
-    /// Opens a file.
-    pub(crate) fn open(self, path: &Path, flags: OpenFlags) -> io::Result<FileOfProcess> {
-        self.with(|kernel| kernel.take_descriptors(1))?;
-        let number = self.finish(|disk| disk.open(path, flags, self.process))?;
-        Ok(FileOfProcess {
-            world: self.world,
-            host: self.host,
-            number,
-        })
-    }
-}
-
-impl FileOfProcess {
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Fails if the process may have no more descriptors.
-    pub(crate) fn take_descriptor(&self) -> io::Result<()> {
-        self.with(|kernel| kernel.take_descriptors(1))
-    }
-
-    /// Begins a call on this file.
-    pub(crate) fn begin(&self, call: Call) -> io::Result<Begun> {
-        self.with(|kernel| kernel.disks.begin(call, &mut kernel.core))
-    }
-
-    /// Executes an operation that takes no time.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Disk) -> Result<R, Error>) -> io::Result<R> {
-        self.with(|kernel| kernel.disks.call(self.host, &mut kernel.core, f))
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Kernel) -> io::Result<R>) -> io::Result<R> {
-        at_disk_of(self.world, self.host, f)
-    }
-}
-
-impl Drop for FileOfProcess {
-    fn drop(&mut self) {
-        // A file may be dropped on any host.
-        with_world(self.world, |kernel| {
-            if let Some(own) = kernel.disks.find(self.host) {
-                own.disk.close(self.number);
-            }
-        });
-    }
 }
 
 impl Disks {
@@ -240,7 +118,7 @@ impl Disks {
         })
     }
 
-    fn begin(&mut self, call: Call, core: &mut Core) -> io::Result<Begun> {
+    pub(super) fn begin(&mut self, call: Call, core: &mut Core) -> io::Result<Begun> {
         if core.processes.current.is_none() {
             return Err(unsupported("a disk outside of a host's process"));
         }
@@ -279,7 +157,7 @@ impl Disks {
     }
 
     /// Calls `f` with a host's disk, and notes the resulting event.
-    fn call<R>(
+    pub(super) fn call<R>(
         &mut self,
         host: usize,
         core: &mut Core,
@@ -321,6 +199,7 @@ impl Disks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::power_loss::OpenFlags;
 
     /// A call takes the latency of its kind and fails as its host's disk does.
     #[test]

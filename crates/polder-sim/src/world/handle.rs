@@ -20,9 +20,10 @@ use polder::kernel::sockets::{Flag, Number, Opt, Socket, SocketType, Sockets, Tc
 
 use super::address::{self, Address, Name};
 use super::errno::{Errno, refused, unsupported};
+use super::kernel::Kernel;
 use super::options::Options;
 use super::sockets::Network;
-use super::{Kernel, report, with, with_world};
+use super::thread::{with, with_world};
 
 /// Makes the sockets of the world that this thread is in.
 pub(crate) struct MakesSockets;
@@ -55,6 +56,10 @@ impl From<u64> for SimSocketId {
         }
     }
 }
+
+/// The remark on what the world does not see.
+const LENT: &str = "a descriptor of a simulated socket was asked for: what is done with it, the \
+                    world does not see";
 
 impl Drop for SimSocket {
     fn drop(&mut self) {
@@ -220,7 +225,7 @@ impl Socket for SimSocket {
     }
 
     fn lend(&self) -> BorrowedDescriptor<'_> {
-        report::note_lent();
+        with(|kernel| kernel.core.report.remarks.insert(LENT));
         self.lent
     }
 

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::core::Core;
 use super::errno::Errno;
 
 /// The ephemeral ports, assigned to sockets that ask for none: Linux's `ip_local_port_range`.
@@ -272,46 +271,50 @@ impl Hosts {
     }
 }
 
-impl Core {
-    /// Counts a datagram of `bytes` bytes, or a connect. Fails the run if a host does this too
-    /// often without time passing, before the messages under way use up the memory. Returns whether
-    /// the limit is kept.
-    pub(super) fn count_sent(&mut self, host: usize, bytes: usize) -> bool {
-        let Host { sent, name, .. } = &mut self.hosts.list[host];
-        let is_within = sent.add(self.time.now(), 1 + bytes / 1_024) <= MAX_SENT;
-        if !is_within {
+/// A limit that a host has exceeded, which fails the run.
+pub(super) struct Excess {
+    pub(super) cause: String,
+    pub(super) reason: String,
+}
+
+/// The limits of what a host sends.
+impl Hosts {
+    /// Counts a datagram of `bytes` bytes, or a connect, among those of this moment.
+    pub(super) fn count_sent(&mut self, host: usize, bytes: usize, now: u64) -> Option<Excess> {
+        let Host { sent, name, .. } = &mut self.list[host];
+        (sent.add(now, 1 + bytes / 1_024) > MAX_SENT).then(|| {
             let cause = format!("livelock: {name:?} sends without any time passing");
             let reason = format!("{cause}: a loop that neither sleeps nor waits for an answer");
-            self.report.fail(cause, None, reason);
-        }
-        is_within
+            Excess { cause, reason }
+        })
     }
 
-    /// Counts a connect, and fails the run if a host connects too often.
-    pub(super) fn count_connect(&mut self, host: usize) {
-        let host = &mut self.hosts.list[host];
-        let count = host.connects.add(self.time.now() / SECOND, 1);
-        if let Some(max) = self.hosts.max_connects.filter(|max| count > *max as usize) {
-            let cause = format!("retry storm: {:?} connects too often", host.name);
-            let reason = format!("{cause}: more than {max} times within a second");
-            self.report.fail(cause, None, reason);
-        }
+    /// Counts a connect among those of this second.
+    pub(super) fn count_connect(&mut self, host: usize, now: u64) -> Option<Excess> {
+        let Host { connects, name, .. } = &mut self.list[host];
+        let count = connects.add(now / SECOND, 1);
+        let max = self.max_connects.filter(|max| count > *max as usize)?;
+        let cause = format!("retry storm: {name:?} connects too often");
+        let reason = format!("{cause}: more than {max} times within a second");
+        Some(Excess { cause, reason })
     }
 
-    /// Counts a datagram, and fails the run if a host sends too many.
-    pub(super) fn count_datagram(&mut self, host: usize) {
-        let host = &mut self.hosts.list[host];
-        let count = host.datagrams.add(self.time.now() / SECOND, 1);
-        if let Some(max) = self.hosts.max_datagrams.filter(|max| count > *max as usize) {
-            let cause = format!("storm: {:?} sends too many datagrams", host.name);
-            let reason = format!("{cause}: more than {max} within a second");
-            self.report.fail(cause, None, reason);
-        }
+    /// Counts a datagram among those of this second.
+    pub(super) fn count_datagram(&mut self, host: usize, now: u64) -> Option<Excess> {
+        let Host {
+            datagrams, name, ..
+        } = &mut self.list[host];
+        let count = datagrams.add(now / SECOND, 1);
+        let max = self.max_datagrams.filter(|max| count > *max as usize)?;
+        let cause = format!("storm: {name:?} sends too many datagrams");
+        let reason = format!("{cause}: more than {max} within a second");
+        Some(Excess { cause, reason })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::core::Core;
     use super::*;
 
     impl Hosts {

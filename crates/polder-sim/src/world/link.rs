@@ -373,7 +373,8 @@ impl Links {
 mod tests {
     use super::super::core::Core;
     use super::super::parting::How;
-    use super::super::{Setup, begin, with};
+    use super::super::setup::Setup;
+    use super::super::thread::{begin, with};
     use super::*;
 
     fn sent(links: &mut Links, times: usize) -> Vec<Option<u64>> {

@@ -141,7 +141,8 @@ impl Names {
         happens
     }
 
-    fn look_up(&mut self, name: &str, core: &mut Core) -> io::Result<Answer> {
+    /// Looks up the addresses of a name, for the running process.
+    pub(crate) fn look_up(&mut self, name: &str, core: &mut Core) -> io::Result<Answer> {
         let (host, _) = core.processes.here()?;
         // Names are compared without regard to case (RFC 4343).
         let (asked, name) = (name, &*name.to_ascii_lowercase());
@@ -189,11 +190,6 @@ struct Questions {
 pub(crate) struct Answer {
     pub(crate) addresses: io::Result<Vec<IpAddr>>,
     pub(crate) delay: Duration,
-}
-
-/// Looks up the addresses of a name. `None` outside of a world.
-pub(crate) fn look_up(name: &str) -> Option<io::Result<Answer>> {
-    super::with(|kernel| kernel.names.look_up(name, &mut kernel.core))
 }
 
 /// Parses a number in the way of inet_aton(3): one to four parts, in decimal, octal or hexadecimal,

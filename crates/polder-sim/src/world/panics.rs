@@ -4,72 +4,10 @@
 //! its message, by which its site is found. The panic of a task is delivered when the task is
 //! awaited; one that is neither delivered nor reported until everything was dropped fails the run.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::panic::Location;
 
-use super::report::fail_as;
-use super::with;
-
-/// The limit of panics that wait to be reported: those of tasks that are never awaited.
-const MAX_PANICS: usize = 256;
-
-thread_local! {
-    /// The last panics of this thread that were not reported yet.
-    static PANICS: RefCell<VecDeque<Panic>> = const { RefCell::new(VecDeque::new()) };
-}
-
-/// A panic, identified by its message.
-struct Panic {
-    site: Option<String>,
-    words: String,
-}
-
-/// The panics of a world, and whether they count.
-#[derive(Default)]
-pub(crate) struct Panics {
-    /// Whether the run goes on after contained panics.
-    pub(crate) are_permitted: bool,
-    /// Panics of tasks that have ended, neither awaited nor reported yet: where the task was
-    /// spawned, and the panic's message.
-    held: Vec<(&'static Location<'static>, String)>,
-    /// Whether the values being dropped now are left from a process that was killed.
-    pub(super) drops_killed: bool,
-}
-
-/// Forgets the panics of this thread, which may enter another world.
-pub(super) fn forget() {
-    PANICS.take();
-}
-
-/// Notes a panic of this thread, with its site and message. The panic hook calls this, so nothing
-/// here may panic.
-pub(crate) fn note_panic(site: Option<&Location<'_>>, words: &str) {
-    let note = |panics: &RefCell<VecDeque<Panic>>| {
-        let Ok(mut panics) = panics.try_borrow_mut() else {
-            return;
-        };
-        if panics.len() == MAX_PANICS {
-            panics.pop_front();
-        }
-        panics.push_back(Panic {
-            site: site.map(ToString::to_string),
-            words: words.to_owned(),
-        });
-    };
-    let _ = PANICS.try_with(note);
-}
-
-/// Returns where the last panic with this message came from, and forgets it. The panic of a task
-/// may be reported after later ones.
-fn site_of(words: &str) -> Option<String> {
-    let find = |panics: &RefCell<VecDeque<Panic>>| {
-        let mut panics = panics.try_borrow_mut().ok()?;
-        let place = panics.iter().rposition(|panic| panic.words == words)?;
-        panics.remove(place)?.site
-    };
-    PANICS.try_with(find).ok().flatten()
-}
+use super::panic_sites::site_of;
+use super::thread::{fail_as, with};
 
 /// The beginning of the cause of a failure by a panic, which its place follows.
 pub(crate) const PANIC_AT: &str = "a panic at ";
@@ -152,27 +90,4 @@ pub(crate) fn as_killed(f: impl FnOnce()) {
     let before = set(true);
     f();
     set(before.unwrap_or_default());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The site of a panic is found by its message once and the last one first.
-    #[test]
-    fn panic_site_found_by_message_last_first() {
-        let here = Location::caller();
-        note_panic(None, "same");
-        note_panic(Some(here), "same");
-        note_panic(None, "other");
-        assert_eq!(site_of("same"), Some(here.to_string()));
-        assert_eq!((site_of("same"), site_of("none")), (None, None));
-        for nth in 0..=MAX_PANICS {
-            note_panic(Some(here), &nth.to_string());
-        }
-        assert_eq!(site_of("0"), None, "the oldest are forgotten");
-        assert!(site_of("1").is_some());
-        forget();
-        assert_eq!(site_of("2"), None);
-    }
 }

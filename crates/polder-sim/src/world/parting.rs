@@ -6,15 +6,9 @@
 //! overlap: a way is open again when the last one that applies to it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::discriminant;
 
-use super::Kernel;
-use super::core::Core;
 use super::fact::Fact;
 use super::processes::PauseId;
-
-/// The limit of pairs of hosts that are noted in traces: a picture of more is not readable.
-const MAX_NOTED: usize = 64;
 
 /// The fate of messages between the hosts of a parting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +22,7 @@ pub(crate) enum How {
 
 impl How {
     /// Returns the events that note its beginning and its end, given the host on the other side.
-    fn told(self) -> [fn(usize) -> Fact; 2] {
+    pub(super) fn told(self) -> [fn(usize) -> Fact; 2] {
         match self {
             How::Cut => [Fact::Cut, Fact::Healed],
             How::Held => [Fact::Held, Fact::Released],
@@ -39,20 +33,20 @@ impl How {
 
 /// A cut, a hold, or slow links, between two sets of hosts.
 #[derive(Debug)]
-struct Parting {
-    these: BTreeSet<usize>,
-    others: BTreeSet<usize>,
-    is_one_way: bool,
-    how: How,
+pub(super) struct Parting {
+    pub(super) these: BTreeSet<usize>,
+    pub(super) others: BTreeSet<usize>,
+    pub(super) is_one_way: bool,
+    pub(super) how: How,
     /// Whether a router immediately reports to connecting sockets that a cut host is unreachable.
-    is_told: bool,
+    pub(super) is_told: bool,
     /// The pairs that were noted in the trace, until their end is noted, too. When this parting
     /// ends, another one of the same kind that still applies to a pair takes it over.
-    noted: Vec<(usize, usize)>,
+    pub(super) noted: Vec<(usize, usize)>,
 }
 
 impl Parting {
-    fn lies_between(&self, from: usize, to: usize) -> bool {
+    pub(super) fn lies_between(&self, from: usize, to: usize) -> bool {
         let goes = |from: &usize, to: &usize| self.these.contains(from) && self.others.contains(to);
         goes(&from, &to) || !self.is_one_way && goes(&to, &from)
     }
@@ -60,15 +54,15 @@ impl Parting {
 
 /// Names a parting of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PartingId(u32);
+pub(crate) struct PartingId(pub(super) u32);
 
 /// The partings of a world, and the hosts that are suspended.
 #[derive(Debug, Default)]
 pub(crate) struct Partings {
     /// By number.
-    list: BTreeMap<u32, Parting>,
+    pub(super) list: BTreeMap<u32, Parting>,
     /// The number of partings so far.
-    count: u32,
+    pub(super) count: u32,
     /// The suspensions in effect, of which a host may have several.
     suspended: Vec<(PauseId, usize)>,
 }
@@ -147,90 +141,6 @@ impl Partings {
             How::Cut | How::Held => None,
         });
         slow.min()
-    }
-}
-
-impl Kernel {
-    /// Separates two sets of hosts from now on, in both directions, or delays what they send.
-    pub(crate) fn part(&mut self, these: &[usize], others: &[usize], how: How) -> PartingId {
-        self.network().settle_all();
-        let core = &mut self.core;
-        let pairs = these.iter().flat_map(|a| others.iter().map(|b| (*a, *b)));
-        let pairs = pairs.filter(|(a, b)| a != b);
-        let noted: Vec<(usize, usize)> = pairs.take(MAX_NOTED).collect();
-        let [begins, _] = how.told();
-        for (a, b) in &noted {
-            core.note(*a, begins(*b));
-        }
-        let partings = &mut core.links.partings;
-        partings.count += 1;
-        let number = partings.count;
-        let parting = Parting {
-            these: these.iter().copied().collect(),
-            others: others.iter().copied().collect(),
-            is_one_way: false,
-            how,
-            is_told: false,
-            noted,
-        };
-        partings.list.insert(number, parting);
-        PartingId(number)
-    }
-}
-
-impl Core {
-    /// Opens the direction from the other hosts to these, unless another parting applies to it.
-    pub(crate) fn make_one_way(&mut self, id: PartingId) {
-        if let Some(parting) = self.links.partings.list.get_mut(&id.0) {
-            parting.is_one_way = true;
-            self.deliver_held();
-        }
-    }
-
-    /// Makes this cut report unreachable hosts: a socket that connects across it gets an error from
-    /// a router.
-    pub(crate) fn make_unreachable(&mut self, id: PartingId) {
-        if let Some(parting) = self.links.partings.list.get_mut(&id.0) {
-            parting.is_told = true;
-        }
-    }
-
-    /// Ends a parting. (It may have ended before, by [`end_partings`](Self::end_partings).)
-    pub(crate) fn rejoin(&mut self, id: PartingId) {
-        let Some(parting) = self.links.partings.list.remove(&id.0) else {
-            return;
-        };
-        if parting.how == How::Held {
-            self.deliver_held();
-        }
-        let ([_, ends], kind) = (parting.how.told(), discriminant(&parting.how));
-        for (a, b) in parting.noted {
-            let others = self.links.partings.list.values_mut();
-            let mut alike = others.filter(|other| discriminant(&other.how) == kind);
-            match alike.find(|other| other.lies_between(a, b)) {
-                Some(other) if other.noted.contains(&(a, b)) => {}
-                Some(other) => other.noted.push((a, b)),
-                None => self.note(a, ends(b)),
-            }
-        }
-    }
-
-    /// Ends all partings.
-    pub(super) fn end_partings(&mut self) {
-        self.links.partings.list.clear();
-        self.deliver_held();
-    }
-
-    /// Delivers held messages where no hold applies any more, in the order of their arrival.
-    pub(super) fn deliver_held(&mut self) {
-        let (now, links) = (self.time.now(), &mut self.links);
-        for (way, event) in std::mem::take(&mut links.held) {
-            if links.partings.is_held(way.0, way.1) {
-                links.held.push((way, event));
-            } else {
-                self.events.push_released(now, event);
-            }
-        }
     }
 }
 

@@ -7,23 +7,18 @@
 //! [`PollerOfWorker`], and is the only one that takes the poller's events.
 
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use polder::kernel;
-
 use super::event_queue::{Event, Events, Timer};
-use super::handle::SimSocketId;
 use super::order::{Order, Queue};
 use super::registrations::Registration;
 use super::time::Time;
-use super::{Kernel, with, with_world};
 
 pub(crate) struct Pollers {
-    list: Vec<Poller>,
+    pub(super) list: Vec<Poller>,
     /// The pollers of ready workers, in the order in which they became ready.
     ready: Vec<usize>,
     /// The poller of the running worker.
@@ -39,18 +34,18 @@ pub(crate) struct Pollers {
 }
 
 /// A worker's poller: the events that it has to report, and when it wakes the worker.
-struct Poller {
+pub(super) struct Poller {
     process: usize,
     /// The host of its process: avoids a dependent load.
-    host: usize,
+    pub(super) host: usize,
     is_alive: bool,
     is_ready: bool,
     /// The sockets that have something to report.
-    events: VecDeque<u32>,
+    pub(super) events: VecDeque<u32>,
     /// The deadline that was armed last and has not passed, by the host's clock.
-    timer: Option<Instant>,
+    pub(super) timer: Option<Instant>,
     /// The delay that is added to the timer.
-    late: u64,
+    pub(super) late: u64,
     /// When the timer is due, by the world's time.
     alarm: Timer,
     /// Chooses the next of the worker's ready tasks; if it is a pool's, the worker that polls it.
@@ -272,6 +267,15 @@ impl Pollers {
         poller.is_alive && poller.alarm.is_due(at, events, event)
     }
 
+    /// Chooses the next of `count` ready tasks of the running worker. `ready` gives their ids.
+    pub(super) fn choose_task(
+        &mut self,
+        count: usize,
+        ready: impl Iterator<Item = u64> + Clone,
+    ) -> usize {
+        self.list[self.current].schedule.choose(count, ready)
+    }
+
     /// Wakes a worker because its timer is due.
     pub(super) fn fire(&mut self, number: usize) {
         let poller = &mut self.list[number];
@@ -280,133 +284,12 @@ impl Pollers {
     }
 }
 
-/// Chooses the next of `count` ready tasks of the running worker. `ready` gives their ids.
-pub(crate) fn choose_task(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
-    let chosen = with(|kernel| {
-        kernel.core.processes.current?;
-        if let Some(schedule) = &mut kernel.core.schedule {
-            return Some(schedule.choose(count));
-        }
-        let pollers = &mut kernel.core.pollers;
-        let poller = &mut pollers.list[pollers.current];
-        Some(poller.schedule.choose(count, ready))
-    });
-    chosen.flatten().unwrap_or(0)
-}
-
 /// The poller of a process's worker, as its selector holds it.
 #[derive(Debug)]
 pub(crate) struct PollerOfWorker {
-    world: u32,
-    number: usize,
-    foreign: Arc<AtomicBool>,
-}
-
-impl PollerOfWorker {
-    /// Registers a socket, or replaces its registration.
-    pub(super) fn register(&self, socket: SimSocketId, token: u64, interest: u8) -> io::Result<()> {
-        socket.with(|network, id| {
-            network.core.processes.here()?;
-            let ready = network.ready(id)?;
-            let base = network.table.base(id)?;
-            base.registrations.add(self.number, token, interest);
-            let only = Some(self.number);
-            network.core.raise_with(id, base, ready, only);
-            Ok(())
-        })
-    }
-
-    pub(super) fn deregister(&self, socket: SimSocketId) -> io::Result<()> {
-        socket.with(|network, id| {
-            let base = network.table.base(id)?;
-            base.registrations.remove(self.number);
-            Ok(())
-        })
-    }
-
-    /// Takes at most `limit` events, and calls `report` with the token and the readiness of each
-    /// that still has a registration. Wakes the worker again if there are more.
-    #[inline]
-    pub(crate) fn take(&self, limit: usize, mut report: impl FnMut((u64, u8))) {
-        with_world(self.world, |kernel| {
-            let (core, table) = (&mut kernel.core, &mut kernel.sockets.table);
-            let events = &mut core.pollers.list[self.number].events;
-            for _ in 0..limit {
-                let Some(number) = events.pop_front() else {
-                    return;
-                };
-                // It may be registered with another poller by now.
-                let base = table.base(number).ok();
-                let taken = base.and_then(|base| base.registrations.take(self.number));
-                taken.into_iter().for_each(&mut report);
-            }
-            if !events.is_empty() {
-                core.pollers.wake(self.number);
-            }
-        });
-    }
-
-    /// Wakes the worker: it has something to do.
-    pub(crate) fn notify(&self) {
-        self.woken(|kernel| kernel.core.pollers.wake(self.number));
-    }
-
-    /// Notes that a task of the worker was woken on this thread, which should be the world's.
-    pub(crate) fn woken_on_this_thread(&self) {
-        self.woken(|_| ());
-    }
-
-    /// Notes that something of the worker was woken. If this world's code did so, calls `wake`.
-    #[inline]
-    fn woken(&self, wake: impl FnOnce(&mut Kernel)) {
-        let is_here = with_world(self.world, |kernel| {
-            kernel.core.woken_by_current(self.number);
-            wake(kernel);
-        });
-        if is_here.is_none() {
-            self.foreign.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Sets when the worker's earliest timer is due.
-    pub(crate) fn arm(&self, deadline: Option<Instant>) {
-        with_world(self.world, |kernel| {
-            let core = &mut kernel.core;
-            let poller = &mut core.pollers.list[self.number];
-            if std::mem::replace(&mut poller.timer, deadline) != deadline {
-                let host = poller.host;
-                let late = deadline.map_or(0, |_| core.lateness(host));
-                core.pollers.list[self.number].late = late;
-                core.pollers.arm(self.number, &core.time, &mut core.events);
-            }
-        });
-    }
-}
-
-impl kernel::Poller for PollerOfWorker {
-    fn register(&self, socket: u64, token: u64, interest: u8) -> io::Result<()> {
-        self.register(socket.into(), token, interest)
-    }
-
-    fn deregister(&self, socket: u64) -> io::Result<()> {
-        self.deregister(socket.into())
-    }
-
-    fn take(&self, limit: usize, report: &mut dyn FnMut(u64, u8)) {
-        self.take(limit, |(token, ready)| report(token, ready));
-    }
-
-    fn notify(&self) {
-        self.notify();
-    }
-
-    fn is_woken_from_elsewhere(&self) {
-        self.woken_on_this_thread();
-    }
-
-    fn arm(&self, deadline: Option<Instant>) {
-        self.arm(deadline);
-    }
+    pub(super) world: u32,
+    pub(super) number: usize,
+    pub(super) foreign: Arc<AtomicBool>,
 }
 
 #[cfg(test)]

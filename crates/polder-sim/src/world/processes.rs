@@ -11,8 +11,6 @@ use std::ops::Range;
 
 use super::errno::unsupported;
 use super::order::{Order, Queue};
-use super::signals::Counts;
-use super::with;
 
 #[derive(Default)]
 pub(crate) struct Processes {
@@ -136,45 +134,31 @@ impl Processes {
         injected.for_each(|queue| queue.set(order));
     }
 
+    /// Chooses the next of the tasks that no pool worker of the running process has taken yet.
+    pub(super) fn choose_injected(
+        &mut self,
+        count: usize,
+        ready: impl Iterator<Item = u64> + Clone,
+    ) -> usize {
+        let process = self.current.map(|process| &mut self.list[process]);
+        let injected = process.and_then(|process| process.injected.as_mut());
+        injected.map_or(0, |injected| injected.choose(count, ready))
+    }
+
+    /// Returns the id of a new task: a world has its own counter.
+    pub(crate) fn take_task_id(&mut self) -> u64 {
+        self.tasks += 1;
+        self.tasks
+    }
+
     /// The signals that a process catches.
     pub(super) fn signals(&mut self, process: usize) -> &mut Counts {
         &mut self.list[process].signals
     }
 }
 
-/// Chooses the next of the tasks that no pool worker of the running process has taken yet. `ready`
-/// gives their ids.
-pub(crate) fn choose_injected(count: usize, ready: impl Iterator<Item = u64> + Clone) -> usize {
-    let chosen = with(|kernel| {
-        if let Some(schedule) = &mut kernel.core.schedule {
-            return Some(schedule.choose(count));
-        }
-        let processes = &mut kernel.core.processes;
-        let process = &mut processes.list[processes.current?];
-        let injected = process.injected.as_mut()?;
-        Some(injected.choose(count, ready))
-    });
-    chosen.flatten().unwrap_or(0)
-}
-
-/// Returns the id of a new task: a world has its own counter. `None` outside of a world.
-pub(crate) fn take_task_id() -> Option<u64> {
-    with(|kernel| {
-        kernel.core.processes.tasks += 1;
-        kernel.core.processes.tasks
-    })
-}
-
-/// Calls `f` as code of no process, even in the middle of a process's step.
-pub(crate) fn as_nobody<R>(f: impl FnOnce() -> R) -> R {
-    let exchange = |process| {
-        with(|kernel| std::mem::replace(&mut kernel.core.processes.current, process)).flatten()
-    };
-    let before = exchange(None);
-    let result = f();
-    exchange(before);
-    result
-}
+/// The counts by signal number, from the moment it is caught.
+pub(super) type Counts = BTreeMap<usize, u64>;
 
 #[cfg(test)]
 mod tests {

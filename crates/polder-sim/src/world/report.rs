@@ -5,18 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::answers::{self, Asked};
-use super::claims::Sites;
+use super::buggify::Sites;
 use super::coverage::Coverage;
 use super::hosts::Hosts;
-use super::panics::Panics;
 use super::progress::Progress;
 use super::seconds::Seconds;
 use super::step::Step;
 use super::trace::Trace;
-use super::with;
 
 #[derive(Default)]
 pub(crate) struct Report {
@@ -123,46 +122,33 @@ impl Report {
         self.shortcuts.iter().map(line).collect()
     }
 
+    /// Returns whether a condition of `sometimes!` still has to be evaluated.
+    pub(crate) fn asks_for(&mut self, name: &str) -> bool {
+        match self.claims.get(name) {
+            Some(was_true) => !was_true,
+            None => {
+                self.claims.insert(name.to_owned(), false);
+                true
+            }
+        }
+    }
+
     /// Returns how often the C library was called, if the world answers its calls.
     pub(crate) fn asked_of_libc(&self) -> Option<Asked> {
         self.answers_libc.then(answers::asked)
     }
 }
 
-/// Fails the run.
-pub(crate) fn fail(reason: impl FnOnce() -> String) {
-    fail_as(None, None, reason);
-}
-
-/// Fails the run, with a cause that is less specific than the reason, and with the time of the
-/// failure.
-pub(crate) fn fail_because(cause: &str, at: Option<u64>, reason: impl FnOnce() -> String) {
-    fail_as(Some(cause.to_owned()), at, reason);
-}
-
-pub(super) fn fail_as(cause: Option<String>, at: Option<u64>, reason: impl FnOnce() -> String) {
-    with(|kernel| {
-        let report = &mut kernel.core.report;
-        if report.failure.is_none() {
-            let reason = reason();
-            let cause = cause.unwrap_or_else(|| reason.clone());
-            report.fail(cause, at, reason);
-        }
-    });
-}
-
-/// Notes that the program has asked for a simulated socket's descriptor.
-pub(crate) fn note_lent() {
-    let words = "a descriptor of a simulated socket was asked for: what is done with it, the world \
-                 does not see";
-    with(|kernel| kernel.core.report.remarks.insert(words));
-}
-
-/// [`note_lent`] of a simulated file.
-pub(crate) fn note_lent_file() {
-    let words = "a descriptor of a simulated file was asked for: what is done with it, the world \
-                 does not see";
-    with(|kernel| kernel.core.report.remarks.insert(words));
+/// The panics of a world, and whether they count.
+#[derive(Default)]
+pub(crate) struct Panics {
+    /// Whether the run goes on after contained panics.
+    pub(crate) are_permitted: bool,
+    /// Panics of tasks that have ended, neither awaited nor reported yet: where the task was
+    /// spawned, and the panic's message.
+    pub(super) held: Vec<(&'static Location<'static>, String)>,
+    /// Whether the values being dropped now are left from a process that was killed.
+    pub(crate) drops_killed: bool,
 }
 
 #[cfg(test)]

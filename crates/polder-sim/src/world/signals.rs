@@ -1,11 +1,10 @@
 //! The signals of a process: those that it catches, and how often each has arrived.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use super::core::Core;
 use super::fact::Fact;
-use super::{with, with_world};
+use super::thread::{with, with_world};
 
 /// The process of a world to which a listener belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,9 +12,6 @@ pub(crate) struct Owner {
     world: u32,
     process: usize,
 }
-
-/// The counts by signal number, from the moment it is caught.
-pub(super) type Counts = BTreeMap<usize, u64>;
 
 /// Makes the running process catch these signals from now on. `None` outside of a world.
 pub(crate) fn catch(numbers: impl Iterator<Item = usize>) -> Option<io::Result<Owner>> {

@@ -452,6 +452,7 @@ mod tests {
     use super::socket::MAX_WAITING;
     use super::*;
 
+    /// Returns the sockets of a host with a process, which makes the calls.
     fn host() -> (Sockets, Core) {
         let mut core = Core::of_test(1);
         let host = core.add_host("host");

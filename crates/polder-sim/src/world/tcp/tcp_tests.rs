@@ -13,10 +13,12 @@ use super::socket::{BUFFER, Socket};
 use crate::world::choice::{Probability, Stream};
 use crate::world::errno::gone;
 use crate::world::fact::{Fact, digest};
+use crate::world::kernel::{Advance, Kernel};
 use crate::world::latency::Latency;
 use crate::world::parting::How;
+use crate::world::setup::Setup;
 use crate::world::sockets::Network;
-use crate::world::{Advance, Kernel, Setup, begin, with};
+use crate::world::thread::{begin, with};
 
 const HOSTS: usize = 3;
 const PORT: u16 = 80;
