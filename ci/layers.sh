@@ -6,6 +6,9 @@
 # Read are `crate::module` and what stands at the crate's root, in `use` and in the middle of code.
 # Tests (of loom too) and comments may name whom they like. With --edges it prints which module names
 # which, and how often.
+#
+# The simulator, crates/polder-sim, has no list of levels: there files must not import each other in
+# a circle, but for the one that is named below.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -104,3 +107,97 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
         }
     }
 '
+
+# A world has the plan of its faults, and the plan's actions are functions of the world.
+circle='state plan'
+
+(cd crates/polder-sim/src && find . -name '*.rs' ! -name '*tests.rs' | LC_ALL=C sort) |
+    sed 's|^\./||' | (cd crates/polder-sim/src && xargs awk -v circle="$circle" '
+    # Returns the module of a file: world::tcp for world/tcp.rs, world for world/mod.rs.
+    function module(file) {
+        sub(/(\/mod)?\.rs$/, "", file)
+        gsub("/", "::", file)
+        return file
+    }
+    # Notes that this file imports the file with the longest beginning of a path.
+    function import(path,    to, first) {
+        gsub(/[ \n]/, "", path)
+        sub(/(::)?(self|\*)?$/, "", path)
+        first = path
+        sub(/::.*/, "", first)
+        if (first == "super") {
+            to = from
+            while (sub(/^super(::|$)/, "", path)) if (!sub(/::[a-z_]+$/, "", to)) to = ""
+            path = to "::" path
+            sub(/^::/, "", path)
+        } else if (first == "crate") {
+            sub(/^crate(::|$)/, "", path)
+        } else if (first in imported) {
+            sub(/^[a-z_]+/, imported[first], path)
+        } else if ((from "::" first) in is_module) {
+            path = from "::" path
+        } else {
+            return
+        }
+        # What follows in the file may begin with the name of a module that it imports.
+        if (path in is_module) {
+            first = path
+            sub(/.*::/, "", first)
+            imported[first] = path
+        }
+        while (path != "" && !(path in is_module)) if (!sub(/::[A-Za-z0-9_]+$/, "", path)) path = ""
+        if (path == "") {
+            print "crates/polder-sim/src/" FILENAME ":" FNR ": name the file that defines it" | "cat >&2"
+            bad++
+        } else if (path != from && from " " path != circle) {
+            edges[from " " path] = 1
+        }
+    }
+    # The same for each path of a tree, a::{b, c::{d, e}}.
+    function tree(prefix, text,    i, c, depth, item, open) {
+        text = text ","
+        for (i = 1; i <= length(text); i++) {
+            c = substr(text, i, 1)
+            if (c == "{" && !depth++) { open = item; item = ""; continue }
+            if (c == "}" && !--depth) { tree(prefix open, item); item = ""; open = "-"; continue }
+            if (c == "," && !depth) {
+                gsub(/^[ \n]+|[ \n]+$/, "", item)
+                sub(/ as .*/, "", item)
+                if (item != "") import(prefix item)
+                item = open = ""
+                continue
+            }
+            item = item c
+        }
+    }
+    BEGIN { for (i = 1; i < ARGC; i++) is_module[module(ARGV[i])] = 1 }
+    FNR == 1 { from = module(FILENAME); is_inner = 0; use = ""; split("", imported) }
+    FILENAME == "lib.rs" || /^ *\/\// { next }
+    # An inner module: that of the tests has no rules, and the paths of others begin elsewhere.
+    /^(pub(\([a-z]+\))? )?mod [a-z_]+ \{$/ { is_inner = 1; is_test = /mod tests/; next }
+    /^\}/ { is_inner = 0 }
+    is_inner && is_test { next }
+    !is_inner && /^(pub(\([a-z]+\))? )?use / { use = " "; sub(/^(pub(\([a-z]+\))? )?use /, "") }
+    use != "" {
+        use = use $0
+        if (/;$/) { sub(/;$/, "", use); sub(/^ /, "", use); tree("", use); use = "" }
+        next
+    }
+    {
+        sub(/ \/\/ .*/, "")
+        gsub(/"[^"]*"/, "")
+        while (match($0, /([$A-Za-z0-9_]|::)+/)) {
+            path = substr($0, RSTART, RLENGTH)
+            $0 = substr($0, RSTART + RLENGTH)
+            if (path ~ /^(crate|super|self)::/ && !(is_inner && path !~ /^crate/)) import(path)
+            else if (!is_inner && path ~ /^[a-z_]+::/) import(path)
+        }
+    }
+    END {
+        if (bad) exit 1
+        for (edge in edges) print edge
+    }
+') | tsort >/dev/null || {
+    echo "files of crates/polder-sim/src import each other in a circle" >&2
+    exit 1
+}

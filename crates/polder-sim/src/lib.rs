@@ -116,6 +116,7 @@ mod names;
 mod panics;
 mod paused;
 mod picture;
+mod plan;
 #[doc(hidden)]
 pub mod power_loss;
 mod replay;

@@ -23,10 +23,10 @@ use std::sync::Arc;
 use polder::kernel::Poller;
 use polder::runtime::of_kernel::{RuntimeOfKernel, WorkerOfKernel};
 
-use super::chaos::Plan;
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
 use super::picture;
+use super::plan::Plan;
 use super::timeline::Moment;
 use crate::world;
 use crate::world::choice::Stream;

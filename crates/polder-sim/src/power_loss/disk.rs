@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::calls::{Error, Loss, Meta, Note, OpenFlags, Result, SyncEnd};
 use super::journal::{Change, Journal};
 use super::nodes::{NOW, Node, Nodes, ROOT, SYNCED, check_path};
 use super::sectors::{Data, SECTOR};
-use super::{Error, Loss, Meta, Note, OpenFlags, Result, SyncEnd};
 
 /// The maximum length of a file that is read into one vector. A hole may be as long as an `i64`
 /// allows, and if the system grants memory that it does not have, reading it would end the process.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
+use super::calls::{Error, Meta, Result};
 use super::journal::Change;
 use super::sectors::Data;
-use super::{Error, Meta, Result};
 
 pub(crate) const ROOT: u32 = 0;
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::SyncEnd;
+use super::calls::SyncEnd;
 use super::leaves::Leaves;
 
 /// The unit of a disk's writes, in bytes: each unit is written as a whole or not at all.

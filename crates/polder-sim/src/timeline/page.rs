@@ -1,9 +1,12 @@
 //! The page. Its constants bound everything, so that a browser shows it without delay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display, Write};
+use std::fmt::Write;
 
-use super::{Band, Event, Fault, Kind, Message, Timeline, slider};
+use super::contents::{Band, Event, Fault, Kind, Message, Timeline};
+use super::slider;
+use super::text::escape;
+use crate::world::seconds::Seconds;
 
 /// Maximum number of items in the first diagram, which fits on a screen.
 const FEW: usize = 60;
@@ -20,21 +23,6 @@ const LANE: usize = 170;
 
 /// Half the width of the bands on a lane.
 const HALF: usize = 22;
-
-/// Escapes text for a page. Characters that a page must not contain are replaced.
-pub(crate) fn escape(text: &str) -> String {
-    let escape = |letter| match letter {
-        '&' => "&amp;".into(),
-        '<' => "&lt;".into(),
-        '>' => "&gt;".into(),
-        '"' => "&quot;".into(),
-        '\'' => "&#39;".into(),
-        '\n' | '\t' => String::from(letter),
-        _ if letter.is_control() => "\u{fffd}".into(),
-        _ => letter.into(),
-    };
-    text.chars().map(escape).collect()
-}
 
 const STYLE: &str = "\
 body{font:14px sans-serif;margin:16px;color:#222}
@@ -355,14 +343,4 @@ fn circle(class: &str, x: usize, y: usize, r: usize) -> String {
 fn text(class: &str, x: usize, y: usize, words: &str) -> String {
     let words = escape(words);
     format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>\n")
-}
-
-/// Formats nanoseconds as seconds.
-pub(crate) struct Seconds(pub(crate) u64);
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0 / 1_000;
-        write!(f, "{}.{:06} s", micros / 1_000_000, micros % 1_000_000)
-    }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
 
-use super::{Kind, Timeline};
+use super::contents::{Kind, Timeline};
 
 /// Minimum duration of a slice, so that an instant can be seen.
 const SHORTEST: u64 = 1_000;

@@ -5,8 +5,9 @@
 
 use std::fmt::Write;
 
-use super::Moment;
-use super::page::{Seconds, escape};
+use super::contents::Moment;
+use super::text::escape;
+use crate::world::seconds::Seconds;
 
 /// Maximum number of moments on a page, the latest ones.
 const MAX_MOMENTS: usize = 500;

@@ -269,7 +269,7 @@ fn fault_of_host_without_lane_only_in_list() {
     timeline.faults[0].host = timeline.hosts.len();
     let html = timeline.html("no lane");
     assert!(!html.contains("class=\"fault\""));
-    assert!(html.contains(&crate::timeline::page::escape(&timeline.faults[0].words)));
+    assert!(html.contains(&crate::timeline::text::escape(&timeline.faults[0].words)));
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::errno::Errno;
-
 pub(super) use polder::kernel::sockets::{Address, Name};
 
 pub(super) fn internet(address: &Address) -> io::Result<SocketAddr> {

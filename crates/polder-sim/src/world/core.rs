@@ -190,8 +190,7 @@ impl Core {
 
     /// Notes whether a condition was met, for tests that require it to be met in some world.
     pub(crate) fn note_sometimes(&mut self, name: &str, is_so: bool) {
-        let claims = &mut self.report.claims;
-        *claims.entry(name.to_owned()).or_default() |= is_so;
+        self.report.note_sometimes(name, is_so);
         self.cover_state(name, is_so.into());
     }
 

@@ -16,7 +16,8 @@ use super::order::Order;
 use super::processes::PauseId;
 use super::progress::Call;
 use super::sockets::{Network, Sockets};
-use super::{blocking, disk_calls, names, time, udp};
+use super::udp::socket::lose;
+use super::{blocking, disk_calls, names, time};
 
 pub(crate) struct Kernel {
     pub(crate) core: Core,
@@ -156,7 +157,7 @@ impl Kernel {
                 Passage::Arrives => network.segment_arrives(segment),
             },
             Event::Datagram(datagram) => match network.core.pass(datagram.way()) {
-                Passage::Lost => udp::socket::lose(&datagram, network.core),
+                Passage::Lost => lose(&datagram, network.core),
                 Passage::Held => {
                     let held = (datagram.way(), Event::Datagram(datagram));
                     network.core.links.held.push(held);

@@ -31,13 +31,9 @@ const SECOND: u64 = 1_000_000_000;
 /// `udp_timeout_stream`, `tcp_timeout_syn_sent`, `tcp_timeout_established`, and
 /// `tcp_timeout_close_wait`, here after the first FIN or RST.
 const UDP: u64 = 30 * SECOND;
-
 const UDP_STREAM: u64 = 120 * SECOND;
-
 const TCP_UNANSWERED: u64 = 120 * SECOND;
-
 const TCP_ESTABLISHED: u64 = 5 * 24 * 3_600 * SECOND;
-
 const TCP_CLOSING: u64 = 60 * SECOND;
 
 /// The age at which a flow of UDP with answers becomes a stream: Linux's nf_conntrack_udp_packet().

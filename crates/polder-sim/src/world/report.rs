@@ -133,6 +133,11 @@ impl Report {
         }
     }
 
+    /// Notes whether a condition of `sometimes!` was met.
+    pub(super) fn note_sometimes(&mut self, name: &str, is_so: bool) {
+        *self.claims.entry(name.to_owned()).or_default() |= is_so;
+    }
+
     /// Returns how often the C library was called, if the world answers its calls.
     pub(crate) fn asked_of_libc(&self) -> Option<Asked> {
         self.answers_libc.then(answers::asked)
@@ -156,6 +161,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_condition_is_evaluated_until_it_was_true() {
+        let mut report = Report::default();
+        assert!(report.asks_for("late") && report.asks_for("late"));
+        report.note_sometimes("late", false);
+        assert!(report.asks_for("late"));
+        report.note_sometimes("late", true);
+        report.note_sometimes("late", false);
+        assert!(!report.asks_for("late"));
+        assert_eq!(report.claims, [("late".into(), true)].into());
+    }
 
     #[test]
     fn the_first_failure_is_reported() {

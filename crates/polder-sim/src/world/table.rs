@@ -9,13 +9,15 @@ use std::net::IpAddr;
 
 use super::base::Base;
 use super::errno::gone;
-use super::{tcp, udp, unix};
+use super::tcp::socket::Socket as TcpSocket;
+use super::udp::socket::Socket as UdpSocket;
+use super::unix::socket::Socket as UnixSocket;
 
 #[derive(Debug)]
 pub(super) enum Socket {
-    Tcp(Box<tcp::socket::Socket>),
-    Udp(Box<udp::socket::Socket>),
-    Unix(Box<unix::socket::Socket>),
+    Tcp(Box<TcpSocket>),
+    Udp(Box<UdpSocket>),
+    Unix(Box<UnixSocket>),
 }
 
 impl Socket {
@@ -93,7 +95,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn tcp(&self, number: u32) -> Option<&tcp::socket::Socket> {
+    pub(super) fn tcp(&self, number: u32) -> Option<&TcpSocket> {
         match self.find(number) {
             Some(Socket::Tcp(socket)) => Some(socket),
             _ => None,
@@ -101,7 +103,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn tcp_mut(&mut self, number: u32) -> Option<&mut tcp::socket::Socket> {
+    pub(super) fn tcp_mut(&mut self, number: u32) -> Option<&mut TcpSocket> {
         match self.list.get_mut(number as usize) {
             Some(Some(Socket::Tcp(socket))) => Some(socket),
             _ => None,
@@ -110,25 +112,25 @@ impl Table {
 
     /// Returns a socket of TCP that must be there.
     #[inline]
-    pub(super) fn tcp_at(&mut self, number: u32) -> &mut tcp::socket::Socket {
+    pub(super) fn tcp_at(&mut self, number: u32) -> &mut TcpSocket {
         self.tcp_mut(number).expect("the socket is there")
     }
 
-    pub(super) fn udp(&mut self, number: u32) -> io::Result<&mut udp::socket::Socket> {
+    pub(super) fn udp(&mut self, number: u32) -> io::Result<&mut UdpSocket> {
         match self.get_mut(number)? {
             Socket::Udp(socket) => Ok(socket),
             _ => Err(gone()),
         }
     }
 
-    pub(super) fn unix(&self, number: u32) -> io::Result<&unix::socket::Socket> {
+    pub(super) fn unix(&self, number: u32) -> io::Result<&UnixSocket> {
         match self.get(number)? {
             Socket::Unix(socket) => Ok(socket),
             _ => Err(gone()),
         }
     }
 
-    pub(super) fn unix_mut(&mut self, number: u32) -> io::Result<&mut unix::socket::Socket> {
+    pub(super) fn unix_mut(&mut self, number: u32) -> io::Result<&mut UnixSocket> {
         match self.get_mut(number)? {
             Socket::Unix(socket) => Ok(socket),
             _ => Err(gone()),

@@ -49,16 +49,12 @@
 //! user's calls (here).
 
 mod connections;
-
 mod keepalive;
 pub(super) mod pending;
 
 mod receive;
-
 pub(super) mod segment;
-
 mod send;
-
 pub(super) mod socket;
 #[cfg(test)]
 mod tcp_tests;

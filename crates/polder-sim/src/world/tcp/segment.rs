@@ -118,5 +118,4 @@ impl SpareSegments {
 
 /// The deadline of a timer that is not set.
 pub(super) const NEVER: u64 = u64::MAX;
-
 pub(super) const NO_TIMER: (u64, u32) = (NEVER, 0);

@@ -461,7 +461,6 @@ pub(super) const MSS: usize = 1_460;
 
 /// The bounds of the retransmission timeout: that of RFC 6298, and Linux's lower one.
 pub(super) const SHORTEST_RTO: u64 = 200_000_000;
-
 pub(super) const LONGEST_RTO: u64 = 120_000_000_000;
 
 #[cfg(test)]
