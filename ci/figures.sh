@@ -17,7 +17,7 @@
 # changed much since the commit of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/not_run.sh
+. ci/lib.sh
 
 if ! command -v python3 >/dev/null; then
     not_run "there is no python3"

@@ -207,7 +207,7 @@ fn runtime_ending_early_ends_server() {
             assert!(runtime.block_on(poll_once(&mut server)).is_none());
             drop(runtime);
             let error = polder::block_on(server).expect_err("nobody serves any more");
-            assert!(error.to_string().contains("has ended"), "{error}");
+            assert!(error.to_string().contains("has shut down"), "{error}");
             polder::block_on(nobody_listens(address));
         }
     });

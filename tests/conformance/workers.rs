@@ -911,11 +911,11 @@ fn setting_beyond_limit_error_names_both() {
             (builder().workers(1_025), "between 1 and 1024, got 1025"),
             (
                 builder().workers(2).stack_size(usize::MAX),
-                &*format!("bytes, not {}", usize::MAX),
+                &*format!("bytes, got {}", usize::MAX),
             ),
             (
                 builder().timer_slack(Duration::MAX),
-                "at most 86400s, and not 18446744073709551615",
+                "at most 86400s, got 18446744073709551615",
             ),
             (
                 builder().timer_slack(slack + Duration::from_nanos(1)),
@@ -923,9 +923,9 @@ fn setting_beyond_limit_error_names_both() {
             ),
             (
                 builder().trace(1_000_000_000),
-                "67108864 events per worker, in 1.5 GiB, not 1000000000",
+                "67108864 events per worker (1.5 GiB), got 1000000000",
             ),
-            (builder().trace(events + 1), "not 67108865"),
+            (builder().trace(events + 1), "got 67108865"),
         ] {
             let error = builder.build().expect_err(limit);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
