@@ -43,10 +43,11 @@ rooms() {
     out 'tests/kqueue/*' 'the model is for tests'
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
+    # Tested by the crate above: see `run_room`.
     room sim 'crates/polder-sim/src/* src/net/socket/of_kernel.rs src/poller/backends/of_kernel.rs src/kernel/* src/runtime/of_kernel.rs src/checks.rs' \
-        sim "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
+        polder/kernel "$worlds" '--test=answers' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
-    room worlds '' sim "$worlds" "--lib --test=sim -- $seeds"
+    room worlds '' polder/kernel "$worlds" "--lib --test=sim -- $seeds"
     room async-io 'src/poller/backends/async_io.rs' async-io "$quick" "$core" '--test=one_reactor'
     room io-uring 'src/poller/backends/io_uring*' io-uring "$quick" "$core" '--test=conformance'
     # Built with `--cfg polder_kqueue_model`: see ci/kqueue.sh.
@@ -99,6 +100,7 @@ mkdir -p "$output"
 export CARGO_TARGET_DIR="$cache/mutants-target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=1
 
 common=(--no-config --no-shuffle --jobs 1 --output "$output" --copy-vcs false)
+common+=(--package polder --package polder-sim)
 # How long the tests may take: three times as long as without a mutant, but not less than so many seconds.
 patience=60
 # Tests, and what `Debug` prints.
@@ -106,7 +108,7 @@ common+=(--exclude-re 'tests::' --exclude-re '<impl .*Debug for')
 
 names=()
 declare -A files features rounds
-mapfile -t unclaimed < <(git ls-files 'src/*.rs')
+mapfile -t unclaimed < <(git ls-files 'src/*.rs' 'crates/polder-sim/src/*.rs')
 
 room() {
     names+=("$1")
@@ -173,12 +175,14 @@ run() {
     esac
 }
 
-# round TESTS ARGUMENT…: the mutants that the ARGUMENTs choose, by these tests. What it has missed is in `missed`.
+# round TESTS ARGUMENT…: the mutants that the ARGUMENTs choose, by these tests, of the packages in `tested`. What it
+# has missed is in `missed`.
 round() {
     local targets target programs=()
     read -ra targets <<<"${1%% -- *}"
     [[ $1 != *' -- '* ]] || read -ra programs <<<"${1#* -- }"
     local arguments=("${common[@]}" --minimum-test-timeout "$patience" --timeout-multiplier 3 "${@:2}")
+    arguments+=(--test-package "$tested")
     # As arguments of cargo's own, which choose what is built too.
     for target in "${targets[@]}"; do arguments+=(--cargo-arg="$target"); done
     rm -rf "$output/mutants.out" "$output/mutants.out.old"
@@ -190,8 +194,9 @@ round() {
 
 # run_room ROOM ARGUMENT…
 run_room() {
-    local all tests by_file by_name
+    local all tests by_file by_name tested=polder
     mapfile -t all <<<"${rounds[$1]}"
+    case $1 in sim | worlds) tested=polder-sim ;; esac
     choose "$1"
     by_name+=("${@:2}")
     [ "$1" != kqueue ] || local -x RUSTFLAGS="--cfg polder_kqueue_model ${RUSTFLAGS:-}"
@@ -208,7 +213,7 @@ run_room() {
 
 # What was missed and has no reason.
 unexplained() {
-    comm -23 <(sed 's/:[0-9]*:[0-9]*:/:/' "$output/missed.txt" | sort) <(sed -n '/^src\//p' "$known" | sort)
+    comm -23 <(sed 's/:[0-9]*:[0-9]*:/:/' "$output/missed.txt" | sort) <(sed -n '/^[a-z].*\.rs: /p' "$known" | sort)
 }
 
 # Prints a line for each room, and what share of all mutants they have.
@@ -222,8 +227,8 @@ list() {
         printf '%-12s %8s %6s  %s\n' "$room" "$(wc -l <<<"$found")" "$(wc -w <<<"${files[$room]}")" "${features[$room]}"
     done
     # Of a function that stands in two rooms, or is declared twice, once.
-    covered=$(sort -u <<<"$covered" | grep -c '^src/')
-    all=$(cargo mutants "${common[@]}" --list 2>/dev/null | sort -u | grep -c '^src/')
+    covered=$(sort -u <<<"$covered" | grep -cE '^(src|crates/polder-sim)/')
+    all=$(cargo mutants "${common[@]}" --list 2>/dev/null | sort -u | grep -cE '^(src|crates/polder-sim)/')
     echo "$covered of $all mutants: $((covered * 100 / all)) %"
 }
 
@@ -253,7 +258,8 @@ case "${1:-}" in
         done
         by_names "${named[@]}"
         patience=15
-        round "$sample_tests" --features kernel "${by_name[@]}"
+        tested=polder,polder-sim
+        round "$sample_tests" --features polder/kernel "${by_name[@]}"
         cp "$output/mutants.out/missed.txt" "$output/"
         ;;
     *)

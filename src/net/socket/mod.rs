@@ -307,8 +307,8 @@ impl Socket {
 ///
 /// A direction counts as ready initially, and again after each event, until an attempt would block.
 /// So a socket may be reported ready spuriously. See `io/operation.rs` for why no event is lost
-/// between a wait and the attempt that follows. Each future is a separate waiter; a polling function
-/// uses the handle's one waiter, so it remembers one task for each direction and handle.
+/// between a wait and the attempt that follows. Each future is a separate waiter; a polling
+/// function uses the handle's one waiter, so it remembers one task for each direction and handle.
 impl Socket {
     /// Waits until one direction is worth an attempt.
     pub(super) fn ready_in(&self, direction: Direction) -> Operation<'_, impl Attempt<()>> {

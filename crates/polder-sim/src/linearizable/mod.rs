@@ -1,8 +1,8 @@
 //! Whether a history is linearizable: a search for an order that a [`Model`] allows.
 //!
 //! [`check`] takes the operations that clients have invoked on a system, their answers, and when
-//! both happened. `polder` re-exports [`Model`] and [`Verdict`], and records histories in simulated
-//! worlds; nothing here depends on it.
+//! both happened. A [`History`](crate::History) records them in a simulated world; nothing here
+//! depends on it.
 //!
 //! ```
 //! use polder_sim::linearizable::{Model, Record, Verdict, check};
@@ -72,7 +72,7 @@ const MAX_DRAWN: usize = 12;
 const LONGEST_TEXT: usize = 60;
 
 /// The specification of a system, as a state machine that executes one operation after the other;
-/// used by [`check`](crate::linearizable::check).
+/// used by [`check`].
 ///
 /// ```
 /// use polder_sim::linearizable::{Model, Record, Verdict, check};
@@ -212,7 +212,14 @@ pub trait Model {
 }
 
 /// Whether a history is linearizable, as far as the search could decide: returned by
-/// [`check`](crate::linearizable::check).
+/// [`check`].
+///
+/// ```
+/// use polder_sim::linearizable::Verdict;
+///
+/// let verdict = Verdict::Undecided { states: 200_000 };
+/// assert_ne!(verdict, Verdict::Linearizable);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The model allows an order of the operations.
@@ -228,9 +235,23 @@ pub enum Verdict {
 }
 
 /// The time in nanoseconds, and a number that orders what happens at the same time.
+///
+/// ```
+/// let asked: polder_sim::linearizable::Moment = (1_500, 0);
+/// assert!(asked < (1_500, 1));
+/// ```
 pub type Moment = (u64, u64);
 
 /// An operation of a client.
+///
+/// ```
+/// use polder_sim::linearizable::Record;
+///
+/// // A write, the answer of which was lost.
+/// let write = Record { client: "c1".into(), input: 7, invoked: (10, 0), answered: None };
+/// # let _: &Record<i32, ()> = &write;
+/// assert_eq!(write.invoked.0, 10);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Record<I, O> {
     /// The name of the client.
@@ -246,7 +267,22 @@ pub struct Record<I, O> {
 /// Some records of a history.
 type Records<'a, M> = Vec<&'a Record<<M as Model>::Input, <M as Model>::Output>>;
 
-/// Returns the verdict, and for a violation the time of the answer that cannot be explained.
+/// Returns the verdict, and for a violation the time of the answer that cannot be explained. An
+/// example is in the documentation of the [module](self).
+///
+/// ```
+/// # use polder_sim::linearizable::{Model, Record, Verdict, check};
+/// # struct Any;
+/// # impl Model for Any {
+/// #     type State = ();
+/// #     type Input = ();
+/// #     type Output = ();
+/// #     fn begin(&self) {}
+/// #     fn step(&self, _: &(), _: &(), _: Option<&()>) -> Option<()> { Some(()) }
+/// # }
+/// let nothing: [Record<(), ()>; 0] = [];
+/// assert_eq!(check(&nothing, &Any), (Verdict::Linearizable, None));
+/// ```
 pub fn check<M: Model>(
     records: &[Record<M::Input, M::Output>],
     model: &M,

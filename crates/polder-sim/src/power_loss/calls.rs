@@ -103,7 +103,7 @@ impl OpenFlags {
     }
 
     /// Refuses the combinations that the standard library refuses before it calls the system. So
-    /// does [`Disk::open`]; this is for a caller that waits first.
+    /// does [`Disk::open`](super::Disk::open); this is for a caller that waits first.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl OpenFlags {
     }
 }
 
-/// The metadata of a file or directory, returned by [`Disk::meta`].
+/// The metadata of a file or directory, returned by [`Disk::meta`](super::Disk::meta).
 ///
 /// ```
 /// use polder_sim::power_loss::{Disk, OpenFlags};
@@ -156,7 +156,8 @@ pub struct Meta {
     pub sectors: u64,
 }
 
-/// How a sync ends: see [`Disk::end_sync`]. The sync of a directory only succeeds or fails.
+/// How a sync ends: see [`Disk::end_sync`](super::Disk::end_sync). The sync of a directory only
+/// succeeds or fails.
 ///
 /// ```
 /// use polder_sim::power_loss::{Disk, OpenFlags, SyncEnd};
@@ -191,7 +192,7 @@ pub enum SyncEnd {
     Misdirects(u64),
 }
 
-/// What a call has changed: see [`Disk::note`].
+/// What a call has changed: see [`Disk::note`](super::Disk::note).
 ///
 /// ```
 /// use polder_sim::power_loss::{Disk, Note};
@@ -213,7 +214,7 @@ pub enum Note {
     Synced(u32, bool),
 }
 
-/// The losses of a power failure, returned by [`Disk::lose_power`].
+/// The losses of a power failure, returned by [`Disk::lose_power`](super::Disk::lose_power).
 ///
 /// ```
 /// use polder_sim::power_loss::{Disk, Loss};

@@ -4,23 +4,25 @@
 //! put on a list (`Pollers`), from which the loop in `state.rs` takes the next one. So no
 //! foreign code runs while the kernel is borrowed.
 //!
-//! A thread has at most one kernel at a time, in a thread-local ([`thread`]). The modules above make
-//! their requests there, those of sockets through a `SimSocket` ([`handle`]).
+//! A thread has at most one kernel at a time, in a thread-local ([`thread`]). The modules above
+//! make their requests there, those of sockets through a `SimSocket` ([`handle`]).
 //!
-//! **Parts.** Each part has a type with its own state and tests, in a file of its own, and takes the
-//! others that it needs as parameters, or borrows them, as `Network` does. A part knows only those
-//! below it: a file names what it imports by the file that defines it, and `ci/layers.sh` refuses a
-//! circle. From below:
+//! **Parts.** Each part has a type with its own state and tests, in a file of its own, and takes
+//! the others that it needs as parameters, or borrows them, as `Network` does. A part knows only
+//! those below it: a file names what it imports by the file that defines it, and `ci/layers.sh`
+//! refuses a circle. From below:
 //!
 //! * numbers, and what has no part: [`seconds`], [`errno`], [`address`], [`choice`], [`fact`]s,
-//!   [`latency`], what is under way ([`tcp::segment`], [`udp::datagram`]), the [`setup`] of a world;
+//!   [`latency`], what is under way ([`tcp::segment`], [`udp::datagram`]), the [`setup`] of a
+//!   world;
 //! * [`core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
 //!   their [`pollers`], [`link`]s, [`faults`], and the [`report`];
 //! * [`sockets`], all in one [`table`], and the calls on them, which are methods of `Network` in
 //!   [`tcp`], [`udp`] and [`unix`], and use [`nat`]; [`names`]; [`disk_calls`]; [`blocking`];
 //! * [`kernel`], which does what needs several of these: it ends processes and lets events happen;
 //! * [`thread`], which finds this thread's kernel; and above it what processes hold and call:
-//!   [`handle`], [`open_files`], [`worker_poller`], [`signals`] and their [`listeners`], [`panics`].
+//!   [`handle`], [`open_files`], [`worker_poller`], [`signals`] and their [`listeners`],
+//!   [`panics`].
 //!
 //! **The way of a packet**, from a write to the read on another host:
 //!

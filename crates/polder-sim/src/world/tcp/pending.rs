@@ -13,7 +13,8 @@ pub(crate) struct Tcp {
     pub(super) ended: VecDeque<(u64, u32)>,
     /// The sockets that may owe their peer an acknowledgement.
     pub(super) owing: Vec<u32>,
-    /// Whether the queue of events also has those that could be left out of it: see "What is no event" in `tcp`.
+    /// Whether the queue of events also has those that could be left out of it: see "What is no
+    /// event" in `tcp`.
     #[cfg(test)]
     pub(super) has_all_events: bool,
 }
