@@ -240,8 +240,8 @@ fn hanging_program_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_stall_is_told_by_its_place() {
-    const TEST: &str = "a_stall_is_told_by_its_place";
+fn stall_reported_with_its_place() {
+    const TEST: &str = "stall_reported_with_its_place";
     if what().is_some() {
         return polder::block_on(polder::spawn(async {
             thread::sleep(Duration::from_secs(1));
@@ -250,7 +250,7 @@ fn a_stall_is_told_by_its_place() {
     }
     // A late check does not count, and on a busy machine all checks of a run may be late.
     let place = format!("spawned at {}:", file!());
-    let words = ["polder: worker 0 is stalled: ", &place, "worker 0 goes on"];
+    let words = ["polder: worker 0 is stalled: ", &place, "worker 0 recovered"];
     let is_told = |said: &str| words.iter().all(|words| said.contains(words));
     let said = said_until(|| child(TEST, "x", &[("POLDER_STALL", "50ms")]), is_told);
     assert!(is_told(&said), "{said}");

@@ -39,7 +39,7 @@ fn the_same_holds_if_threads_make_all_calls() {
         return;
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["files::files_agree", "--nocapture"]);
+    command.args(["files::files_match_model", "--nocapture"]);
     // Each of its cases has a deadline.
     let output = command.env("POLDER_FS", "pool").output();
     let output = output.expect("this program starts");
