@@ -12,7 +12,7 @@
 # address of the repository in Cargo.toml is a placeholder: a release begins with this.
 #
 # `build`: the packages in the order in which they are published, each built from what is in it: those of the workspace,
-# or the adapters, which need a polder that is published.
+# or the adapters, on the polder that is here.
 #
 # `minimal`: the oldest versions of dependencies that Cargo.toml allows will do: everything compiles with them. (Theirs of
 # theirs are the newest, since what other crates promise of theirs is not ours to keep.) For Windows and macOS too, where
@@ -86,7 +86,8 @@ build() {
     local dirty=()
     [ "${TOOLS_REQUIRED:-0}" = 1 ] || dirty=(--allow-dirty)
     if [ "${1:-}" = --adapters ]; then
-        cargo package --workspace --exclude interop --manifest-path interop/Cargo.toml ${dirty[@]+"${dirty[@]}"}
+        cargo package --workspace --exclude interop --manifest-path interop/Cargo.toml \
+            --config "patch.crates-io.polder.path='$PWD'" ${dirty[@]+"${dirty[@]}"}
         return
     fi
     cargo package --workspace ${dirty[@]+"${dirty[@]}"}
