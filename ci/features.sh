@@ -17,7 +17,7 @@ cargo test --no-default-features --lib --tests
 
 run_tests cargo test --all-features --doc -- compat
 
-cargo test -p polder-sim --test first_hour
+cargo test -p polder-sim --test readme
 
 if [ "$(uname)" = Linux ]; then
     cargo run --quiet --all-features --example embed -- --backend io-uring >/dev/null ||
@@ -25,8 +25,8 @@ if [ "$(uname)" = Linux ]; then
 fi
 cargo test --all-features --lib
 cargo test -p polder-stack
-cargo test --all-features --test backtrace --test budgets --test conformance --test ends \
-    --test one_reactor --test platform --test smallest --test spans
+cargo test --all-features --test backtrace --test budgets --test conformance --test shutdown \
+    --test one_reactor --test platform --test no_default_features --test spans
 cargo test -p polder-sim --lib
 [ "${1:-}" = --short ] || cargo test -p polder-sim --test fingerprints --test sim
 

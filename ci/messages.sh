@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the compiler says of likely mistakes: a program of each is compiled, with warnings denied, and must fail with
 # words that name the cure: the library's (`#[must_use]`, `#[diagnostic::on_unimplemented]`, a comment at the bound
-# that the compiler quotes), or the compiler's own. What a program says while it runs is in tests/mistakes.rs.
+# that the compiler quotes), or the compiler's own. What a program says while it runs is in tests/error_messages.rs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 # A test that runs alone would have no thread of its own, and so no name.
-POLDER_RULES="$work/passed" cargo test --all-features --test conformance --test signals --test ends -- --test-threads=2
+POLDER_RULES="$work/passed" cargo test --all-features --test conformance --test signals --test shutdown -- --test-threads=2
 POLDER_RULES="$work/passed" cargo test -p polder-sim --test conformance -- --test-threads=2
 cargo test --quiet --all-features --test conformance -- --list --format terse |
     sed -n 's/: test$//p' >"$work/tests"
@@ -92,7 +92,7 @@ awk -F'\t' -v tests="$work/tests" -v passed="$work/passed" '
         for (i = 1; i <= many; i++) if (index(all[i], prefix) == 1) show(all[i])
         next
     }
-    { sub(/^(signals|ends)::/, "", entry); show(entry) }
+    { sub(/^(signals|shutdown)::/, "", entry); show(entry) }
     END {
         finish()
         if (count) print ""

@@ -10,7 +10,7 @@ const RULES: &str = include_str!("rules.txt");
 /// Tests in separate programs, by their prefix in `rules.txt`.
 const OTHERS: [(&str, &str); 2] = [
     ("signals::", include_str!("../signals.rs")),
-    ("ends::", include_str!("../ends.rs")),
+    ("shutdown::", include_str!("../shutdown.rs")),
 ];
 
 /// Returns the names of all tests of this program.

@@ -135,7 +135,7 @@ fn divergence_within_poll_names_task() {
 
 /// Where the order of a map matters, the report shows the first difference and its cause.
 ///
-/// In this program worlds do not answer for the C library: see `tests/answers.rs`.
+/// In this program worlds do not answer for the C library: see `tests/libc_interpose.rs`.
 #[test]
 fn divergence_by_map_order_names_cause() {
     let words = failure(|| {
