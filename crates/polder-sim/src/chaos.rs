@@ -83,7 +83,7 @@ const LENGTHS: [u64; 16] = [
 ///     assert!(store.is_up());
 /// });
 /// ```
-// To add a kind: see CONTRIBUTING.md, "Adding a simulated fault".
+// To add a kind: see docs/EXTENDING.md, "Adding a simulated fault".
 #[derive(Debug)]
 pub struct Chaos {
     state: Rc<State>,
