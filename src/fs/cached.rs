@@ -1,4 +1,4 @@
-//! Linux: what the kernel has in memory is opened, read and written by the task's own thread.
+//! File calls that Linux serves from memory: the task's own thread makes them.
 //!
 //! A regular file is always ready, so no poller can wait for it. But Linux can be asked not to
 //! wait. openat2(2) with `RESOLVE_CACHED` resolves a path only from the cache of names, and

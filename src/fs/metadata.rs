@@ -1,4 +1,4 @@
-//! [`Metadata`] and what it consists of.
+//! [`Metadata`], [`FileType`] and [`Permissions`].
 
 use std::io;
 use std::time::SystemTime;

@@ -1,5 +1,5 @@
-//! Files and directories, with the names of the crate async-fs, on polder's own pool
-//! of threads, or on the disk of a [simulated](https://docs.rs/polder-sim) host.
+//! Files and directories, with the names of the crate async-fs, on polder's own pool of threads, or
+//! on the disk of a [simulated](https://docs.rs/polder-sim) host.
 //!
 //! ```
 //! use polder::fs;

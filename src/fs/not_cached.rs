@@ -1,4 +1,5 @@
-//! Replaces `cached.rs` where the kernel cannot be asked not to wait: threads make all calls.
+//! A placeholder for `cached.rs`, where the kernel cannot be asked not to wait: threads make all
+//! calls.
 
 use std::fs;
 use std::io::{self, IoSlice, SeekFrom};

@@ -1,6 +1,6 @@
-//! Files of the system: each call blocks, and is made by a thread of the pool, unless the kernel
-//! has in memory what it needs ([`cached`](super::cached)). An open file is read, written and
-//! sought in by [`Unblock`]; what needs no position does not wait for that.
+//! Files of the system. A thread of the pool makes each call, which blocks, unless the kernel can
+//! serve it from memory ([`cached`](super::cached)). An open file is read, written and sought in by
+//! [`Unblock`]; calls that need no position do not wait for that.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Unix: symbolic links, and the standard library's traits for polder's types.
+//! Symbolic links on Unix, and the standard library's traits for polder's types.
 //!
 //! ```
 //! use polder::fs;

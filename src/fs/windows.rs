@@ -1,4 +1,4 @@
-//! Windows: symbolic links of two kinds, attributes, and handles.
+//! Symbolic links of two kinds on Windows, attributes, and handles.
 //!
 //! ```
 //! use polder::fs::windows::{symlink_dir, symlink_file};

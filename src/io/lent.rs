@@ -1,13 +1,12 @@
 //! [`LentIo`]: a descriptor that is lent to polder, and the tasks that wait for it.
 //!
-//! **The level decides.** The operations on a lent descriptor are the user's. The user may read
-//! through [`Async::get_ref`](super::Async::get_ref) unseen, take one of several datagrams and
-//! return `WouldBlock` because it was for someone else, or wait for readability twice without
-//! reading in between. So no event is trusted: before each wait the kernel is asked whether the
-//! descriptor is ready *now* (one `poll(2)` with a timeout of zero). The snapshot of the readiness
-//! is taken before the kernel is asked, and cleared according to its answer. An edge that comes in
-//! between is counted beyond the snapshot, so none is lost. An edge that reports data which was
-//! taken meanwhile causes the kernel to be asked once more, so no task spins.
+//! **Level-triggered.** The operations on a lent descriptor are the user's, who may read through
+//! [`Async::get_ref`](super::Async::get_ref) unseen, return `WouldBlock` although a datagram is
+//! left, or wait for readability twice without reading in between. So no event is trusted: before
+//! each wait the kernel is asked whether the descriptor is ready *now* (`poll(2)` with a timeout of
+//! zero). The snapshot of the readiness is taken before that, and cleared according to the answer:
+//! an edge that comes in between is counted beyond the snapshot, so none is lost. An edge for data
+//! that was taken meanwhile makes the kernel be asked once more, so no task spins.
 //!
 //! **Waiters.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
 //! function has only the waker of the task that called it. So each such waker gets an identity, a

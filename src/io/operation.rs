@@ -26,11 +26,10 @@
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:
 //! see `reactor/readiness.rs`.
 //!
-//! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. One that
-//! blocks while the descriptor is ready may do so again and again: that of TLS may wait for the
-//! other direction. So others run before the next attempt, also on a plain thread, which has no
-//! budget; and after some attempts in a row it [backs off](back_off), so that it keeps no processor
-//! busy.
+//! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. An attempt
+//! that blocks while the descriptor is ready may do so again and again (TLS may wait for the other
+//! direction). So other tasks run before the next attempt, also on a plain thread, which has no
+//! budget; and after some such attempts in a row the operation [backs off](back_off).
 //!
 //! **Bytes.** A unit pays for 2 KiB. What a transfer has moved beyond that is charged by the
 //! attempt ([`charged`]), which knows the number.

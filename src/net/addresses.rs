@@ -1,4 +1,4 @@
-//! The types that users pass as a socket address; names go to the resolver.
+//! [`AsyncToSocketAddrs`]: the types that users pass as a socket address. Names go to the resolver.
 
 use std::future::{Future, ready};
 use std::io;

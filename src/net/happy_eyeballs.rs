@@ -1,4 +1,4 @@
-//! Chooses the address that a stream connects to: Happy Eyeballs, RFC 8305.
+//! Happy Eyeballs (RFC 8305): the choice of the address that a stream connects to.
 //!
 //! The addresses are tried in the order of the resolver, alternating between the families (section
 //! 4). The next attempt begins when one has failed, or after [`ATTEMPT_DELAY`], and the others

@@ -1,4 +1,4 @@
-//! UDP.
+//! [`UdpSocket`]: a UDP socket.
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

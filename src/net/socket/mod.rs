@@ -1,16 +1,14 @@
-//! [`Socket`]: the seam between the public socket types and the kernel that has a socket.
+//! [`Socket`]: the internal type of every socket of `net`. It passes each call to the system
+//! (`system.rs`) or, with the feature `kernel`, to another kernel that the thread has
+//! (`of_kernel.rs`).
 //!
-//! Every socket in `net` binds, connects, accepts, reads, writes and sets options through this
-//! module. The trait [`KernelSocket`] has the calls that it makes. The system's kernel is in
-//! `system.rs`; with the feature `kernel` a thread may have another one, whose sockets are in
-//! `of_kernel.rs`. A socket's source holds the system's descriptor or the other kernel's socket,
-//! and [`AnySocket`] is either. The options are in `options.rs`. The code above reaches the
-//! kernel's socket only through `AsFd` (`AsSocket`), and the only other code that makes such system
-//! calls is `resolver.rs`, and dumps, for addresses.
+//! The trait [`KernelSocket`] has the calls. A socket's source holds the system's descriptor or the
+//! other kernel's socket, and [`AnySocket`] is either. Options are values (`options.rs`). The only
+//! other code that makes such system calls is `resolver.rs`, and dumps, for addresses.
 //!
 //! A call that may wait is an [`Operation`], with the loop of `io/operation.rs`. This module
-//! decides how far a socket's events are trusted ([`Trust`]). A kernel tells whether a read has
-//! drained a socket, and then its readiness is cleared here.
+//! decides how far a socket's events are trusted ([`Trust`]), and clears the readiness after a read
+//! that has drained the socket.
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod of_kernel;

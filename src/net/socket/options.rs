@@ -1,9 +1,9 @@
 //! Options of sockets, as values: one call of each kernel reads them, and one sets them.
 //!
 //! A new option that every system has is a variant in `kernel/sockets.rs`, with an arm in the
-//! system's half below and in the world's (`world/handle.rs`), neither of which compiles without
-//! it. One of TCP's that not every system has is a [`TcpOption`], which other files set: see
-//! "Adding a socket option" in docs/EXTENDING.md.
+//! system's half below and in the simulator's (`world/handle.rs` of `polder-sim`), neither of which
+//! compiles without it. One of TCP's that not every system has is a [`TcpOption`], which other
+//! files set: see "Adding a socket option" in docs/EXTENDING.md.
 
 use std::io;
 use std::time::Duration;

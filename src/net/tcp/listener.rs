@@ -1,4 +1,4 @@
-//! Listening for TCP connections.
+//! [`TcpListener`] and [`Incoming`]: accepting TCP connections.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! TCP.
+//! TCP sockets: streams, listeners and keepalive.
 
 mod keepalive;
 mod listener;

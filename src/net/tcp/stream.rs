@@ -1,4 +1,4 @@
-//! TCP connections.
+//! [`TcpStream`]: a TCP connection.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};

@@ -1,5 +1,5 @@
-//! Conversions of paths and the standard library's addresses to the kernel's and back, and
-//! [`UCred`].
+//! Unix addresses: conversions of paths and the standard library's addresses to the kernel's and
+//! back; and [`UCred`].
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,4 +1,4 @@
-//! Unix datagrams.
+//! [`UnixDatagram`]: a Unix datagram socket.
 
 use std::io;
 use std::net::Shutdown;

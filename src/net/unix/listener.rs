@@ -1,4 +1,4 @@
-//! Listening for Unix connections.
+//! [`UnixListener`]: accepting Unix connections.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Unix streams.
+//! [`UnixStream`]: a Unix stream socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
