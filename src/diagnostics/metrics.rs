@@ -133,74 +133,85 @@ impl WorkerMetrics {
     /// The name, the help text and the value of each field in what is printed.
     fn rows(&self) -> Vec<Row<'_>> {
         use Value::*;
+        // Without `..`: a field that is not printed is a warning.
+        let WorkerMetrics {
+            tasks,
+            sources,
+            is_parked,
+            cpu_time,
+            polls,
+            spawned,
+            remote_wakes,
+            stolen,
+            parks,
+            notified,
+            events,
+            timers_fired,
+            timer_lateness,
+            budget_exhausted,
+            longest_queue,
+            poll_times,
+        } = self;
         vec![
-            ("tasks", "Tasks that a worker owns.", Gauge(&self.tasks)),
+            ("tasks", "Tasks that a worker owns.", Gauge(tasks)),
             (
                 "sources",
                 "Descriptors that are registered.",
-                Gauge(&self.sources),
+                Gauge(sources),
             ),
             (
                 "parked",
                 "Whether a worker sleeps, or is not driven.",
-                Flag(&self.is_parked),
+                Flag(is_parked),
             ),
             (
                 "cpu",
                 "Processor time of a worker's thread.",
-                Time(&self.cpu_time),
+                Time(cpu_time),
             ),
-            ("polls", "Polls of tasks.", Counter(&self.polls)),
+            ("polls", "Polls of tasks.", Counter(polls)),
             (
                 "worker_spawned",
                 "Tasks spawned by a worker.",
-                Counter(&self.spawned),
+                Counter(spawned),
             ),
             (
                 "remote_wakes",
                 "Wakes of tasks by other threads.",
-                Counter(&self.remote_wakes),
+                Counter(remote_wakes),
             ),
-            (
-                "stolen",
-                "Tasks taken from other workers.",
-                Counter(&self.stolen),
-            ),
-            ("parks", "How often a worker parked.", Counter(&self.parks)),
+            ("stolen", "Tasks taken from other workers.", Counter(stolen)),
+            ("parks", "How often a worker parked.", Counter(parks)),
             (
                 "notified",
                 "How often a parked worker was notified.",
-                Counter(&self.notified),
+                Counter(notified),
             ),
             (
                 "events",
                 "Events that the kernel reported.",
-                Counter(&self.events),
+                Counter(events),
             ),
-            (
-                "timers_fired",
-                "Timers that fired.",
-                Counter(&self.timers_fired),
-            ),
+            ("timers_fired", "Timers that fired.", Counter(timers_fired)),
             (
                 "timer_lateness",
                 "How late timers fired.",
-                Histogram(&self.timer_lateness),
+                Histogram(timer_lateness),
             ),
             (
                 "budget_exhausted",
                 "How often a task used up its budget.",
-                Counter(&self.budget_exhausted),
+                Counter(budget_exhausted),
             ),
             (
                 "longest_queue",
                 "Ready tasks at most when a poll was timed.",
-                Gauge(&self.longest_queue),
+                Gauge(longest_queue),
             ),
             (
                 "poll",
                 "How long polls took, of one in 64.",
-                Histogram(&self.poll_times),
+                Histogram(poll_times),
             ),
         ]
     }
