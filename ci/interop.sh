@@ -86,4 +86,4 @@ cargo clippy --workspace --all-targets --features "$features" -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --exclude interop
 cargo test --workspace --features "$features"
 # The world of all crates, with every seed twice; and its seeds once more in another process.
-WORLD_SEEDS=60 POLDER_SIM_CHECK=1 timeout 300 cargo test --workspace --features "$features" --test world
+WORLD_SEEDS=60 POLDER_SIM_VERIFY=1 timeout 300 cargo test --workspace --features "$features" --test world

@@ -51,7 +51,7 @@ run_bug() {
 explore() {
     local said runs
     rm -f "$corpus"
-    said=$(run_bug "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
+    said=$(run_bug "$1" "$2" POLDER_SIM_FIRST_SEED="$3" POLDER_SIM_RUNS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
     runs=$(sed -n 's/^explored \([0-9]*\) runs.*/\1/p' <<<"$said")
     # The first seed may have it already.
     [ -n "$runs" ] || ! grep -q '^seed 0x[0-9a-f]* failed' <<<"$said" || runs=1
@@ -85,7 +85,7 @@ campaigns() {
         for ((nth = 1; nth <= campaigns; nth++)); do
             # From a seed that is not calm.
             first=$((nth * 1000000 + 10))
-            seed=$(run_bug "$program" "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=$limit |
+            seed=$(run_bug "$program" "$name" POLDER_SIM_FIRST_SEED=$first POLDER_SIM_RUNS=$limit |
                 sed -n 's/^seed \(0x[0-9a-f]*\) failed.*/\1/p' | head -n 1)
             blind+="$((${seed:-first + limit - 1} - first + 1))"$'\n'
             explored+="$(explore "$program" "$name" $first)"$'\n'
@@ -121,7 +121,7 @@ run_bug() {
 explore() {
     local said runs
     rm -f "$corpus"
-    said=$(run_bug "$1" "$2" POLDER_SEED_FROM="$3" POLDER_SEEDS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
+    said=$(run_bug "$1" "$2" POLDER_SIM_FIRST_SEED="$3" POLDER_SIM_RUNS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
     runs=$(sed -n 's/^explored \([0-9]*\) runs.*/\1/p' <<<"$said")
     # The first seed may have it already.
     [ -n "$runs" ] || ! grep -q '^seed 0x[0-9a-f]* failed' <<<"$said" || runs=1
@@ -155,7 +155,7 @@ campaigns() {
         for ((nth = 1; nth <= campaigns; nth++)); do
             # From a seed that is not calm.
             first=$((nth * 1000000 + 10))
-            seed=$(run_bug "$program" "$name" POLDER_SEED_FROM=$first POLDER_SEEDS=$limit |
+            seed=$(run_bug "$program" "$name" POLDER_SIM_FIRST_SEED=$first POLDER_SIM_RUNS=$limit |
                 sed -n 's/^seed \(0x[0-9a-f]*\) failed.*/\1/p' | head -n 1)
             blind+="$((${seed:-first + limit - 1} - first + 1))"$'\n'
             explored+="$(explore "$program" "$name" $first)"$'\n'
@@ -200,7 +200,7 @@ for process in release again debug; do
 done
 echo "$(wc -l <"$fingerprints/release") seeds have the same fingerprint in each of three processes, two of them optimised"
 # The example, by far more seeds than in the suite: in seconds, on one core.
-POLDER_SEEDS=$example POLDER_SIM_JOBS=1 run_tests timeout -k 10 900 cargo test --release -p polder-sim --test fingerprints -- \
+POLDER_SIM_RUNS=$example POLDER_SIM_JOBS=1 run_tests timeout -k 10 900 cargo test --release -p polder-sim --test fingerprints -- \
     --exact example::no_increment_is_lost_or_applied_twice
 
 # With debug assertions a task's future is boxed (src/task/mod.rs): without them these tests, which spawn hundreds of
@@ -216,7 +216,7 @@ suite sim -- --skip planted::
 
 # The suite's tests in worlds, for so many seeds each, and that its exceptions are still needed. Of these some wait for
 # what never comes, by the real clock.
-POLDER_SEEDS=$column_seeds POLDER_EXCEPTIONS=1 POLDER_RULES="$log.column" \
+POLDER_SIM_RUNS=$column_seeds POLDER_EXCEPTIONS=1 POLDER_RULES="$log.column" \
     suite conformance >"$log" 2>&1 || {
     cat "$log"
     exit 1

@@ -285,7 +285,7 @@ fn example(rounds: usize) -> Result<String> {
         command.args(["-c", "\"$@\" >&2 && times", "sh", env!("CARGO")]);
         command.args(TEST).args(["--", "--exact", NAME]);
         command
-            .env("POLDER_SEEDS", "10000")
+            .env("POLDER_SIM_RUNS", "10000")
             .env("POLDER_SIM_JOBS", "1");
         let output = command
             .current_dir(&folder)

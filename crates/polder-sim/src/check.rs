@@ -58,18 +58,18 @@ use crate::world::thread::kernel as with_kernel;
 ///
 /// | variable | |
 /// |---|---|
-/// | `POLDER_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
-/// | `POLDER_SIM` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too; `fork1500=0x7` draws other numbers from 1,500 ns on; `schedule=0.2` is a run of [`Sim::exhaustive`] |
-/// | `POLDER_SEEDS` | the number of seeds to run, from zero on |
-/// | `POLDER_SIM_CHECK` | if it is `1`, every seed runs twice, and not only the first ones |
+/// | `POLDER_SIM_SEED` | runs this seed only: decimal, or hexadecimal after `0x` |
+/// | `POLDER_SIM_REPLAY` | runs a seed, and leaves out the faults of these numbers: `0x1d3:-1,-2,-4..8`; the words `mean` (latencies), `fifo` (ready tasks) and `choose3=0` (the test's third choice) simplify it too; `fork1500=0x7` draws other numbers from 1,500 ns on; `schedule=0.2` is a run of [`Sim::exhaustive`] |
+/// | `POLDER_SIM_RUNS` | the number of seeds to run, from zero on |
+/// | `POLDER_SIM_VERIFY` | if it is `1`, every seed runs twice, and not only the first ones |
 /// | `POLDER_SIM_EXPLORE` | after the seeds, runs that come to something new are continued in other ways: for a time such as `60s` or `10m`, or a number of runs; see `docs/SIMULATION.md` |
 /// | `POLDER_SIM_CORPUS` | the file of the runs that an exploration keeps, by which the next one begins, for one test; the default is below `target/sim/corpus` |
-/// | `POLDER_SEED_FROM` | the first seed; `random` for another one each time |
-/// | `POLDER_SIM_UNTIL` | with `POLDER_SEED` or `POLDER_SIM`: stops the run at a time such as `12.3s`, and reports what each host is doing then |
-/// | `POLDER_SIM_DIFF` | two runs, as of `POLDER_SIM`, separated by a space: reports the first event in which they differ |
-/// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SEED` |
+/// | `POLDER_SIM_FIRST_SEED` | the first seed; `random` for another one each time |
+/// | `POLDER_SIM_STOP_AT` | with `POLDER_SIM_SEED` or `POLDER_SIM_REPLAY`: stops the run at a time such as `12.3s`, and reports what each host is doing then |
+/// | `POLDER_SIM_DIFF` | two runs, as of `POLDER_SIM_REPLAY`, separated by a space: reports the first event in which they differ |
+/// | `POLDER_SIM_LOG` | if it is `1`, each event is printed to standard error as it happens: best with `POLDER_SIM_SEED` |
 /// | `POLDER_SIM_JOBS` | the number of threads, instead of one for each core |
-/// | `POLDER_SIM_STUCK` | the number of seconds of real time after which a poll that does not return ends the program; the default is 300, and 0 is never. After ten seconds it is reported |
+/// | `POLDER_SIM_STEP_TIMEOUT` | the number of seconds of real time after which a poll that does not return ends the program; the default is 300, and 0 is never. After ten seconds it is reported |
 ///
 /// ```
 /// use polder_sim::Sim;
@@ -126,13 +126,13 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         panic!("{}", difference::between(&runs, &run));
     }
     let what = "a time such as 12.3s or 50ms";
-    let until = from_environment("POLDER_SIM_UNTIL", what, parse_time).filter(|_| is_outer);
+    let until = from_environment("POLDER_SIM_STOP_AT", what, parse_time).filter(|_| is_outer);
     let limit = Limit::from_environment().filter(|_| is_outer);
     let replay = Replay::from_environment().filter(|_| is_outer);
     let one = replay.as_ref().map(|replay| replay.seed);
-    let one = one.or_else(|| number_from("POLDER_SEED").filter(|_| is_outer));
-    let count = number_from("POLDER_SEEDS").filter(|_| is_outer);
-    let from = from_environment("POLDER_SEED_FROM", "a number", parse_first_seed);
+    let one = one.or_else(|| number_from("POLDER_SIM_SEED").filter(|_| is_outer));
+    let count = number_from("POLDER_SIM_RUNS").filter(|_| is_outer);
+    let from = from_environment("POLDER_SIM_FIRST_SEED", "a number", parse_first_seed);
     let from = from.filter(|_| is_outer);
     assert!(
         !seeds.is_empty() && count != Some(0),
@@ -153,7 +153,8 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     variation.until = until;
     assert!(
         until.is_none() || one.is_some(),
-        "polder_sim: POLDER_SIM_UNTIL is for one run: set POLDER_SEED or POLDER_SIM too"
+        "polder_sim: POLDER_SIM_STOP_AT is for one run: set POLDER_SIM_SEED or POLDER_SIM_REPLAY \
+         too"
     );
     // Makes a run again that has failed, as if the user had asked for it, and panics with its
     // report.
@@ -162,8 +163,8 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
         let report = run_seeds(&seed, threads, variation.clone()).failure;
         let report = report.unwrap_or_else(|| {
             panic!(
-                "POLDER_SIM={replay} has failed once, and has passed the second time. The first \
-                 time:\n{failure}"
+                "POLDER_SIM_REPLAY={replay} has failed once, and has passed the second time. The \
+                 first time:\n{failure}"
             )
         });
         panic!("{}", explain(&report, &run, Some(&replay), &variation))
@@ -180,11 +181,11 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     let names_choices = (replay.as_ref()).is_some_and(|replay| !replay.variation.chosen.is_empty());
     assert!(
         !(done.is_of_another_run || names_choices && done.schedules.is_none()),
-        "polder_sim: POLDER_SIM names choices of a schedule that the run does not have, or that are \
-         of no use, since other runs cover them"
+        "polder_sim: POLDER_SIM_REPLAY names choices of a schedule that the run does not have, or \
+         that are of no use, since other runs cover them"
     );
     if until.is_some() {
-        println!("the run has ended before the time of POLDER_SIM_UNTIL, and has not failed");
+        println!("the run has ended before the time of POLDER_SIM_STOP_AT, and has not failed");
     }
     if one.is_some() {
         return; // What follows is about many seeds.
@@ -192,7 +193,7 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     // With other seeds than the test's own it may be chance.
     let is_required = count.is_none() && from.is_none();
     tell_strikes(&done.strikes, seeds.len(), is_required);
-    // Not expected of one seed, or with `POLDER_SEEDS`.
+    // Not expected of one seed, or with `POLDER_SIM_RUNS`.
     let is_expected = |name: &str| name != ONLY_CALM || seeds.len() > 1 && count.is_none();
     let never = (done.sometimes.iter()).find(|(name, was_true)| !**was_true && is_expected(name));
     if let Some((name, _)) = never {
@@ -252,20 +253,20 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
         text += &pictures(scene, is_smaller);
     }
     let mut variable = match replay {
-        Some(replay) => format!("POLDER_SIM={replay}"),
-        None => format!("POLDER_SEED={:#x}", report.seed),
+        Some(replay) => format!("POLDER_SIM_REPLAY={replay}"),
+        None => format!("POLDER_SIM_SEED={:#x}", report.seed),
     };
     if let Some(until) = given.until {
         let _ = write!(
             variable,
-            " POLDER_SIM_UNTIL={}s",
+            " POLDER_SIM_STOP_AT={}s",
             Seconds(until).to_string().trim_end_matches(" s")
         );
     }
     let _ = writeln!(text, "  replay: {variable} {again}");
     if is_whole && is_smaller {
         let shrunk = Replay::of(report.seed, &report.faults, &variation);
-        let _ = writeln!(text, "  shrunk: POLDER_SIM={shrunk} {again}");
+        let _ = writeln!(text, "  shrunk: POLDER_SIM_REPLAY={shrunk} {again}");
     }
     text
 }

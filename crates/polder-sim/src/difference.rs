@@ -37,7 +37,7 @@ pub(super) fn in_words(second: &Report) -> String {
 
 /// Returns the runs that `POLDER_SIM_DIFF` compares.
 pub(super) fn runs_from_environment() -> Option<[Replay; 2]> {
-    let what = "two runs, as of POLDER_SIM, separated by a space, such as '0x7 0x7:-3'";
+    let what = "two runs, as of POLDER_SIM_REPLAY, separated by a space, such as '0x7 0x7:-3'";
     from_environment("POLDER_SIM_DIFF", what, |text| {
         let runs: Option<Vec<Replay>> = text.split_whitespace().map(Replay::parse).collect();
         runs?.try_into().ok()

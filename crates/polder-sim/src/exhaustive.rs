@@ -110,8 +110,8 @@ pub(super) fn try_all(
             let schedule = report.schedule.filter(|schedule| schedule.has_given());
             let schedule = schedule.unwrap_or_else(|| {
                 panic!(
-                    "polder_sim: POLDER_SIM={replay} does not come to the choices of a run before \
-                     it: the program does something that its schedule does not decide"
+                    "polder_sim: POLDER_SIM_REPLAY={replay} does not come to the choices of a run \
+                     before it: the program does something that its schedule does not decide"
                 )
             });
             covered += usize::from(schedule.is_covered);

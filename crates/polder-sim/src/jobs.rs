@@ -4,9 +4,9 @@
 //! Every first run of a seed is recorded, so that a second one can report where it differs. **A run
 //! that repeats another one is always on a new thread.** So a failure, and all that is found out
 //! about it, depends on the seed alone, or the difference is reported. (A run that passes on a used
-//! thread would pass on a new one if the test keeps its promise; `POLDER_SIM_CHECK=1` checks that.)
-//! The first world that runs on a used thread is repeated too, which finds most of what worlds
-//! leave to each other even without a failure.
+//! thread would pass on a new one if the test keeps its promise; `POLDER_SIM_VERIFY=1` checks
+//! that.) The first world that runs on a used thread is repeated too, which finds most of what
+//! worlds leave to each other even without a failure.
 //!
 //! **Names.** A thread that may have several worlds is called `polder-sim`, without a seed: a panic
 //! that is printed there never names a wrong one. So the first world of a job that shares its
@@ -90,7 +90,7 @@ pub(super) fn run_seeds<'a>(
             seeds.first().copied(),
             seeds.iter().copied().find(|seed| *seed >= FIRST_WILD),
         ],
-        checks_all: number_from("POLDER_SIM_CHECK").is_some_and(|number| number != 0),
+        checks_all: number_from("POLDER_SIM_VERIFY").is_some_and(|number| number != 0),
         has_checked_shared: AtomicBool::new(false),
         work: Mutex::new(Work {
             left: seeds.iter(),
@@ -186,7 +186,7 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
         while let Some((replay, report)) = { lock(&left).next() } {
             let setup = Setup {
                 covers,
-                found: Some(format!("POLDER_SIM={replay} never ends:\n").into()),
+                found: Some(format!("POLDER_SIM_REPLAY={replay} never ends:\n").into()),
                 variation: replay.variation.clone(),
                 ..Setup::default()
             };

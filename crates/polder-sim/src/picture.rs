@@ -35,7 +35,7 @@ const LONGEST_NAME: usize = 120;
 const LAST: u64 = 100;
 
 /// Maximum number of descriptions before: enough to find the part of a long run that matters, where
-/// `POLDER_SIM_UNTIL` can then stop it.
+/// `POLDER_SIM_STOP_AT` can then stop it.
 const MAX_BEFORE: u64 = 100;
 
 /// Maximum number of characters of a description, so that all of them take some megabytes at most.

@@ -1,4 +1,5 @@
-//! `POLDER_SIM`: a seed, and how a run differs from that of the seed alone, as reports print it.
+//! `POLDER_SIM_REPLAY`: a seed, and how a run differs from that of the seed alone, as reports print
+//! it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -44,7 +45,7 @@ impl Replay {
     pub(super) fn from_environment() -> Option<Replay> {
         let what = "a seed, and numbers of faults that are left out, such as 0x1d3:-1,-2,-4..8, \
                     or what else a report prints";
-        from_environment("POLDER_SIM", what, Replay::parse)
+        from_environment("POLDER_SIM_REPLAY", what, Replay::parse)
     }
 
     pub(super) fn parse(text: &str) -> Option<Replay> {
@@ -135,7 +136,7 @@ impl Replay {
         let most = ends.max().unwrap_or(0);
         assert!(
             most <= all.len(),
-            "polder_sim: POLDER_SIM={self} leaves out fault {most}, and the run has {}",
+            "polder_sim: POLDER_SIM_REPLAY={self} leaves out fault {most}, and the run has {}",
             all.len()
         );
         let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));

@@ -50,7 +50,8 @@ impl Search<'_> {
         let replay = Replay::of(report.seed, &report.faults, variation);
         let found = found.unwrap_or_default();
         // For the case that this run never ends.
-        let found = format!("{found}  A smaller run of it, POLDER_SIM={replay}, never ends:\n");
+        let found =
+            format!("{found}  A smaller run of it, POLDER_SIM_REPLAY={replay}, never ends:\n");
         let setup = Setup {
             found: Some(found.into()),
             ..Setup::quiet(variation.clone())

@@ -709,7 +709,7 @@ impl Sim {
     ///
     /// It applies to the world in which it is called. A failure still depends on the seed alone: a
     /// failing seed runs again on a new thread, and so does the first world that runs on the thread
-    /// of another one (with `POLDER_SIM_CHECK=1`, all do). If the two runs differ,
+    /// of another one (with `POLDER_SIM_VERIFY=1`, all do). If the two runs differ,
     /// [`check`](crate::check) fails. Polder's own thread-locals are as new in each world.
     ///
     /// A test may reset a counter in a thread-local when a world begins. It cannot reset the keys

@@ -52,7 +52,7 @@ const MAX_TOTAL: u64 = 10_000_000;
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// The cause of a failure that is none: the user has asked for a look at the world.
-pub(super) const STOPPED: &str = "by POLDER_SIM_UNTIL";
+pub(super) const STOPPED: &str = "by POLDER_SIM_STOP_AT";
 
 /// Maximum number of hosts that a report describes: those that the test named first.
 const MAX_TOLD: usize = 64;

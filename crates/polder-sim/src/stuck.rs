@@ -27,8 +27,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// nothing.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// Duration after which a call ends the program, unless `POLDER_SIM_STUCK` sets another one: longer
-/// than any search for a linear order takes, and shorter than the limit of a job in CI.
+/// Duration after which a call ends the program, unless `POLDER_SIM_STEP_TIMEOUT` sets another one:
+/// longer than any search for a linear order takes, and shorter than the limit of a job in CI.
 const END: Duration = Duration::from_secs(300);
 
 /// Exit status of a test program with a failed test, as of Rust's harness.
@@ -71,9 +71,9 @@ impl Watch {
     ///
     /// # Panics
     ///
-    /// If `POLDER_SIM_STUCK` is not a number.
+    /// If `POLDER_SIM_STEP_TIMEOUT` is not a number.
     pub(super) fn new() -> Watch {
-        let limit = number_from("POLDER_SIM_STUCK").map_or(END, Duration::from_secs);
+        let limit = number_from("POLDER_SIM_STEP_TIMEOUT").map_or(END, Duration::from_secs);
         Watch {
             limit: Some(limit).filter(|limit| !limit.is_zero()),
             test: test_name().map_or(String::new(), |name| format!(" {name}")),
@@ -142,13 +142,15 @@ impl World {
             say(&match &self.found {
                 Some(found) => format!("{found}{}\n", words()),
                 None => format!(
-                    "{}\n  replay: POLDER_SEED={:#x} cargo test{}\n",
+                    "{}\n  replay: POLDER_SIM_SEED={:#x} cargo test{}\n",
                     words(),
                     self.seed,
                     watch.test
                 ),
             });
-            say("  This ends the program, as nothing ends a thread: see POLDER_SIM_STUCK.\n");
+            say(
+                "  This ends the program, as nothing ends a thread: see POLDER_SIM_STEP_TIMEOUT.\n",
+            );
             process::exit(FAILED);
         }
         if self.lasted >= REPORT && !self.is_told {

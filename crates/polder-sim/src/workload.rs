@@ -1,8 +1,9 @@
 //! [`Workload`]: clients with operations that the seed draws.
 //!
-//! Whether an operation is performed is decided as for a fault, so operations are numbered with
-//! the faults: the search for a smaller run that fails leaves them out, and so does `POLDER_SIM`.
-//! Each operation has its own stream of numbers, so leaving out one does not change the others.
+//! Whether an operation is performed is decided as for a fault, so operations are numbered with the
+//! faults: the search for a smaller run that fails leaves them out, and so does
+//! `POLDER_SIM_REPLAY`. Each operation has its own stream of numbers, so leaving out one does not
+//! change the others.
 
 use std::cell::Cell;
 use std::fmt;

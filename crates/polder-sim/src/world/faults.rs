@@ -3,7 +3,7 @@
 //! A fault has two names. Its *identity* states which decision of which stream it is: the loss of
 //! the 41st segment from one host to another, the third cut of a test's chaos. It is the same in
 //! every run of the seed, independently of the faults that are left out. Its *number* is its place
-//! in the list of the run in which nothing is left out; reports and `POLDER_SIM` use it.
+//! in the list of the run in which nothing is left out; reports and `POLDER_SIM_REPLAY` use it.
 //!
 //! A run that leaves faults out is given the identities that it keeps. No other fault happens,
 //! including those that the full run did not reach: so the set that is kept can only shrink, and a

@@ -26,7 +26,7 @@ use polder_sim::Sim;
 
 use crate::support::{IS_IN_WORLD, LIMIT, note, passed, test, within};
 
-/// Each seed gives another order of tasks. `POLDER_SEEDS` and `POLDER_SEED` choose others.
+/// Each seed gives another order of tasks. `POLDER_SIM_RUNS` and `POLDER_SIM_SEED` choose others.
 const SEEDS: Range<u64> = 0..4;
 
 /// The number of workers of each seed's process, round-robin, unless the rule is about one worker.

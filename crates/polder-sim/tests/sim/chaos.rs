@@ -414,7 +414,7 @@ fn a_fault_that_is_left_out_shifts_no_other() {
     let seed = (10..200).find(few).expect("a seed has a few faults");
     let mut all = faults(&report(seed));
     let variables = format!("{seed:#x}:-2");
-    let (_, text) = super::failing::in_a_process(name, &[("POLDER_SIM", &variables)]);
+    let (_, text) = super::failing::in_a_process(name, &[("POLDER_SIM_REPLAY", &variables)]);
     all.remove(1);
     assert_eq!(faults(&text), all);
 }
@@ -500,10 +500,12 @@ fn excluded_latency_is_the_tests() {
     let (passes, text) = super::failing::in_a_process(name, &[]);
     assert!(!passes && text.contains("it takes another time"), "{text}");
     assert!(text.contains("2 faults, 1 of them needed"), "{text}");
-    let line = text.lines().find(|it| it.contains("replay: POLDER_SEED="));
+    let line = text
+        .lines()
+        .find(|it| it.contains("replay: POLDER_SIM_SEED="));
     let seed = line.unwrap().split(['=', ' ']).nth(4).unwrap();
     let variables = format!("{seed}:-1..2");
-    let (passes, text) = super::failing::in_a_process(name, &[("POLDER_SIM", &variables)]);
+    let (passes, text) = super::failing::in_a_process(name, &[("POLDER_SIM_REPLAY", &variables)]);
     assert!(passes, "{text}");
 }
 

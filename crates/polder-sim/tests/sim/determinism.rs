@@ -175,6 +175,6 @@ fn a_failure_that_does_not_repeat_is_reported() {
         });
     });
     assert!(words.contains("two runs of it differ"), "{words}");
-    assert!(words.contains("POLDER_SEED=0x3"), "{words}");
+    assert!(words.contains("POLDER_SIM_SEED=0x3"), "{words}");
     panic!("{words}");
 }

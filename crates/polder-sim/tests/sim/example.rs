@@ -33,7 +33,7 @@ fn failure_report_shows_everything() {
         assert!(report.contains(words), "{words:?} is missing: {report}");
     }
     let seed = report.split_whitespace().nth(1).unwrap();
-    let replay = format!("  replay: POLDER_SEED={seed} cargo test {name}");
+    let replay = format!("  replay: POLDER_SIM_SEED={seed} cargo test {name}");
     assert!(report.contains(&replay), "{report}");
     // The pictures exist.
     let file = |label: &str| {
@@ -44,8 +44,8 @@ fn failure_report_shows_everything() {
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("not linearizable"));
     assert!(file("  Perfetto: ").contains("\"process_name\""));
     // The seed fails again, whole and shrunk.
-    let (passes, again) = in_a_process(name, &[("POLDER_SEED", seed)]);
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM_SEED", seed)]);
     assert!(!passes && again.contains(&replay), "{again}");
-    let (passes, again) = in_a_process(name, &[("POLDER_SIM", variable(report, "shrunk"))]);
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM_REPLAY", variable(report, "shrunk"))]);
     assert!(!passes && again.contains("<== not explained"), "{again}");
 }

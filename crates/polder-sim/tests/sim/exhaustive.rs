@@ -467,13 +467,13 @@ fn an_order_that_fails_is_replayed_by_its_line() {
     assert_contains(&text, &["an update is lost"]);
     let replay = variable(&text, "replay");
     assert!(replay.starts_with("0x0:schedule="), "{replay}");
-    let (passes, again) = in_a_process(name, &[("POLDER_SIM", replay)]);
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM_REPLAY", replay)]);
     assert!(!passes);
-    let line = format!("replay: POLDER_SIM={replay} cargo test");
+    let line = format!("replay: POLDER_SIM_REPLAY={replay} cargo test");
     assert_contains(&again, &["an update is lost", &line]);
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", "0x0:")]);
     assert!(passes, "the first order is right: {text}");
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:schedule=77")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", "0x0:schedule=77")]);
     assert!(!passes);
     assert_contains(&text, &["choices of a schedule that the run does not have"]);
 }
@@ -485,7 +485,7 @@ fn choices_refused_by_test_without_any() {
     if is_inner() {
         return polder_sim::check(0..1, |_| async {});
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x0:schedule=1")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", "0x0:schedule=1")]);
     assert!(!passes);
     assert_contains(&text, &["choices of a schedule that the run does not have"]);
 }
@@ -504,7 +504,7 @@ fn run_missing_given_choices_fails() {
         });
     });
     let words = "does something that its schedule does not decide";
-    assert_contains(&text, &["POLDER_SIM=0x0:schedule=1.1 ", words]);
+    assert_contains(&text, &["POLDER_SIM_REPLAY=0x0:schedule=1.1 ", words]);
 }
 
 /// A test that asks for all orders twice has all of them.

@@ -123,7 +123,7 @@ fn explore(limit: &str, corpus: &Path, more: &[(&str, &str)]) -> (bool, String, 
 #[test]
 fn exploration_opens_lock_and_replays() {
     let name = "explore::the_lock";
-    let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "2000")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_RUNS", "2000")]);
     assert!(passes, "{text}");
     let path = corpus("lock");
     let (passes, text, runs) = explore("2000", &path, &[]);
@@ -132,17 +132,17 @@ fn exploration_opens_lock_and_replays() {
     // Every choice is needed.
     let replay = variable(&text, "replay");
     assert!(replay.contains("fork"), "{replay}");
-    let (passes, again) = in_a_process(name, &[("POLDER_SIM", replay)]);
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM_REPLAY", replay)]);
     assert!(!passes);
     assert_contains(
         &again,
         &[
             "it is open",
-            &format!("replay: POLDER_SIM={replay} cargo test"),
+            &format!("replay: POLDER_SIM_REPLAY={replay} cargo test"),
         ],
     );
     let seed = replay.split(':').next().unwrap();
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", seed)]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", seed)]);
     assert!(passes, "it is the forks that open it: {text}");
 }
 
@@ -176,7 +176,7 @@ fn exploration_ended_early_keeps_corpus() {
     assert_eq!(runs, 200, "what is there does not count: {text}");
     std::fs::write(&path, &lines).unwrap();
     // The test's own run comes behind those.
-    let (passes, text, runs) = explore("1", &path, &[("POLDER_SEED_FROM", "9000")]);
+    let (passes, text, runs) = explore("1", &path, &[("POLDER_SIM_FIRST_SEED", "9000")]);
     assert!(passes && runs == 201, "{text}");
     let kept = std::fs::read_to_string(&path).unwrap();
     assert!(
@@ -229,7 +229,7 @@ fn exploration_failure_shrunk_and_replayed() {
     let (replay, shrunk) = (variable(&text, "replay"), variable(&text, "shrunk"));
     assert!(shrunk.starts_with(replay), "{replay}, {shrunk}");
     for line in [replay, shrunk] {
-        let (passes, again) = in_a_process("explore::crashes", &[("POLDER_SIM", line)]);
+        let (passes, again) = in_a_process("explore::crashes", &[("POLDER_SIM_REPLAY", line)]);
         assert!(!passes);
         assert_contains(&again, &["always \"it has time\": it does not hold"]);
     }
@@ -262,7 +262,7 @@ fn exploration_same_on_any_thread_count() {
     assert_eq!(all[0], all[2]);
     // Another seed, other runs.
     let path = corpus("other");
-    explore("150", &path, &[("POLDER_SEED_FROM", "1000")]);
+    explore("150", &path, &[("POLDER_SIM_FIRST_SEED", "1000")]);
     assert_ne!(std::fs::read_to_string(&path).unwrap(), all[0]);
 }
 
@@ -283,7 +283,7 @@ fn exploration_ends_in_time_and_checks_limit() {
         );
     }
     // One seed is what the user wants to see, not a search.
-    let variables = [("POLDER_SIM_EXPLORE", "10m"), ("POLDER_SEED", "7")];
+    let variables = [("POLDER_SIM_EXPLORE", "10m"), ("POLDER_SIM_SEED", "7")];
     let (passes, text) = in_a_process("explore::the_lock", &variables);
     assert!(passes && !text.contains("explored"), "{text}");
 }

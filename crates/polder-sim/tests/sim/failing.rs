@@ -65,10 +65,10 @@ pub(super) fn assert_contains(text: &str, parts: &[&str]) {
     }
 }
 
-/// Returns the value of `POLDER_SIM` in the line of a report that begins with `replay:`, or with
-/// `shrunk:`.
+/// Returns the value of `POLDER_SIM_REPLAY` in the line of a report that begins with `replay:`, or
+/// with `shrunk:`.
 pub(super) fn variable<'a>(report: &'a str, which: &str) -> &'a str {
-    let begin = format!("  {which}: POLDER_SIM=");
+    let begin = format!("  {which}: POLDER_SIM_REPLAY=");
     let line = report.lines().find_map(|line| line.strip_prefix(&begin));
     let line = line.unwrap_or_else(|| panic!("there is no {which}: {report}"));
     line.split_once(' ').expect("a command follows").0
@@ -125,13 +125,13 @@ fn faults_have_numbers_and_are_left_out_by_them() {
     let line = failure.lines().nth(1).unwrap();
     let count: usize = line.split_whitespace().next().unwrap().parse().unwrap();
     let all = format!("{seed:#x}:-1..{count}");
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &all)]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", &all)]);
     assert!(passes, "without any fault it passes: {text}");
     // With no fault left out it still fails, and reports how to replay that.
     let but_one = format!("{seed:#x}:");
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &but_one)]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", &but_one)]);
     assert!(!passes, "{text}");
-    let replay = format!("replay: POLDER_SIM={but_one} cargo test {name}");
+    let replay = format!("replay: POLDER_SIM_REPLAY={but_one} cargo test {name}");
     assert!(text.contains(&replay), "{text}");
 }
 
@@ -142,9 +142,9 @@ fn excluded_faults_must_exist() {
     if is_inner() {
         return polder_sim::check(0..10, no_delay);
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "0x1:-1..9999")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", "0x1:-1..9999")]);
     assert!(!passes && text.contains("leaves out fault 9999"), "{text}");
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", "what")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", "what")]);
     assert!(!passes && text.contains("not \"what\""), "{text}");
 }
 
@@ -158,9 +158,9 @@ fn a_variable_that_is_not_utf_8_is_malformed() {
         return polder_sim::check(0..1, |_| async {});
     }
     let value = OsStr::from_bytes(b"7\xff");
-    let (passes, text) = in_a_process_with(name, &[("POLDER_SEED", value)]);
+    let (passes, text) = in_a_process_with(name, &[("POLDER_SIM_SEED", value)]);
     assert!(!passes, "{text}");
-    assert_contains(&text, &["POLDER_SEED is a number: not \"7\\xFF\""]);
+    assert_contains(&text, &["POLDER_SIM_SEED is a number: not \"7\\xFF\""]);
 }
 
 /// A check in a world takes no seeds from variables.
@@ -173,9 +173,9 @@ fn nested_check_ignores_seed_variables() {
         });
     }
     for variables in [
-        &[("POLDER_SEED", "7")][..],
-        &[("POLDER_SIM", "7:")],
-        &[("POLDER_SEEDS", "1"), ("POLDER_SEED_FROM", "7")],
+        &[("POLDER_SIM_SEED", "7")][..],
+        &[("POLDER_SIM_REPLAY", "7:")],
+        &[("POLDER_SIM_RUNS", "1"), ("POLDER_SIM_FIRST_SEED", "7")],
     ] {
         let (passes, text) = in_a_process(name, variables);
         assert!(passes && !text.contains("inner 7"), "{text}");
@@ -241,7 +241,7 @@ fn failure_shrunk_to_needed_faults() {
     assert!(1 <= needed && needed < all, "{line}");
     // The shrunk run fails with these faults alone.
     let again = variable(&text, "shrunk").to_owned();
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM", &again)]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", &again)]);
     assert!(
         !passes && text.contains("neither of them was there"),
         "{text}"
@@ -249,7 +249,7 @@ fn failure_shrunk_to_needed_faults() {
     assert!(text.contains(&format!("  {needed} fault")), "{text}");
     // No further fault can be left out.
     assert!(
-        text.contains(&format!("replay: POLDER_SIM={again}")),
+        text.contains(&format!("replay: POLDER_SIM_REPLAY={again}")),
         "{text}"
     );
 }
@@ -301,10 +301,10 @@ fn seeds_begin_where_they_are_told_to() {
     };
     assert_eq!(seeds(&[]), ["0x0", "0x1", "0x2"]);
     assert_eq!(
-        seeds(&[("POLDER_SEED_FROM", "17"), ("POLDER_SEEDS", "2")]),
+        seeds(&[("POLDER_SIM_FIRST_SEED", "17"), ("POLDER_SIM_RUNS", "2")]),
         ["0x11", "0x12"]
     );
-    let random = || seeds(&[("POLDER_SEED_FROM", "random")]);
+    let random = || seeds(&[("POLDER_SIM_FIRST_SEED", "random")]);
     let first = random();
     assert_eq!(first.len(), 3);
     assert_ne!(first, random());
@@ -326,7 +326,7 @@ fn every_seed_runs_twice_where_that_is_asked_for() {
     }
     let (passes, text) = in_a_process(name, &[]);
     assert!(passes, "{text}");
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_CHECK", "1")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_VERIFY", "1")]);
     assert!(
         !passes && text.contains("seed 0x2: two runs of it differ"),
         "{text}"
@@ -349,7 +349,7 @@ fn a_failure_for_another_reason_is_not_the_same() {
         failure.contains("an answer is late")
     };
     let seed = (0..50).find(is_late).expect("a seed loses a segment");
-    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed.to_string())]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_SEED", &seed.to_string())]);
     assert!(!passes && text.contains("an answer is late"), "{text}");
     assert!(text.contains(" of them needed: loss of "), "{text}");
 }
@@ -358,14 +358,14 @@ fn a_failure_for_another_reason_is_not_the_same() {
 /// Returns both reports.
 fn becomes_simpler(name: &str, seed: u64, words: &str) -> String {
     let seed = format!("{seed:#x}");
-    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed)]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_SEED", &seed)]);
     assert!(!passes, "{text}");
     let again = variable(&text, "shrunk").to_owned();
     assert!(again.ends_with(words), "{words}: {text}");
-    let (passes, smaller) = in_a_process(name, &[("POLDER_SIM", &again)]);
+    let (passes, smaller) = in_a_process(name, &[("POLDER_SIM_REPLAY", &again)]);
     assert!(!passes, "{smaller}");
     assert!(
-        smaller.contains(&format!("replay: POLDER_SIM={again} ")),
+        smaller.contains(&format!("replay: POLDER_SIM_REPLAY={again} ")),
         "{smaller}"
     );
     smaller + &text
@@ -449,7 +449,7 @@ fn faults_of_longer_run_not_called_needed() {
     }
     let seed = (0..50).find(|seed| polder_sim::run(*seed, test).failure.is_some());
     let seed = seed.expect("a seed loses a segment").to_string();
-    let (passes, text) = in_a_process(name, &[("POLDER_SEED", &seed)]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_SEED", &seed)]);
     assert!(!passes, "{text}");
     assert_contains(&text, &["choose1=0", "none of them needed"]);
 }
@@ -467,7 +467,7 @@ fn killed_process_does_not_become_late() {
             process.finished().within(secs(1)).await;
         });
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SEED", "1")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_SEED", "1")]);
     assert!(!passes && !text.contains("has not returned"), "{text}");
     assert_contains(&text, &["was killed", "choose1=1"]);
 }

@@ -45,18 +45,22 @@ fn child() {
 #[test]
 fn run_stops_at_time_and_shows_hosts() {
     let name = "look::child";
-    let stop =
-        |until: &str| in_a_process(name, &[("POLDER_SEED", "1"), ("POLDER_SIM_UNTIL", until)]);
+    let stop = |until: &str| {
+        in_a_process(
+            name,
+            &[("POLDER_SIM_SEED", "1"), ("POLDER_SIM_STOP_AT", until)],
+        )
+    };
     let (passes, text) = stop("1.0005s");
     assert!(!passes);
     assert_contains(
         &text,
         &[
-            "seed 0x1 stopped at 1.000500 s by POLDER_SIM_UNTIL\n",
+            "seed 0x1 stopped at 1.000500 s by POLDER_SIM_STOP_AT\n",
             "    client: running",
             "connected to server:1",
             "not on its disk yet: data of /state, the name /state",
-            "replay: POLDER_SEED=0x1 POLDER_SIM_UNTIL=1.000500s cargo test look::child",
+            "replay: POLDER_SIM_SEED=0x1 POLDER_SIM_STOP_AT=1.000500s cargo test look::child",
         ],
     );
     // It sends after a second, and after its handshake. An acknowledgement comes after more than a
@@ -67,16 +71,19 @@ fn run_stops_at_time_and_shows_hosts() {
     assert!(texts.iter().any(is_under_way), "{texts:?}");
     let (passes, text) = stop("1000s");
     assert!(passes);
-    assert_contains(&text, &["has ended before the time of POLDER_SIM_UNTIL"]);
+    assert_contains(&text, &["has ended before the time of POLDER_SIM_STOP_AT"]);
     let (passes, text) = stop("soon");
     assert!(!passes);
     assert_contains(
         &text,
-        &["POLDER_SIM_UNTIL is a time such as 12.3s or 50ms: not \"soon\""],
+        &["POLDER_SIM_STOP_AT is a time such as 12.3s or 50ms: not \"soon\""],
     );
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_UNTIL", "1s")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STOP_AT", "1s")]);
     assert!(!passes);
-    assert_contains(&text, &["POLDER_SIM_UNTIL is for one run: set POLDER_SEED"]);
+    assert_contains(
+        &text,
+        &["POLDER_SIM_STOP_AT is for one run: set POLDER_SIM_SEED"],
+    );
 }
 
 /// Waits for answers of a server that is busy with something else from a second on.
@@ -104,8 +111,8 @@ async fn unanswered(sim: Sim) {
 
 #[test]
 fn report_omits_bytes_already_acknowledged() {
-    let until = ("POLDER_SIM_UNTIL", "1.9s");
-    let (_, text) = in_a_process("look::silent", &[("POLDER_SEED", "0"), until]);
+    let until = ("POLDER_SIM_STOP_AT", "1.9s");
+    let (_, text) = in_a_process("look::silent", &[("POLDER_SIM_SEED", "0"), until]);
     assert_contains(&text, &["seed 0x0 stopped at 1.9", "1 byte is unread"]);
     assert!(!text.contains("not acknowledged"), "{text}");
 }
@@ -175,7 +182,10 @@ fn runs_compared_to_first_difference() {
     for runs in ["0x1", "0x1 0x2 0x3", "0x1 what"] {
         let (passes, text) = compare(runs);
         assert!(!passes);
-        assert_contains(&text, &["POLDER_SIM_DIFF is two runs, as of POLDER_SIM"]);
+        assert_contains(
+            &text,
+            &["POLDER_SIM_DIFF is two runs, as of POLDER_SIM_REPLAY"],
+        );
     }
 }
 
@@ -254,7 +264,7 @@ fn report_unusual_in_a_dozen_lines() {
     // With no more than a dozen there is no such line, and what happens at once is one of them.
     let (_, text) = in_a_process(
         "look::tale",
-        &[("POLDER_SEED", "0"), ("POLDER_SIM_UNTIL", "1.02s")],
+        &[("POLDER_SIM_SEED", "0"), ("POLDER_SIM_STOP_AT", "1.02s")],
     );
     let story = self::story(&text, "  what led there:\n");
     assert_eq!(

@@ -193,7 +193,7 @@ fn endless_poll_ends_program_with_place() {
         });
     }
     let start = Instant::now();
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "4")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STEP_TIMEOUT", "4")]);
     assert!(!passes, "{text}");
     assert!(start.elapsed() < secs(50), "the limit holds");
     assert_contains(
@@ -202,7 +202,7 @@ fn endless_poll_ends_program_with_place() {
             "seed 0x7 is stuck at 0.003",
             "crates/polder-sim/tests/sim/mistakes.rs:",
             "on the host \"spinning\"",
-            "POLDER_SEED=0x7",
+            "POLDER_SIM_SEED=0x7",
         ],
     );
 }
@@ -222,13 +222,13 @@ fn endless_smaller_run_keeps_failure() {
             assert!(sim.now() > ms(1), "the failure");
         });
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "4")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STEP_TIMEOUT", "4")]);
     assert!(!passes, "{text}");
     assert_contains(
         &text,
         &[
             "seed 0x7 failed at 0.000000 s: the test panicked: the failure",
-            "A smaller run of it, POLDER_SIM=0x7:choose1=0, never ends",
+            "A smaller run of it, POLDER_SIM_REPLAY=0x7:choose1=0, never ends",
             "seed 0x7 is stuck at 0.000000 s: a poll of the task spawned at",
         ],
     );
@@ -363,13 +363,13 @@ fn an_empty_variable_is_none() {
         return polder_sim::check(0..2, |_| async {});
     }
     let empty = [
-        ("POLDER_SEED", ""),
-        ("POLDER_SEEDS", ""),
-        ("POLDER_SIM", ""),
+        ("POLDER_SIM_SEED", ""),
+        ("POLDER_SIM_RUNS", ""),
+        ("POLDER_SIM_REPLAY", ""),
     ];
     let (passes, text) = in_a_process(name, &empty);
     assert!(passes, "{text}");
-    let (passes, text) = in_a_process(name, &[("POLDER_SEEDS", "0")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_RUNS", "0")]);
     assert!(!passes && text.contains("there is no seed"), "{text}");
 }
 

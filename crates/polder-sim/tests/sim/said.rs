@@ -209,7 +209,7 @@ fn events_printed_once_on_request() {
         assert_eq!(count(&[("POLDER_SIM_LOG", "1")], &line(seed)), 1);
         assert_eq!(count(&[], &line(seed)), 0);
     }
-    let variables = [("POLDER_SIM_LOG", "1"), ("POLDER_SEED", "1")];
+    let variables = [("POLDER_SIM_LOG", "1"), ("POLDER_SIM_SEED", "1")];
     assert_eq!(count(&variables, &line(1)), 1);
     assert_eq!(count(&variables, &line(2)), 0);
 }

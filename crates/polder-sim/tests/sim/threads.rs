@@ -55,7 +55,7 @@ fn endless_poll_of_run_ends_program() {
         });
         return;
     }
-    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STUCK", "4")]);
+    let (passes, text) = in_a_process(name, &[("POLDER_SIM_STEP_TIMEOUT", "4")]);
     assert!(!passes, "{text}");
     let words = "seed 0x1f is stuck at 0.007";
     assert!(text.contains(words), "{text}");
@@ -74,12 +74,12 @@ fn watchdog_names_stuck_world_only() {
             thread::sleep(ms(1));
         });
     }
-    let variables = [("POLDER_SIM_STUCK", "4"), ("POLDER_SIM_JOBS", "3")];
+    let variables = [("POLDER_SIM_STEP_TIMEOUT", "4"), ("POLDER_SIM_JOBS", "3")];
     let (passes, text) = in_a_process(name, &variables);
     assert!(!passes, "{text}");
     assert!(text.contains("seed 0x21 is stuck at 0.0"), "{text}");
     assert_eq!(text.matches("is stuck").count(), 1, "{text}");
-    assert!(text.contains("POLDER_SEED=0x21"), "{text}");
+    assert!(text.contains("POLDER_SIM_SEED=0x21"), "{text}");
 }
 
 /// A world in a world is watched as a part of the outer one.
@@ -103,7 +103,7 @@ fn nested_world_watched_as_part_of_outer() {
             None => worlds(15, 700),
         };
     }
-    let limit = ("POLDER_SIM_STUCK", "8");
+    let limit = ("POLDER_SIM_STEP_TIMEOUT", "8");
     let (passes, text) = in_a_process(name, &[limit, ("POLDER_SIM_JOBS", "1")]);
     assert!(passes, "{text}");
     let (passes, text) = in_a_process(name, &[limit, ("POLDER_TEST_STUCK", "1")]);
@@ -195,7 +195,7 @@ fn shared_thread_world_behaves_as_on_new() {
         assert_eq!((threads.len(), shared.into_inner()), (302, 298));
         return;
     }
-    let variables = [("POLDER_SIM_CHECK", "1"), ("POLDER_SIM_JOBS", "1")];
+    let variables = [("POLDER_SIM_VERIFY", "1"), ("POLDER_SIM_JOBS", "1")];
     let (passes, text) = in_a_process(name, &variables);
     assert!(passes, "{text}");
 }
@@ -273,7 +273,7 @@ fn a_thread_local_that_has_an_influence_is_found() {
     let jobs = ("POLDER_SIM_JOBS", "1");
     let (passes, text) = in_a_process(name, &[jobs]);
     assert!(passes, "{text}");
-    let (passes, text) = in_a_process(name, &[jobs, ("POLDER_SIM_CHECK", "1")]);
+    let (passes, text) = in_a_process(name, &[jobs, ("POLDER_SIM_VERIFY", "1")]);
     assert!(!passes && text.contains(cause), "{text}");
     assert!(text.contains("seed 0x33: two runs of it differ"), "{text}");
 }
@@ -299,12 +299,12 @@ fn shared_thread_failure_reported_and_replays() {
             words,
             "thread 'polder-sim'",
             "thread 'polder-sim 0x20'",
-            "replay: POLDER_SEED=0x20",
+            "replay: POLDER_SIM_SEED=0x20",
             "timeline: ",
         ],
     );
     assert!(!text.contains("differ"), "{text}");
-    let (passes, text) = in_a_process(name, &[jobs, ("POLDER_SEED", "0x20")]);
+    let (passes, text) = in_a_process(name, &[jobs, ("POLDER_SIM_SEED", "0x20")]);
     assert!(!passes && text.contains(words), "{text}");
     assert!(!text.contains("thread 'polder-sim'"), "{text}");
 }
@@ -349,9 +349,9 @@ fn watchdog_names_stuck_seed_on_a_shared_thread() {
             }
         });
     }
-    let variables = [("POLDER_SIM_STUCK", "4"), ("POLDER_SIM_JOBS", "1")];
+    let variables = [("POLDER_SIM_STEP_TIMEOUT", "4"), ("POLDER_SIM_JOBS", "1")];
     let (passes, text) = in_a_process(name, &variables);
     assert!(!passes, "{text}");
     assert!(text.contains("seed 0x23 is stuck at 0.0"), "{text}");
-    assert!(text.contains("POLDER_SEED=0x23"), "{text}");
+    assert!(text.contains("POLDER_SIM_SEED=0x23"), "{text}");
 }

@@ -109,7 +109,7 @@ fn failure_reported_with_needed_operations() {
     assert_contains(story, &["begins to close", "begins to use"]);
     assert!(!story.contains("begins to open"), "{story}");
     let shrunk = variable(&text, "shrunk");
-    let (passes, again) = in_a_process(name, &[("POLDER_SIM", shrunk)]);
+    let (passes, again) = in_a_process(name, &[("POLDER_SIM_REPLAY", shrunk)]);
     assert!(!passes);
     assert_contains(&again, &["it is closed", "2 operations: "]);
 }
@@ -149,7 +149,7 @@ fn operations_left_out_per_workload() {
     let (passes, text) = in_a_process(name, &[]);
     assert!(!passes);
     assert_contains(&text, &["8 operations, 2 of them needed"]);
-    let (_, text) = in_a_process(name, &[("POLDER_SIM", "0x0:-1")]);
+    let (_, text) = in_a_process(name, &[("POLDER_SIM_REPLAY", "0x0:-1")]);
     assert_contains(&text, &["7 operations"]);
 }
 

@@ -191,7 +191,7 @@ fn a_test_that_returns_an_error_fails() {
 }
 
 #[test]
-#[should_panic = "POLDER_SEED=0x2 cargo test world::a_failing_check_says_the_lowest_seed"]
+#[should_panic = "POLDER_SIM_SEED=0x2 cargo test world::a_failing_check_says_the_lowest_seed"]
 fn a_failing_check_says_the_lowest_seed() {
     polder_sim::check(0..64, |sim| async move {
         assert!(sim.seed() < 2, "on purpose");
