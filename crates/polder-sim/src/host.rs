@@ -23,13 +23,13 @@ use super::disk::Disk;
 use super::machine::{Clock, Faults};
 use super::state::State;
 use crate::world;
-use crate::world::fact::Fact;
 use crate::world::foreign::{contain, panic_message, wake_all};
 use crate::world::hosts::TEST;
 use crate::world::latency::Latency;
 use crate::world::processes::PauseId;
 use crate::world::seconds::Seconds;
 use crate::world::thread::{StaysHere, kernel as with_kernel};
+use crate::world::trace_event::TraceEvent;
 
 /// Maximum number of workers of a process. More would not find more bugs, and each occasionally
 /// costs every step of its process a check.
@@ -130,7 +130,7 @@ impl Host {
             let slot = slot.clone();
             Rc::new(move |what| {
                 slot.set(match what {
-                    Fact::PoweredOff => Exit::PoweredOff,
+                    TraceEvent::PoweredOff => Exit::PoweredOff,
                     _ => Exit::Killed,
                 })
             })
@@ -509,7 +509,7 @@ impl Host {
     /// If this is the host of the test itself.
     #[track_caller]
     pub fn kill(&self) {
-        self.end(Fact::Killed);
+        self.end(TraceEvent::Killed);
     }
 
     /// Cuts the machine's power. Its peers are not notified, and data that is sent to it is lost
@@ -535,7 +535,7 @@ impl Host {
     /// If this is the host of the test itself.
     #[track_caller]
     pub fn power_off(&self) {
-        self.end(Fact::PoweredOff);
+        self.end(TraceEvent::PoweredOff);
     }
 
     /// Panics if this is the test's host: its process drives the others, and without it no run
@@ -550,7 +550,7 @@ impl Host {
     }
 
     #[track_caller]
-    fn end(&self, what: Fact) {
+    fn end(&self, what: TraceEvent) {
         self.assert_not_the_test();
         self.state.end_process(self.index, what);
     }
@@ -988,7 +988,7 @@ async fn run<F: Future, P: Fn() -> F>(
                 return world::panics::as_killed(|| contain(|| drop(value)));
             };
             if let Some(error) = error_of(&value) {
-                with_kernel(|kernel| kernel.core.note(host, Fact::Failed));
+                with_kernel(|kernel| kernel.core.note(host, TraceEvent::Failed));
                 state.hosts.borrow_mut()[host].error = Some(error);
             }
             state.check_leaks(host);
@@ -1004,14 +1004,14 @@ async fn run<F: Future, P: Fn() -> F>(
             with_kernel(|kernel| {
                 // Otherwise the panic is the failure of the run.
                 if current.is_some() && kernel.core.report.failure.is_none() {
-                    kernel.core.note(host, Fact::Panicked);
+                    kernel.core.note(host, TraceEvent::Panicked);
                 }
             });
             Exit::Panicked
         }
     };
     if let Some(state) = current {
-        state.stop(host, Fact::Ended);
+        state.stop(host, TraceEvent::Ended);
         slot.set(exit);
     }
 }

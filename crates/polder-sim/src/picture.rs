@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use super::timeline::{Band, Event, Fault, Kind, Message, Moment, Timeline};
-use crate::world::fact::Fact;
 use crate::world::faults;
 use crate::world::trace::Recording;
+use crate::world::trace_event::TraceEvent;
 
 /// The contents of a picture.
 #[derive(Clone, Debug)]
@@ -130,25 +130,25 @@ impl Scene {
 }
 
 /// Returns how an event is drawn. `None` for segments, which are drawn as messages.
-fn kind(what: Fact) -> Option<Kind> {
+fn kind(what: TraceEvent) -> Option<Kind> {
     Some(match what {
-        Fact::Segment(..) | Fact::Lost(..) => return None,
-        Fact::Polled(task, site) => {
+        TraceEvent::Segment(..) | TraceEvent::Lost(..) => return None,
+        TraceEvent::Polled(task, site) => {
             let name = format!("task {task} {site}");
             Kind::Polled { task, name }
         }
-        Fact::Name(_) => Kind::Unlabelled,
-        Fact::Cut(to) => Kind::Begin(Band::Cut(to)),
-        Fact::Healed(to) => Kind::End(Band::Cut(to)),
-        Fact::Held(to) => Kind::Begin(Band::Held(to)),
-        Fact::Released(to) => Kind::End(Band::Held(to)),
-        Fact::Slow(to) => Kind::Begin(Band::Slow(to)),
-        Fact::Fast(to) => Kind::End(Band::Slow(to)),
-        Fact::Killed | Fact::PoweredOff | Fact::Ended => Kind::Begin(Band::Down),
-        Fact::Started | Fact::PoweredOn => Kind::End(Band::Down),
-        Fact::Paused | Fact::Suspended => Kind::Begin(Band::Paused),
-        Fact::Resumed => Kind::End(Band::Paused),
-        Fact::Quiet => Kind::EndAll,
+        TraceEvent::Name(_) => Kind::Unlabelled,
+        TraceEvent::Cut(to) => Kind::Begin(Band::Cut(to)),
+        TraceEvent::Healed(to) => Kind::End(Band::Cut(to)),
+        TraceEvent::Held(to) => Kind::Begin(Band::Held(to)),
+        TraceEvent::Released(to) => Kind::End(Band::Held(to)),
+        TraceEvent::Slow(to) => Kind::Begin(Band::Slow(to)),
+        TraceEvent::Fast(to) => Kind::End(Band::Slow(to)),
+        TraceEvent::Killed | TraceEvent::PoweredOff | TraceEvent::Ended => Kind::Begin(Band::Down),
+        TraceEvent::Started | TraceEvent::PoweredOn => Kind::End(Band::Down),
+        TraceEvent::Paused | TraceEvent::Suspended => Kind::Begin(Band::Paused),
+        TraceEvent::Resumed => Kind::End(Band::Paused),
+        TraceEvent::Quiet => Kind::EndAll,
         _ => Kind::Labelled,
     })
 }

@@ -13,9 +13,9 @@ use super::super::check::in_world;
 use super::super::threads::Threads;
 use super::super::{Sim, panics};
 use super::*;
-use crate::world::fact::Flags;
 use crate::world::setup::{Setup, Variation};
 use crate::world::trace;
+use crate::world::trace_event::Flags;
 
 /// The recording of a run becomes events messages and faults.
 #[test]
@@ -33,11 +33,11 @@ fn recording_becomes_events_messages_faults() {
         is_lost: true,
     });
     recording.events.extend([
-        (1, 0, Fact::Polled(4, site)),
-        (3, 0, Fact::Segment(Flags::Data, 1, 3, 0, 64)),
-        (4, 0, Fact::Lost(Flags::Data, 1, 3, 0, 64)),
-        (5, 0, Fact::Connect(7, 80)),
-        (6, 1, Fact::Name(9)),
+        (1, 0, TraceEvent::Polled(4, site)),
+        (3, 0, TraceEvent::Segment(Flags::Data, 1, 3, 0, 64)),
+        (4, 0, TraceEvent::Lost(Flags::Data, 1, 3, 0, 64)),
+        (5, 0, TraceEvent::Connect(7, 80)),
+        (6, 1, TraceEvent::Name(9)),
     ]);
     let id = (faults::Kind::Cut, 0, 0, 1);
     let mut fault = faults::Fault::new(id, 5, vec![1], vec![0]);
@@ -98,20 +98,20 @@ fn recording_becomes_events_messages_faults() {
 #[test]
 fn what_begins_a_band_has_an_end() {
     for (band, begin, end) in [
-        (Band::Cut(2), Fact::Cut(2), Fact::Healed(2)),
-        (Band::Held(2), Fact::Held(2), Fact::Released(2)),
-        (Band::Slow(2), Fact::Slow(2), Fact::Fast(2)),
-        (Band::Down, Fact::Killed, Fact::Started),
-        (Band::Down, Fact::PoweredOff, Fact::Started),
-        (Band::Down, Fact::PoweredOff, Fact::PoweredOn),
-        (Band::Down, Fact::Ended, Fact::Started),
-        (Band::Paused, Fact::Paused, Fact::Resumed),
-        (Band::Paused, Fact::Suspended, Fact::Resumed),
+        (Band::Cut(2), TraceEvent::Cut(2), TraceEvent::Healed(2)),
+        (Band::Held(2), TraceEvent::Held(2), TraceEvent::Released(2)),
+        (Band::Slow(2), TraceEvent::Slow(2), TraceEvent::Fast(2)),
+        (Band::Down, TraceEvent::Killed, TraceEvent::Started),
+        (Band::Down, TraceEvent::PoweredOff, TraceEvent::Started),
+        (Band::Down, TraceEvent::PoweredOff, TraceEvent::PoweredOn),
+        (Band::Down, TraceEvent::Ended, TraceEvent::Started),
+        (Band::Paused, TraceEvent::Paused, TraceEvent::Resumed),
+        (Band::Paused, TraceEvent::Suspended, TraceEvent::Resumed),
     ] {
         assert_eq!(kind(begin), Some(Kind::Begin(band)));
         assert_eq!(kind(end), Some(Kind::End(band)));
     }
-    assert_eq!(kind(Fact::Quiet), Some(Kind::EndAll));
+    assert_eq!(kind(TraceEvent::Quiet), Some(Kind::EndAll));
 }
 
 #[test]

@@ -9,13 +9,13 @@ use std::rc::Rc;
 
 use super::state::State;
 use crate::world::choice::{Probability, Stream};
-use crate::world::fact::Fact;
 use crate::world::faults::{Fault, Id, Kind};
 use crate::world::kernel::Kernel;
 use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::seconds::Seconds;
 use crate::world::thread::kernel as with_kernel;
+use crate::world::trace_event::TraceEvent;
 
 /// Probability of a fault, in parts of ten thousand, or bandwidth of a slow link, in kilobytes per
 /// second: half an octave apart.
@@ -332,8 +332,8 @@ impl State {
             return;
         }
         match harm.id.0 {
-            Kind::PowerOff => self.end_process(host, Fact::PoweredOff),
-            _ => self.end_process(host, Fact::Killed),
+            Kind::PowerOff => self.end_process(host, TraceEvent::PoweredOff),
+            _ => self.end_process(host, TraceEvent::Killed),
         }
         self.hosts.borrow_mut()[host].stopped_by = Some(harm.id);
         self.schedule(harm.at + harm.lasts, move |state| {

@@ -31,7 +31,6 @@ use super::timeline::Moment;
 use crate::world;
 use crate::world::choice::Stream;
 use crate::world::event_queue::PendingCall;
-use crate::world::fact::Fact;
 use crate::world::faults::Id;
 use crate::world::foreign::contain;
 use crate::world::kernel::{Advance, Due, Kernel};
@@ -40,6 +39,7 @@ use crate::world::seconds::Seconds;
 use crate::world::setup::Variation;
 use crate::world::step::Step;
 use crate::world::thread::kernel;
+use crate::world::trace_event::TraceEvent;
 
 /// Default limit of steps and events at one moment: a program that exceeds it is in a livelock.
 const MAX_STEPS: u64 = 100_000;
@@ -114,7 +114,7 @@ type Observer = Box<dyn FnMut(&Step)>;
 type Start = Rc<dyn Fn()>;
 
 /// Reports that the process has ended without a result, but in this way.
-type End = Rc<dyn Fn(Fact)>;
+type End = Rc<dyn Fn(TraceEvent)>;
 
 #[derive(Default)]
 pub(super) struct HostSlot {
@@ -222,13 +222,13 @@ impl State {
     }
 
     /// Ends a host's process, in the way of `what`. Does nothing if none runs.
-    pub(super) fn stop(&self, host: usize, what: Fact) {
+    pub(super) fn stop(&self, host: usize, what: TraceEvent) {
         let process = self.hosts.borrow_mut()[host].process.take();
         if let Some(process) = process {
-            self.hosts.borrow_mut()[host].was_stopped = what != Fact::Ended;
+            self.hosts.borrow_mut()[host].was_stopped = what != TraceEvent::Ended;
             kernel(|kernel| kernel.stop(process, what));
             let mut ended = self.ended.borrow_mut();
-            ended.push((process, what == Fact::Ended));
+            ended.push((process, what == TraceEvent::Ended));
         }
     }
 
@@ -244,7 +244,7 @@ impl State {
     }
 
     /// Kills the process of a host, or cuts the host's power, and notifies waiters of its end.
-    pub(super) fn end_process(&self, host: usize, what: Fact) {
+    pub(super) fn end_process(&self, host: usize, what: TraceEvent) {
         let mut hosts = self.hosts.borrow_mut();
         let slot = &mut hosts[host];
         slot.stopped_by = None;
@@ -254,7 +254,7 @@ impl State {
         if let Some((_, end)) = start {
             end(what);
         }
-        if what == Fact::PoweredOff {
+        if what == TraceEvent::PoweredOff {
             kernel(|kernel| {
                 // It is down already if its process was stopped above.
                 if kernel.core.hosts.is_up(host) {
@@ -284,7 +284,7 @@ impl State {
             }
             kernel(|kernel| {
                 if kernel.core.power_on(host) {
-                    kernel.core.note(host, Fact::PoweredOn);
+                    kernel.core.note(host, TraceEvent::PoweredOn);
                 }
             });
         }
@@ -319,7 +319,7 @@ impl State {
 
     pub(super) fn choose(&self, end: u64) -> u64 {
         let number = self.choices.borrow_mut().make(end);
-        kernel(|kernel| kernel.core.note(0, Fact::Chosen(number)));
+        kernel(|kernel| kernel.core.note(0, TraceEvent::Chosen(number)));
         number
     }
 

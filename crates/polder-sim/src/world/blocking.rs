@@ -13,9 +13,9 @@ use polder::kernel::BlockingCall;
 use super::choice::Stream;
 use super::core::Core;
 use super::event_queue::{Event, PendingCall};
-use super::fact::Fact;
 use super::faults::Kind;
 use super::latency::Latency;
+use super::trace_event::TraceEvent;
 
 /// The default delay: about what a thread of the pool takes to wake up.
 const DEFAULT: Latency = Latency::new(5_000, 95_001);
@@ -60,7 +60,7 @@ impl Calls {
             return Some(job);
         };
         let delay = self.draw_delay(host, core);
-        core.note(host, Fact::Blocking(delay));
+        core.note(host, TraceEvent::Blocking(delay));
         let at = core.time.now().saturating_add(delay);
         let call = Box::new(PendingCall { process, job });
         core.events.push(at, Event::Blocking(call));

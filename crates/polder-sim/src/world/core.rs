@@ -19,7 +19,6 @@ use super::answers;
 use super::base::Base;
 use super::choice::Probability;
 use super::event_queue::{Event, Events};
-use super::fact::{Fact, digest};
 use super::faults::{Faults, Kind};
 use super::forks::Pending;
 use super::host_faults::FaultsOfHosts;
@@ -35,6 +34,7 @@ use super::setup::Setup;
 use super::step::Step;
 use super::time::{self, Time};
 use super::trace::{self, Message, Trace};
+use super::trace_event::{TraceEvent, digest};
 
 pub(crate) struct Core {
     /// The number of the world, by which its handles find it.
@@ -122,7 +122,7 @@ impl Core {
         let queue = || Queue::new(self.seed, "injected", process, self.pollers.order);
         let injected = (pool > 0).then(|| Box::new(queue()));
         self.processes.add(host, pollers.clone(), injected);
-        self.note(host, Fact::Started);
+        self.note(host, TraceEvent::Started);
         let handle = |number| self.pollers.handle(self.world, number);
         (process, pollers.map(handle).collect())
     }
@@ -159,7 +159,7 @@ impl Core {
     pub(crate) fn note_poll(&mut self, task: u64, site: &'static Location<'static>) {
         self.calls(Call::Poll);
         let host = self.processes.current_host().unwrap_or(NOBODY);
-        self.note(host, Fact::Polled(task, site));
+        self.note(host, TraceEvent::Polled(task, site));
     }
 
     /// Chooses the next of `count` ready tasks of the running worker. `ready` gives their ids.
@@ -230,11 +230,11 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(crate) fn note(&mut self, host: usize, what: Fact) {
+    pub(crate) fn note(&mut self, host: usize, what: TraceEvent) {
         self.note_of_weight(host, what, trace::weight(what));
     }
 
-    fn note_of_weight(&mut self, host: usize, what: Fact, weight: u64) {
+    fn note_of_weight(&mut self, host: usize, what: TraceEvent, weight: u64) {
         if !(self.report.trace).note(self.time.now(), host, what, weight) {
             let is_in_process = self.processes.current.is_some();
             let event = (self.time.now(), host, what);
@@ -264,13 +264,13 @@ impl Core {
         let id = (Kind::Operation, host as u32, workload, nth);
         let begins = (self.faults).allow_one(id, self.time.now(), || name.to_owned());
         if begins {
-            self.note(host, Fact::Operation(name));
+            self.note(host, TraceEvent::Operation(name));
         }
         begins
     }
 
     #[cold]
-    fn observe(&mut self, host: usize, what: Fact) {
+    fn observe(&mut self, host: usize, what: TraceEvent) {
         let words = what.words_alone(|host| self.hosts.name(host));
         self.observe_words(host, words);
     }
@@ -321,7 +321,7 @@ impl Core {
     /// Sets a host's clock ahead, and its drift, if one is given.
     pub(crate) fn set_clock(&mut self, host: usize, ahead: u64, drift: Option<i32>) {
         let drift = self.time.set_clock(host, ahead, drift);
-        self.note(host, Fact::ClockSet(ahead, drift));
+        self.note(host, TraceEvent::ClockSet(ahead, drift));
         self.follow_clock(host);
     }
 
@@ -337,7 +337,7 @@ impl Core {
     /// chaos.
     pub(crate) fn step_wall(&mut self, host: usize, by: i64, is_chaos: bool) {
         self.time.wall(host).step(by, is_chaos);
-        self.note(host, Fact::WallStepped(by));
+        self.note(host, TraceEvent::WallStepped(by));
         self.show_time();
     }
 
@@ -357,7 +357,7 @@ impl Core {
     }
 
     pub(crate) fn pause(&mut self, host: usize) -> PauseId {
-        self.note(host, Fact::Paused);
+        self.note(host, TraceEvent::Paused);
         self.processes.pause(host)
     }
 

@@ -16,8 +16,8 @@ use std::panic::Location;
 
 use super::choice::mix;
 use super::edges;
-use super::fact::{Fact, digest};
 use super::hosts::PORTS;
+use super::trace_event::{TraceEvent, digest};
 
 /// The number of places for features other than edges, which come after these.
 pub(crate) const PLACES: usize = 1 << 16;
@@ -92,7 +92,7 @@ impl Coverage {
     }
 
     /// Notes an event.
-    pub(super) fn note(&mut self, now: u64, host: usize, what: Fact) {
+    pub(super) fn note(&mut self, now: u64, host: usize, what: TraceEvent) {
         if now > self.now {
             self.reach_edges();
             self.now = now;
@@ -156,15 +156,17 @@ fn range(count: u64) -> u8 {
 }
 
 /// Returns a number for the kind of an event: the same for each host and in each run.
-fn kind(what: Fact) -> u64 {
+fn kind(what: TraceEvent) -> u64 {
     let tag = what.numbers()[0];
     let detail = match what {
-        Fact::Polled(_, site) => of_site(site),
-        Fact::Connect(_, port) | Fact::Accepted(_, port) => known(port),
-        Fact::Segment(_, _, _, _, len) | Fact::Written(_, len) => len.min(MAX_LENGTH) as u64,
-        Fact::Datagram(_, port, _, len) => known(port) << 8 | len.min(MAX_LENGTH) as u64,
-        Fact::Synced(_, fails) => fails.into(),
-        Fact::Operation(name) => digest(0, name.as_bytes()),
+        TraceEvent::Polled(_, site) => of_site(site),
+        TraceEvent::Connect(_, port) | TraceEvent::Accepted(_, port) => known(port),
+        TraceEvent::Segment(_, _, _, _, len) | TraceEvent::Written(_, len) => {
+            len.min(MAX_LENGTH) as u64
+        }
+        TraceEvent::Datagram(_, port, _, len) => known(port) << 8 | len.min(MAX_LENGTH) as u64,
+        TraceEvent::Synced(_, fails) => fails.into(),
+        TraceEvent::Operation(name) => digest(0, name.as_bytes()),
         _ => 0,
     };
     mix(tag ^ detail << 16)
@@ -185,15 +187,19 @@ fn known(port: u16) -> u64 {
 }
 
 /// Returns whether the events after this one are new because of it.
-fn is_fault(what: Fact) -> bool {
-    what.is_unusual() && !matches!(what, Fact::Lost(..) | Fact::DatagramLost(..) | Fact::Ended)
+fn is_fault(what: TraceEvent) -> bool {
+    what.is_unusual()
+        && !matches!(
+            what,
+            TraceEvent::Lost(..) | TraceEvent::DatagramLost(..) | TraceEvent::Ended
+        )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn features(events: &[(usize, Fact)]) -> Vec<(usize, u8)> {
+    fn features(events: &[(usize, TraceEvent)]) -> Vec<(usize, u8)> {
         let mut coverage = Coverage::default();
         for (nth, (host, what)) in events.iter().enumerate() {
             coverage.note(nth as u64, *host, *what);
@@ -207,12 +213,12 @@ mod tests {
 
     #[test]
     fn event_pairs_count_on_any_host() {
-        let (write, crash) = (Fact::Written(1, 8), Fact::PoweredOff);
+        let (write, crash) = (TraceEvent::Written(1, 8), TraceEvent::PoweredOff);
         let one = features(&[(1, write), (1, crash), (2, write)]);
         assert_eq!(one, features(&[(2, write), (2, crash), (1, write)]));
         assert_ne!(one, features(&[(1, crash), (1, write), (2, write)]));
         // The digest of the bytes, and which host it is, do not matter; the length does.
-        let lengths = [8, 9].map(|len| features(&[(1, Fact::Written(7, len))]));
+        let lengths = [8, 9].map(|len| features(&[(1, TraceEvent::Written(7, len))]));
         assert_eq!(features(&[(3, write)]), lengths[0]);
         assert_ne!(lengths[0], lengths[1]);
     }

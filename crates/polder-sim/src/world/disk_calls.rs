@@ -15,9 +15,9 @@ use std::time::Duration;
 use super::choice::{Stream, mix};
 use super::core::Core;
 use super::errno::{Errno, unsupported};
-use super::fact::{Fact, digest};
 use super::faults::Kind;
 use super::latency::Latency;
+use super::trace_event::{TraceEvent, digest};
 use crate::power_loss::{Disk, Error, Note, SyncEnd};
 
 /// The default latency of a call: that of waking a thread of a pool, as for `unblock`; the data is
@@ -167,9 +167,9 @@ impl Disks {
         let result = f(disk);
         if let Some(note) = disk.note.take() {
             let what = match note {
-                Note::Written(hash, len) => Fact::Written(hash, len),
-                Note::Named(hash) => Fact::Named(hash),
-                Note::Synced(node, fails) => Fact::Synced(node.into(), fails),
+                Note::Written(hash, len) => TraceEvent::Written(hash, len),
+                Note::Named(hash) => TraceEvent::Named(hash),
+                Note::Synced(node, fails) => TraceEvent::Synced(node.into(), fails),
             };
             core.note(host, what);
         }
@@ -192,7 +192,7 @@ impl Disks {
                 let id = (Kind::Unsynced, host as u32, node, nth);
                 faults.allow_one(id, now, words)
             });
-        core.note(host, Fact::Unsynced(loss.sectors, loss.names));
+        core.note(host, TraceEvent::Unsynced(loss.sectors, loss.names));
     }
 }
 

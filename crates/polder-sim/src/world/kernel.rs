@@ -9,13 +9,13 @@ use std::io;
 use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::{Event, PendingCall, Place};
-use super::fact::Fact;
 use super::faults::Kind;
 use super::link::Passage;
 use super::order::Order;
 use super::processes::PauseId;
 use super::progress::Call;
 use super::sockets::{Network, Sockets};
+use super::trace_event::TraceEvent;
 use super::udp::socket::lose;
 use super::{blocking, disk_calls, names, time};
 
@@ -210,7 +210,7 @@ impl Kernel {
     }
 
     /// Ends a process: the kernel closes its sockets, or, without power, forgets them silently.
-    pub(crate) fn stop(&mut self, process: usize, what: Fact) {
+    pub(crate) fn stop(&mut self, process: usize, what: TraceEvent) {
         let core = &mut self.core;
         if !core.processes.end(process) {
             return;
@@ -222,7 +222,7 @@ impl Kernel {
         if let Some(own) = self.disks.find(host) {
             own.disk.close_all(process);
         }
-        let has_power = what != Fact::PoweredOff;
+        let has_power = what != TraceEvent::PoweredOff;
         self.network().close_all(process, host, has_power);
         if !has_power {
             self.power_off(host);
@@ -240,7 +240,7 @@ impl Kernel {
     pub(crate) fn suspend(&mut self, host: usize) -> PauseId {
         self.network().settle_all();
         let core = &mut self.core;
-        core.note(host, Fact::Suspended);
+        core.note(host, TraceEvent::Suspended);
         let id = core.processes.pause(host);
         if core.links.partings.suspend(id, host) {
             core.time.suspend(host);
@@ -255,10 +255,10 @@ impl Kernel {
         if let Some(host) = self.core.processes.end_pause(id) {
             let is_paused = self.core.processes.is_paused(host);
             if !is_paused {
-                self.core.note(host, Fact::Resumed);
+                self.core.note(host, TraceEvent::Resumed);
             }
             if self.end_suspension(id) && is_paused {
-                self.core.note(host, Fact::Paused);
+                self.core.note(host, TraceEvent::Paused);
             }
             self.blocking.resume(&mut self.core);
         }
@@ -287,7 +287,7 @@ impl Kernel {
 
     /// Ends all cuts, holds, pauses and suspensions, and the random faults of hosts and names.
     pub(crate) fn heal_all(&mut self) {
-        self.core.note(0, Fact::Quiet);
+        self.core.note(0, TraceEvent::Quiet);
         while let Some(id) = self.core.links.partings.last_suspension() {
             self.end_suspension(id);
         }

@@ -12,7 +12,7 @@
 //! those below it: a file names what it imports by the file that defines it, and `ci/layers.sh`
 //! refuses a circle. From below:
 //!
-//! * numbers, and what has no part: [`seconds`], [`errno`], [`address`], [`choice`], [`fact`]s,
+//! * numbers, and what has no part: [`seconds`], [`errno`], [`address`], [`choice`], [`trace_event`]s,
 //!   [`latency`], what is under way ([`tcp::segment`], [`udp::datagram`]), the [`setup`] of a
 //!   world;
 //! * [`core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
@@ -53,7 +53,6 @@ pub(crate) mod disk_calls;
 pub(crate) mod edges;
 pub(crate) mod errno;
 pub(crate) mod event_queue;
-pub(crate) mod fact;
 pub(crate) mod faults;
 pub(crate) mod foreign;
 pub(crate) mod forks;
@@ -91,6 +90,7 @@ pub(crate) mod tcp;
 pub(crate) mod thread;
 pub(crate) mod time;
 pub(crate) mod trace;
+pub(crate) mod trace_event;
 pub(crate) mod udp;
 // Elsewhere nothing makes such a socket.
 #[cfg_attr(not(unix), allow(dead_code))]

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::choice::{Probability, Stream};
 use super::core::Core;
-use super::fact::Fact;
 use super::faults::Kind;
 use super::hosts::{Hosts, loopback};
 use super::latency::Latency;
 use super::link::DEFAULT_NAME_LATENCY;
+use super::trace_event::TraceEvent;
 
 /// The address families of a host's own name, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl Names {
         let name = name.to_ascii_lowercase();
         let before = self.addresses_of(&name, &core.hosts);
         self.records.insert(name, [addresses, before]);
-        core.note(0, Fact::Renamed);
+        core.note(0, TraceEvent::Renamed);
     }
 
     fn addresses_of(&self, name: &str, hosts: &Hosts) -> Vec<IpAddr> {
@@ -150,7 +150,7 @@ impl Names {
         let stream = &mut self.questions_of(host).latency;
         let delay = latency.draw(stream, core.is_calm);
         let [has_failed, is_missing, is_stale] = self.draw_faults(host, name, core);
-        core.note(host, Fact::Name(delay));
+        core.note(host, TraceEvent::Name(delay));
         let mut addresses = match self.records.get(name) {
             _ if is_missing => Vec::new(),
             Some([_, before]) if is_stale => before.clone(),

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::disk_calls::{Begun, Call};
 use super::errno::{Errno, refused};
-use super::fact::Fact;
 use super::kernel::Kernel;
 use super::processes::has_ended;
 use super::thread::{with, with_world};
+use super::trace_event::TraceEvent;
 use crate::power_loss::{Disk, Error, OpenFlags, SyncEnd};
 
 /// An open file of a process. Closed on drop.
@@ -59,7 +59,7 @@ impl Begun {
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut Disk) -> Result<R, Error>) -> io::Result<R> {
         self.with(|kernel| {
             if self.fails {
-                kernel.core.note(self.host, Fact::DiskFailed);
+                kernel.core.note(self.host, TraceEvent::DiskFailed);
                 return Err(Errno::IO.into());
             }
             kernel.disks.call(self.host, &mut kernel.core, |disk| {

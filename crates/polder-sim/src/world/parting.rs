@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fact::Fact;
 use super::processes::PauseId;
+use super::trace_event::TraceEvent;
 
 /// The fate of messages between the hosts of a parting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,11 +22,11 @@ pub(crate) enum How {
 
 impl How {
     /// Returns the events that note its beginning and its end, given the host on the other side.
-    pub(super) fn told(self) -> [fn(usize) -> Fact; 2] {
+    pub(super) fn told(self) -> [fn(usize) -> TraceEvent; 2] {
         match self {
-            How::Cut => [Fact::Cut, Fact::Healed],
-            How::Held => [Fact::Held, Fact::Released],
-            How::Slow(_) => [Fact::Slow, Fact::Fast],
+            How::Cut => [TraceEvent::Cut, TraceEvent::Healed],
+            How::Held => [TraceEvent::Held, TraceEvent::Released],
+            How::Slow(_) => [TraceEvent::Slow, TraceEvent::Fast],
         }
     }
 }

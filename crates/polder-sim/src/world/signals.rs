@@ -3,8 +3,8 @@
 use std::io;
 
 use super::core::Core;
-use super::fact::Fact;
 use super::thread::{with, with_world};
+use super::trace_event::TraceEvent;
 
 /// The process of a world to which a listener belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,10 @@ impl Core {
     pub(crate) fn signal(&mut self, process: usize, number: usize) -> Option<Owner> {
         let count = self.processes.signals(process).get_mut(&number);
         let caught = count.map(|count| *count += 1);
-        self.note(self.processes.host_of(process), Fact::Signal(number as u64));
+        self.note(
+            self.processes.host_of(process),
+            TraceEvent::Signal(number as u64),
+        );
         caught.map(|()| Owner {
             world: self.world,
             process,

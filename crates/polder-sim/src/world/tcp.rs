@@ -66,12 +66,12 @@ use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 
 use super::base::Base;
 use super::errno::{Errno, gone};
-use super::fact::{Fact, Flags};
 use super::hosts::NOBODY;
 use super::ports::Protocol;
 use super::registrations::Registrations;
 use super::sockets::Network;
 use super::table::Socket as Any;
+use super::trace_event::{Flags, TraceEvent};
 use super::udp::socket::is_broadcast;
 use segment::NO_TIMER;
 use socket::{Socket, State};
@@ -102,7 +102,7 @@ impl Network<'_> {
         socket.base.is_v6 = is_v6;
         let id = self.insert(socket);
         let end = self.far_end(SocketAddr::new(ip, port), (to, peer));
-        self.core.note(host, Fact::Connect(end, peer.port()));
+        self.core.note(host, TraceEvent::Connect(end, peer.port()));
         self.core.count_connect(host);
         self.core.count_sent(host, 0);
         self.send_flags(id, Flags::Syn);
@@ -112,7 +112,7 @@ impl Network<'_> {
 
     /// Resets all connections between two hosts, on both sides at the same moment.
     pub(crate) fn reset_between(&mut self, a: usize, b: usize) {
-        self.core.note(a, Fact::Reset(b));
+        self.core.note(a, TraceEvent::Reset(b));
         let mut ids = self.table.ids(a);
         if a != b {
             ids.extend(self.table.ids(b));

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use super::answers::{self, Asked};
-use super::fact::Fact;
 use super::seconds::Seconds;
+use super::trace_event::TraceEvent;
 
 /// The number of events that a report shows.
 const SHOWN: usize = 60;
@@ -35,7 +35,7 @@ const ODD: [u64; 7] = [
 /// Returns what an event adds to the hash. Inlined into callers that note an event: where the kind
 /// of event is known, little of this is left.
 #[inline(always)]
-pub(super) fn weight(what: Fact) -> u64 {
+pub(super) fn weight(what: TraceEvent) -> u64 {
     let products =
         (what.numbers().into_iter().zip(&ODD[2..])).map(|(number, odd)| number.wrapping_mul(*odd));
     products.fold(0, u64::wrapping_add)
@@ -68,10 +68,10 @@ pub(crate) struct Message {
 /// The data that a recording run keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
-    pub(crate) events: VecDeque<(u64, usize, Fact)>,
+    pub(crate) events: VecDeque<(u64, usize, TraceEvent)>,
     pub(crate) messages: VecDeque<Message>,
-    /// The events that are [unusual](Fact::is_unusual), which reach back further.
-    pub(crate) unusual: VecDeque<(u64, usize, Fact)>,
+    /// The events that are [unusual](TraceEvent::is_unusual), which reach back further.
+    pub(crate) unusual: VecDeque<(u64, usize, TraceEvent)>,
 }
 
 fn push<T>(list: &mut VecDeque<T>, most: usize, item: T) {
@@ -95,7 +95,7 @@ pub(crate) struct Trace {
 }
 
 /// The time, the host, and the event.
-type Event = (u64, usize, Fact);
+type Event = (u64, usize, TraceEvent);
 
 /// The record of a run, for another run to compare with.
 #[derive(Clone, Debug, Default)]
@@ -170,12 +170,12 @@ impl Trace {
     /// Notes an event of this [`weight`] at a time on a host. Returns `false` if the run that this
     /// one is compared with had another event here.
     #[must_use]
-    pub(super) fn note(&mut self, now: u64, host: usize, what: Fact, weight: u64) -> bool {
+    pub(super) fn note(&mut self, now: u64, host: usize, what: TraceEvent, weight: u64) -> bool {
         let hash = mix(self.fingerprint, now, host, weight);
         self.fingerprint = hash;
         if let Some(recording) = &mut self.recording {
             push(&mut recording.events, MAX_RECORDED, (now, host, what));
-            let begins = now == 0 && matches!(what, Fact::Started);
+            let begins = now == 0 && matches!(what, TraceEvent::Started);
             if what.is_unusual() && !begins {
                 push(&mut recording.unusual, MAX_RECORDED, (now, host, what));
             }
@@ -254,7 +254,7 @@ impl Trace {
         }
         let before = &all.events[..index];
         let poll = |(_, host, what): &Event| match what {
-            Fact::Polled(task, site) => {
+            TraceEvent::Polled(task, site) => {
                 let host = name(*host);
                 Some(format!("task {task} of {host}, spawned at {site}"))
             }
@@ -282,7 +282,7 @@ impl Trace {
     /// Describes events, a line each. Events of one host in the same words, one after the other,
     /// are one line with their number.
     pub(crate) fn describe<'a, 'b>(
-        events: impl IntoIterator<Item = &'b (u64, usize, Fact)>,
+        events: impl IntoIterator<Item = &'b (u64, usize, TraceEvent)>,
         name: impl Fn(usize) -> &'a str,
     ) -> String {
         use fmt::Write;
@@ -321,7 +321,7 @@ mod tests {
         for (count, comparison) in by_ring.into_iter().chain(recorded) {
             let mut trace = Trace::new(comparison, false);
             for number in 0..count {
-                let what = Fact::Chosen(number);
+                let what = TraceEvent::Chosen(number);
                 assert!(trace.note(number, 0, what, weight(what)));
             }
             let last = count.saturating_sub(SHOWN as u64)..count;
@@ -340,9 +340,9 @@ mod tests {
     #[test]
     fn events_in_the_same_words_are_one_line() {
         let events = [
-            (1, 0, Fact::Started),
-            (2, 0, Fact::Started),
-            (3, 1, Fact::Started),
+            (1, 0, TraceEvent::Started),
+            (2, 0, TraceEvent::Started),
+            (3, 1, TraceEvent::Started),
         ];
         let text = Trace::describe(&events, |host| ["one", "two"][host]);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -359,7 +359,7 @@ mod tests {
         let run = |comparison, numbers: [u64; 3]| {
             let mut trace = Trace::new(comparison, false);
             for number in numbers {
-                let what = Fact::Chosen(number);
+                let what = TraceEvent::Chosen(number);
                 if !trace.note(number, 0, what, weight(what)) {
                     trace.diverge((number, 0, what), false);
                 }
@@ -379,25 +379,25 @@ mod tests {
     #[test]
     fn hash_differs_with_numbers_and_order() {
         let mut all = vec![
-            mix(0, 0, 0, weight(Fact::Started)),
-            mix(0, 1, 0, weight(Fact::Started)),
-            mix(0, 0, 1, weight(Fact::Started)),
-            mix(0, 0, 0, weight(Fact::Ended)),
-            mix(1, 0, 0, weight(Fact::Started)),
-            mix(0, 0, 0, weight(Fact::Retransmit(1, 2))),
-            mix(0, 0, 0, weight(Fact::Retransmit(2, 1))),
-            mix(0, 1, 2, weight(Fact::Retransmit(2, 1))),
+            mix(0, 0, 0, weight(TraceEvent::Started)),
+            mix(0, 1, 0, weight(TraceEvent::Started)),
+            mix(0, 0, 1, weight(TraceEvent::Started)),
+            mix(0, 0, 0, weight(TraceEvent::Ended)),
+            mix(1, 0, 0, weight(TraceEvent::Started)),
+            mix(0, 0, 0, weight(TraceEvent::Retransmit(1, 2))),
+            mix(0, 0, 0, weight(TraceEvent::Retransmit(2, 1))),
+            mix(0, 1, 2, weight(TraceEvent::Retransmit(2, 1))),
             mix(
-                mix(0, 0, 0, weight(Fact::Started)),
+                mix(0, 0, 0, weight(TraceEvent::Started)),
                 0,
                 0,
-                weight(Fact::Ended),
+                weight(TraceEvent::Ended),
             ),
             mix(
-                mix(0, 0, 0, weight(Fact::Ended)),
+                mix(0, 0, 0, weight(TraceEvent::Ended)),
                 0,
                 0,
-                weight(Fact::Started),
+                weight(TraceEvent::Started),
             ),
         ];
         let count = all.len();

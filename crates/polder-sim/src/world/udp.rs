@@ -17,13 +17,13 @@ use std::net::SocketAddr;
 use polder::kernel::{ERROR, READABLE, WRITABLE};
 
 use super::errno::Errno;
-use super::fact::Fact;
 use super::hosts::NOBODY;
 use super::inbox::{Inbox, OVERHEAD};
 use super::nat::{Effect, Route};
 use super::ports::Protocol;
 use super::sockets::Network;
 use super::table::Socket as Any;
+use super::trace_event::TraceEvent;
 use datagram::{Datagram, Kind};
 use socket::{Socket, lose, transmit};
 
@@ -58,7 +58,7 @@ impl Network<'_> {
         let now = self.core.time.now();
         self.core.message(|| datagram.message(now, false));
         let (host, local) = datagram.to;
-        self.core.note(host, datagram.event(Fact::Datagram));
+        self.core.note(host, datagram.event(TraceEvent::Datagram));
         if self.core.hosts.have_gateways() && datagram.kind != Kind::Broadcast {
             match self.forward_datagram(datagram) {
                 Some(own) => datagram = own,

@@ -21,11 +21,11 @@ use super::address::{self, Address, Name};
 use super::base::Base;
 use super::bytes::ByteQueue;
 use super::errno::{Errno, gone, unsupported};
-use super::fact::{Fact, digest};
 use super::inbox::OVERHEAD;
 use super::registrations::when;
 use super::sockets::Network;
 use super::table::Socket as Any;
+use super::trace_event::{TraceEvent, digest};
 use socket::{BUFFER, Datagram, Key, Kind, READ, Socket, WRITE, changed, has_room};
 
 /// Sockets of all kinds, and names.
@@ -338,7 +338,7 @@ impl Network<'_> {
         let mut hash = 0;
         let written = to.write(buffers, BUFFER, |part| hash = digest(hash, part))?;
         if written > 0 {
-            self.core.note(host, Fact::Local(hash, written));
+            self.core.note(host, TraceEvent::Local(hash, written));
             self.raise(peer, READABLE);
         }
         Ok(written)
@@ -404,7 +404,7 @@ impl Network<'_> {
         self.datagram(to)?.inbox.push(from, bytes.to_vec());
         self.datagram(id)?.unread += bytes.len() + OVERHEAD;
         self.core
-            .note(host, Fact::Local(digest(0, bytes), bytes.len()));
+            .note(host, TraceEvent::Local(digest(0, bytes), bytes.len()));
         self.raise(to, READABLE);
         Ok(bytes.len())
     }

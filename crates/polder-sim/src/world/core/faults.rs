@@ -3,10 +3,10 @@
 
 use super::Core;
 use crate::world::choice::{Probability, Stream};
-use crate::world::fact::digest;
 use crate::world::faults::{Kind, MAX_LISTED};
 use crate::world::host_faults::labels;
 use crate::world::seconds::Seconds;
+use crate::world::trace_event::digest;
 
 /// The limit of the additional duration of a sync (a disk that does something else first, or a
 /// controller that resets it), and of a call of `unblock` (a slow file system, or a pool with all

@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use super::segment::Segment;
 use super::socket::{BUFFER, Socket, State};
 use crate::world::event_queue::Event;
-use crate::world::fact::Flags;
 use crate::world::ports::{Protocol, connection, takes};
 use crate::world::sockets::Network;
 use crate::world::table::Socket as Any;
+use crate::world::trace_event::Flags;
 
 /// Addresses.
 impl Network<'_> {

@@ -20,8 +20,8 @@ use polder::kernel::sockets::TcpOption;
 use super::socket::{Socket, State};
 use crate::world::errno::gone;
 use crate::world::event_queue::Event;
-use crate::world::fact::Flags;
 use crate::world::sockets::Network;
+use crate::world::trace_event::Flags;
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;

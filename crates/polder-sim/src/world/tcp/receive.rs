@@ -6,9 +6,9 @@ use super::segment::{NEVER, Segment};
 use super::socket::{BUFFER, Socket, State};
 use crate::world::base::Base;
 use crate::world::errno::Errno;
-use crate::world::fact::{Fact, Flags};
 use crate::world::registrations::when;
 use crate::world::sockets::Network;
+use crate::world::trace_event::{Flags, TraceEvent};
 
 /// The time for which a connection that has ended on both sides still answers late segments, and
 /// for which one that its user has closed waits for the peer's end: Linux's `tcp_fin_timeout`.
@@ -17,7 +17,8 @@ const TIME_WAIT: u64 = 60_000_000_000;
 impl Network<'_> {
     pub(in crate::world) fn segment_arrives(&mut self, mut segment: Box<Segment>) {
         let now = self.core.time.now();
-        self.core.note(segment.to.0, segment.event(Fact::Segment));
+        self.core
+            .note(segment.to.0, segment.event(TraceEvent::Segment));
         self.core.message(|| segment.message(now, false));
         if self.core.hosts.have_gateways() {
             match self.forward(segment) {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use crate::world::address::End;
-use crate::world::fact::{Fact, Flags, digest};
 use crate::world::trace::Message;
+use crate::world::trace_event::{Flags, TraceEvent, digest};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -44,7 +44,10 @@ impl Segment {
 
     /// Returns the event that it arrives, or is lost.
     #[inline]
-    pub(super) fn event(&self, kind: impl FnOnce(Flags, usize, u64, u64, usize) -> Fact) -> Fact {
+    pub(super) fn event(
+        &self,
+        kind: impl FnOnce(Flags, usize, u64, u64, usize) -> TraceEvent,
+    ) -> TraceEvent {
         let digest = digest(self.ack, &self.bytes);
         kind(self.flags, self.from.0, self.seq, digest, self.bytes.len())
     }

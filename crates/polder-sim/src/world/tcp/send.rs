@@ -4,11 +4,11 @@ use super::segment::{NEVER, NO_TIMER, PlainAck, Segment};
 use super::socket::{LONGEST_RTO, State};
 use crate::world::errno::Errno;
 use crate::world::event_queue::{Event, Timer};
-use crate::world::fact::{Fact, Flags};
 use crate::world::hosts::NOBODY;
 use crate::world::nat::{Effect, Route};
 use crate::world::ports::Protocol;
 use crate::world::sockets::Network;
+use crate::world::trace_event::{Flags, TraceEvent};
 
 /// The overhead of each segment: the headers of TCP and IPv4.
 const HEADERS: usize = 40;
@@ -97,7 +97,7 @@ impl Network<'_> {
         (socket.recover, socket.timed) = (socket.next, None);
         let (acked, retries) = (socket.acked, socket.retries);
         let is_probe = acked == socket.next;
-        self.core.note(host, Fact::Retransmit(acked, retries));
+        self.core.note(host, TraceEvent::Retransmit(acked, retries));
         match state {
             State::Connecting => self.send_flags(id, Flags::Syn),
             State::Accepting(_) => self.send_flags(id, Flags::SynAck),
@@ -112,7 +112,7 @@ impl Network<'_> {
         let socket = self.table.tcp_at(id);
         let host = socket.base.host;
         let peer = socket.peer.map_or(host, |(peer, _)| peer);
-        self.core.note(host, Fact::TimedOut);
+        self.core.note(host, TraceEvent::TimedOut);
         // A router's message did not end the connection, but it is the error that is reported:
         // Linux's `sk_err_soft`.
         let error = if self.core.links.partings.is_unreachable(host, peer) {
@@ -231,7 +231,8 @@ impl Network<'_> {
     /// for it.
     pub(crate) fn lose_segment(&mut self, segment: Box<Segment>) {
         let now = self.core.time.now();
-        self.core.note(segment.to.0, segment.event(Fact::Lost));
+        self.core
+            .note(segment.to.0, segment.event(TraceEvent::Lost));
         self.core.message(|| segment.message(now, true));
         self.warn_peer(segment.from.1, segment.to);
         self.arm_all(&segment);
@@ -254,7 +255,7 @@ impl Network<'_> {
         if socket.state == State::Connecting && !is_suspended {
             let (host, peer) = (socket.base.host, socket.peer);
             let peer = peer.map_or(NOBODY, |peer| self.far_end(socket.local, peer));
-            self.core.note(host, Fact::Unreachable(peer));
+            self.core.note(host, TraceEvent::Unreachable(peer));
             self.fail(id, Errno::HOSTUNREACH);
         }
     }

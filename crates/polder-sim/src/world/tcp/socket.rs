@@ -14,10 +14,10 @@ use crate::world::bytes::ByteQueue;
 use crate::world::core::Core;
 use crate::world::errno::Errno;
 use crate::world::event_queue::Timer;
-use crate::world::fact::{Fact, Flags};
 use crate::world::hosts::Hosts;
 use crate::world::inbox::unread;
 use crate::world::registrations::when;
+use crate::world::trace_event::{Flags, TraceEvent};
 
 /// The first retransmission timeout of a handshake: RFC 6298.
 const FIRST_RTO: u64 = 1_000_000_000;
@@ -202,7 +202,10 @@ impl Socket {
     pub(crate) fn accept(&mut self, core: &mut Core) -> SocketAddr {
         let (from, peer) = self.peer.expect("it has a peer");
         self.is_queued = false;
-        core.note(self.base.host, Fact::Accepted(from, self.local.port()));
+        core.note(
+            self.base.host,
+            TraceEvent::Accepted(from, self.local.port()),
+        );
         peer
     }
 

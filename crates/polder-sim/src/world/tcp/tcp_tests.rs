@@ -12,13 +12,13 @@ use polder::kernel::{READABLE, WRITABLE};
 use super::socket::{BUFFER, Socket};
 use crate::world::choice::{Probability, Stream};
 use crate::world::errno::gone;
-use crate::world::fact::{Fact, digest};
 use crate::world::kernel::{Advance, Kernel};
 use crate::world::latency::Latency;
 use crate::world::parting::How;
 use crate::world::setup::Setup;
 use crate::world::sockets::Network;
 use crate::world::thread::{begin, with};
+use crate::world::trace_event::{TraceEvent, digest};
 
 const HOSTS: usize = 3;
 const PORT: u16 = 80;
@@ -141,7 +141,7 @@ impl Script<'_> {
                 "reset".into()
             }
             (13, _) if self.choices.below(3) == 0 => {
-                kernel.stop(self.processes[host], Fact::PoweredOff);
+                kernel.stop(self.processes[host], TraceEvent::PoweredOff);
                 self.sockets.retain(|socket| socket.0 != host);
                 self.processes[host] = kernel.core.start(host).0;
                 kernel.core.set_current(Some(self.processes[host]));

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::world::fact::{Fact, digest};
 use crate::world::trace::Message;
+use crate::world::trace_event::{TraceEvent, digest};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Datagram {
@@ -30,7 +30,10 @@ impl Datagram {
     }
 
     /// Returns the event that it arrives, or is lost.
-    pub(super) fn event(&self, kind: impl FnOnce(usize, u16, u64, usize) -> Fact) -> Fact {
+    pub(super) fn event(
+        &self,
+        kind: impl FnOnce(usize, u16, u64, usize) -> TraceEvent,
+    ) -> TraceEvent {
         let digest = digest(self.kind as u64, &self.bytes);
         kind(self.from.0, self.to.1.port(), digest, self.bytes.len())
     }

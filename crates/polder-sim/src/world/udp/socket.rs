@@ -13,11 +13,11 @@ use crate::world::base::Base;
 use crate::world::core::Core;
 use crate::world::errno::Errno;
 use crate::world::event_queue::Event;
-use crate::world::fact::Fact;
 use crate::world::hosts::Hosts;
 use crate::world::inbox::{Inbox, OVERHEAD};
 use crate::world::ports::takes;
 use crate::world::registrations::when;
+use crate::world::trace_event::TraceEvent;
 
 /// The maximum of bytes in a datagram: an IPv4 packet without its headers; and the same for IPv6,
 /// which does not count its own header.
@@ -208,5 +208,5 @@ pub(super) fn transmit(datagram: Datagram, core: &mut Core) {
 pub(crate) fn lose(datagram: &Datagram, core: &mut Core) {
     let now = core.time.now();
     core.message(|| datagram.message(now, true));
-    core.note(datagram.to.0, datagram.event(Fact::DatagramLost));
+    core.note(datagram.to.0, datagram.event(TraceEvent::DatagramLost));
 }
