@@ -31,7 +31,7 @@ use crate::world;
 use crate::world::foreign::panic_message;
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::{Seconds, nanos};
-use crate::world::setup::{Setup, Simpler, Variation};
+use crate::world::setup::{Setup, Simplification, Variation};
 use crate::world::thread::kernel as with_kernel;
 
 /// Runs a test in a simulated world for each of `seeds`, and panics with a report if it fails for
@@ -235,13 +235,13 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
     let is_whole = replay.is_none_or(Replay::is_whole) && given.until.is_none();
     let shrunk = is_whole.then(|| shrink(report, given, run)).flatten();
     let in_words = (shrunk.as_ref()).map_or(String::new(), |shrunk| {
-        simpler_in_words(report, &shrunk.simpler)
+        simplification_in_words(report, &shrunk.simplification)
     });
     let needed = shrunk.as_ref().and_then(|shrunk| shrunk.kept.clone());
     let variation = shrunk.unwrap_or_else(|| given.clone());
     let count = variation.kept.as_ref().map(|kept| kept.len());
     let is_smaller = count.is_some_and(|count| count < report.faults.len())
-        || variation.simpler != Simpler::default();
+        || variation.simplification != Simplification::default();
     let known = (!is_smaller).then_some(report.events);
     let looked_at = |_| smallest(report, &variation, known, run);
     let mut smallest = report.details.as_ref().and_then(looked_at);
@@ -284,15 +284,15 @@ fn command(test: Option<String>, arguments: Vec<String>) -> String {
 }
 
 /// Describes what may be simpler in a run that still fails, as a line of its report.
-fn simpler_in_words(report: &Report, simpler: &Simpler) -> String {
+fn simplification_in_words(report: &Report, simplification: &Simplification) -> String {
     let mut words = Vec::new();
-    if simpler.is_even {
+    if simplification.is_even {
         words.push("where each segment takes the mean latency".to_owned());
     }
-    if simpler.is_fifo {
+    if simplification.is_fifo {
         words.push("where what is ready runs in turn".to_owned());
     }
-    for (nth, number) in &simpler.chosen {
+    for (nth, number) in &simplification.chosen {
         let chosen = report.choices.get(*nth as usize - 1).unwrap_or(&0);
         words.push(format!(
             "with {number} instead of {chosen} as choice {nth} of the test"

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::environment::{from_environment, parse};
 use super::report::Run;
 use crate::world::faults::Id;
-use crate::world::setup::{Setup, Simpler, Variation};
+use crate::world::setup::{Setup, Simplification, Variation};
 
 /// A seed, and how a run differs from its own: `0x1d3:-1,-2,-4..8` leaves faults out; ranges
 /// include both ends. `fork1500=0x7` draws other numbers from 1,500 ns on. Words name
@@ -39,7 +39,7 @@ impl Replay {
     }
 
     fn leaves_nothing_out(&self) -> bool {
-        self.ranges.is_empty() && self.variation.simpler == Simpler::default()
+        self.ranges.is_empty() && self.variation.simplification == Simplification::default()
     }
 
     pub(super) fn from_environment() -> Option<Replay> {
@@ -59,14 +59,14 @@ impl Replay {
         let (mut ranges, mut variation) = (Vec::new(), Variation::default());
         let Variation {
             forks,
-            simpler,
+            simplification,
             chosen,
             ..
         } = &mut variation;
         for part in list.split(',').filter(|part| !part.is_empty()) {
             match part {
-                "mean" => simpler.is_even = true,
-                "fifo" => simpler.is_fifo = true,
+                "mean" => simplification.is_even = true,
+                "fifo" => simplification.is_fifo = true,
                 _ => match part.split_once('=') {
                     None => ranges.push(range(part)?),
                     Some(("schedule", numbers)) => {
@@ -78,7 +78,7 @@ impl Replay {
                         if let Some(nth) = word.strip_prefix("choose") {
                             // (They are counted from one.)
                             let nth = nth.parse().ok().filter(|nth| *nth > 0)?;
-                            simpler.chosen.insert(nth, number);
+                            simplification.chosen.insert(nth, number);
                         } else {
                             let at = word.strip_prefix("fork")?.parse().ok()?;
                             if forks.iter().next_back().is_some_and(|(last, _)| last >= at) {
@@ -130,7 +130,7 @@ impl Replay {
         if self.leaves_nothing_out() {
             return variation;
         }
-        let simpler = std::mem::take(&mut variation.simpler);
+        let simplification = std::mem::take(&mut variation.simplification);
         let all = run(self.seed, Setup::quiet(variation.clone())).faults;
         let ends = self.ranges.iter().map(|range| *range.end());
         let most = ends.max().unwrap_or(0);
@@ -142,7 +142,7 @@ impl Replay {
         let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));
         let kept = (1..).zip(all).filter(|(number, _)| !is_left_out(*number));
         variation.kept = Some(Arc::new(kept.map(|(_, id)| id).collect()));
-        variation.simpler = simpler;
+        variation.simplification = simplification;
         variation
     }
 }
@@ -155,10 +155,10 @@ impl fmt::Display for Replay {
         });
         let forks = (self.variation.forks.iter()).map(|(at, salt)| format!("fork{at}={salt:#x}"));
         let mut parts: Vec<String> = forks.chain(ranges).collect();
-        let simpler = &self.variation.simpler;
-        parts.extend(simpler.is_even.then(|| "mean".to_owned()));
-        parts.extend(simpler.is_fifo.then(|| "fifo".to_owned()));
-        let chosen = simpler.chosen.iter();
+        let simplification = &self.variation.simplification;
+        parts.extend(simplification.is_even.then(|| "mean".to_owned()));
+        parts.extend(simplification.is_fifo.then(|| "fifo".to_owned()));
+        let chosen = simplification.chosen.iter();
         parts.extend(chosen.map(|(nth, number)| format!("choose{nth}={number}")));
         let chosen = &self.variation.chosen;
         if !chosen.is_empty() {

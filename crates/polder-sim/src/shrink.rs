@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::replay::Replay;
 use super::report::{Report, Run};
 use crate::world::faults::Id;
-use crate::world::setup::{Setup, Simpler, Variation};
+use crate::world::setup::{Setup, Simplification, Variation};
 
 /// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
 const MAX_RUNS: u32 = 200;
@@ -65,15 +65,15 @@ impl Search<'_> {
     fn simplify(&mut self, variation: &mut Variation) {
         for (nth, chosen) in (1..).zip(&self.report.choices) {
             lowest(*chosen, &mut |number| {
-                self.keep_if_it_fails(variation, |simpler| {
-                    simpler.chosen.insert(nth, number);
+                self.keep_if_it_fails(variation, |simplification| {
+                    simplification.chosen.insert(nth, number);
                 })
             });
         }
         // An exhaustive test has both already.
         if self.report.schedule.is_none() {
-            self.keep_if_it_fails(variation, |simpler| simpler.is_even = true);
-            self.keep_if_it_fails(variation, |simpler| simpler.is_fifo = true);
+            self.keep_if_it_fails(variation, |simplification| simplification.is_even = true);
+            self.keep_if_it_fails(variation, |simplification| simplification.is_fifo = true);
         }
     }
 
@@ -82,10 +82,10 @@ impl Search<'_> {
     fn keep_if_it_fails(
         &mut self,
         variation: &mut Variation,
-        change: impl FnOnce(&mut Simpler),
+        change: impl FnOnce(&mut Simplification),
     ) -> bool {
         let mut next = variation.clone();
-        change(&mut next.simpler);
+        change(&mut next.simplification);
         let Some(reached) = self.fails(&next) else {
             return false;
         };
@@ -140,7 +140,7 @@ pub(super) fn shrink(report: &Report, whole: &Variation, run: &Run<'_>) -> Optio
     }
     let mut variation = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
     search.simplify(&mut variation);
-    if variation.simpler != whole.simpler {
+    if variation.simplification != whole.simplification {
         // Some faults may be needed by the longer run alone.
         let kept = (variation.kept.iter()).flat_map(|kept| kept.iter().copied());
         let kept: Vec<Id> = kept.collect();

@@ -169,7 +169,7 @@ impl State {
     /// [`Setup`](world::Setup).
     pub(super) fn new(variation: &Variation, records: Option<u64>) -> Rc<State> {
         let choices = Choices {
-            instead: variation.simpler.chosen.clone(),
+            instead: variation.simplification.chosen.clone(),
             ..Choices::default()
         };
         Rc::new(State {

@@ -64,8 +64,8 @@ impl Core {
     pub(super) fn new(seed: u64, setup: Setup) -> Core {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
         let variation = setup.variation;
-        let simpler = &variation.simpler;
-        let order = if simpler.is_fifo {
+        let simplification = &variation.simplification;
+        let order = if simplification.is_fifo {
             Order::Fifo
         } else {
             Order::Random
@@ -77,8 +77,8 @@ impl Core {
             events: Events::default(),
             hosts: Hosts::default(),
             processes: Processes::default(),
-            pollers: Pollers::new(seed, order, simpler.is_fifo),
-            links: Links::new(seed, simpler.is_even),
+            pollers: Pollers::new(seed, order, simplification.is_fifo),
+            links: Links::new(seed, simplification.is_even),
             faults: Faults::new(variation.kept),
             host_faults: FaultsOfHosts::default(),
             report: Report::new(

@@ -9,7 +9,7 @@ use super::trace::Comparison;
 
 /// The simplifications of a run, which override the seed and the test.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Simpler {
+pub(crate) struct Simplification {
     /// Whether each segment takes the mean of its link's latency.
     pub(crate) is_even: bool,
     /// Whether ready workers and tasks run first in, first out.
@@ -24,7 +24,7 @@ pub(crate) struct Variation {
     pub(crate) forks: Arc<Forks>,
     /// The faults that may happen, if others are left out.
     pub(crate) kept: Option<Kept>,
-    pub(crate) simpler: Simpler,
+    pub(crate) simplification: Simplification,
     /// The time at which the run is stopped, to be looked at.
     pub(crate) until: Option<u64>,
     /// The first choices of a run that is one of all: see [`schedule`].
