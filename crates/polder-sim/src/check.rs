@@ -31,7 +31,7 @@ use crate::world;
 use crate::world::foreign::panic_message;
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::{Seconds, nanos};
-use crate::world::setup::{Setup, Simplification, Variation};
+use crate::world::setup::{RunConfig, Setup, Simplification};
 use crate::world::thread::kernel as with_kernel;
 
 /// Runs a test in a simulated world for each of `seeds`, and panics with a report if it fails for
@@ -148,9 +148,9 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
             (0..count).map(|nth| from.wrapping_add(nth)).collect()
         }
     };
-    let variation = (replay.as_ref()).map(|replay| replay.resolve(&run));
-    let mut variation = variation.unwrap_or_default();
-    variation.until = until;
+    let config = (replay.as_ref()).map(|replay| replay.resolve(&run));
+    let mut config = config.unwrap_or_default();
+    config.until = until;
     assert!(
         until.is_none() || one.is_some(),
         "polder_sim: POLDER_SIM_STOP_AT is for one run: set POLDER_SIM_SEED or POLDER_SIM_REPLAY \
@@ -159,26 +159,26 @@ fn check_with(seeds: Vec<u64>, threads: &Threads<'_>) {
     // Makes a run again that has failed, as if the user had asked for it, and panics with its
     // report.
     let fail_again = |(replay, failure): (Replay, String)| -> ! {
-        let (seed, variation) = ([replay.seed], replay.resolve(&run));
-        let report = run_seeds(&seed, threads, variation.clone()).failure;
+        let (seed, config) = ([replay.seed], replay.resolve(&run));
+        let report = run_seeds(&seed, threads, config.clone()).failure;
         let report = report.unwrap_or_else(|| {
             panic!(
                 "POLDER_SIM_REPLAY={replay} has failed once, and has passed the second time. The \
                  first time:\n{failure}"
             )
         });
-        panic!("{}", explain(&report, &run, Some(&replay), &variation))
+        panic!("{}", explain(&report, &run, Some(&replay), &config))
     };
-    let mut done = run_seeds(&seeds, threads, variation.clone());
+    let mut done = run_seeds(&seeds, threads, config.clone());
     if let Some(report) = done.failure {
-        panic!("{}", explain(&report, &run, replay.as_ref(), &variation));
+        panic!("{}", explain(&report, &run, replay.as_ref(), &config));
     }
     if let (Some((seed, limit)), None) = (done.schedules, &replay) {
         if let Some(failed) = try_all(seed, limit, threads, &mut done.sometimes) {
             fail_again(failed);
         }
     }
-    let names_choices = (replay.as_ref()).is_some_and(|replay| !replay.variation.chosen.is_empty());
+    let names_choices = (replay.as_ref()).is_some_and(|replay| !replay.config.chosen.is_empty());
     assert!(
         !(done.is_of_another_run || names_choices && done.schedules.is_none()),
         "polder_sim: POLDER_SIM_REPLAY names choices of a schedule that the run does not have, or \
@@ -229,7 +229,7 @@ fn tell_strikes(strikes: &BTreeMap<&'static str, (usize, usize)>, seeds: usize, 
 
 /// Returns the whole report of a failure, with the faults that it needs, and how to replay it.
 /// `given` is how the run differs from that of its seed, and `replay` what the user has asked for.
-fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Variation) -> String {
+fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &RunConfig) -> String {
     let again = command(test_name(), env::args().collect());
     // If the user has left out faults, the rest counts as needed.
     let is_whole = replay.is_none_or(Replay::is_whole) && given.until.is_none();
@@ -238,12 +238,12 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
         simplification_in_words(report, &shrunk.simplification)
     });
     let needed = shrunk.as_ref().and_then(|shrunk| shrunk.kept.clone());
-    let variation = shrunk.unwrap_or_else(|| given.clone());
-    let count = variation.kept.as_ref().map(|kept| kept.len());
+    let config = shrunk.unwrap_or_else(|| given.clone());
+    let count = config.kept.as_ref().map(|kept| kept.len());
     let is_smaller = count.is_some_and(|count| count < report.faults.len())
-        || variation.simplification != Simplification::default();
+        || config.simplification != Simplification::default();
     let known = (!is_smaller).then_some(report.events);
-    let looked_at = |_| smallest(report, &variation, known, run);
+    let looked_at = |_| smallest(report, &config, known, run);
     let mut smallest = report.details.as_ref().and_then(looked_at);
     let scene = smallest.as_mut().and_then(|report| report.scene.take());
     let story = (scene.as_ref()).map_or(String::new(), |scene| story::tell(scene, is_smaller));
@@ -265,7 +265,7 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &Vari
     }
     let _ = writeln!(text, "  replay: {variable} {again}");
     if is_whole && is_smaller {
-        let shrunk = Replay::of(report.seed, &report.faults, &variation);
+        let shrunk = Replay::of(report.seed, &report.faults, &config);
         let _ = writeln!(text, "  shrunk: POLDER_SIM_REPLAY={shrunk} {again}");
     }
     text
@@ -310,14 +310,14 @@ fn simplification_in_words(report: &Report, simplification: &Simplification) -> 
 /// something else is wrong.
 fn smallest(
     report: &Report,
-    variation: &Variation,
+    config: &RunConfig,
     events: Option<u64>,
     run: &Run<'_>,
 ) -> Option<Report> {
     let setup = |records| Setup {
         records,
         found: report.failure.as_deref().map(Arc::from),
-        ..Setup::quiet(variation.clone())
+        ..Setup::quiet(config.clone())
     };
     let count = events.unwrap_or_else(|| run(report.seed, setup(None)).events);
     let mut smallest = run(report.seed, setup(Some(count)));
@@ -381,14 +381,14 @@ where
     F::Output: Outcome,
 {
     panics::be_quiet(setup.is_quiet);
-    let (variation, records) = (setup.variation.clone(), setup.records);
+    let (config, records) = (setup.config.clone(), setup.records);
     let world = world::thread::begin(seed, setup);
     let installed = kernel::enter();
     with_kernel(|kernel| {
         kernel.core.report.progress = progress;
         kernel.core.calls(Call::Test);
     });
-    let state = State::new(&variation, records);
+    let state = State::new(&config, records);
     // The hosts end first, then the kernel.
     let end = End(&state);
     let sim = Sim {

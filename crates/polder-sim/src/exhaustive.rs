@@ -17,7 +17,7 @@ use super::jobs::{BATCH, run_all};
 use super::replay::Replay;
 use super::threads::Threads;
 use crate::world::schedule::{Choice, MAX_CHOICES};
-use crate::world::setup::Variation;
+use crate::world::setup::RunConfig;
 
 /// The runs of one seed that are left.
 struct Left {
@@ -87,11 +87,11 @@ pub(super) fn try_all(
 ) -> Option<(Replay, String)> {
     let (mut left, mut runs, mut covered) = (Left::new(limit), 0, 0);
     let replay = |chosen| {
-        let variation = Variation {
+        let config = RunConfig {
             chosen,
-            ..Variation::default()
+            ..RunConfig::default()
         };
-        Replay::new(seed, variation)
+        Replay::new(seed, config)
     };
     let mut first = Some(Arc::default());
     loop {
@@ -115,7 +115,7 @@ pub(super) fn try_all(
                 )
             });
             covered += usize::from(schedule.is_covered);
-            left.add(&replay.variation.chosen, &schedule.made);
+            left.add(&replay.config.chosen, &schedule.made);
         }
     }
     let passed = runs - covered;

@@ -33,7 +33,7 @@ use crate::world::choice::Stream;
 use crate::world::coverage::{Feature, PLACES};
 use crate::world::edges;
 use crate::world::faults::FIRST_WILD;
-use crate::world::setup::Variation;
+use crate::world::setup::RunConfig;
 
 /// One run in this number is that of a new seed, so that an exploration never stays where it is.
 const NEW_SEEDS: u64 = 4;
@@ -123,12 +123,12 @@ impl Search {
             return replay;
         }
         if let Some(seed) = self.own.pop_front() {
-            return Replay::new(seed, Variation::default());
+            return Replay::new(seed, RunConfig::default());
         }
         if self.entries.is_empty() || self.stream.below(NEW_SEEDS) == 0 {
             let seed = self.next_seed;
             self.next_seed = seed.wrapping_add(1);
-            return Replay::new(seed, Variation::default());
+            return Replay::new(seed, RunConfig::default());
         }
         // Half of these runs continue one that was kept for a state, if there is any: events
         // are so many that few of the kept runs have come further than the others.
@@ -159,7 +159,7 @@ impl Search {
         };
         let salt = self.stream.next().max(1);
         let mut next = entry.replay.clone();
-        next.variation.forks = Arc::new(next.variation.forks.fork_at(at, salt));
+        next.config.forks = Arc::new(next.config.forks.fork_at(at, salt));
         next
     }
 

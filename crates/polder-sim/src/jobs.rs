@@ -27,13 +27,13 @@ use super::threads::Threads;
 use crate::world::edges;
 use crate::world::faults::FIRST_WILD;
 use crate::world::lock::lock;
-use crate::world::setup::{Setup, Variation};
+use crate::world::setup::{RunConfig, Setup};
 use crate::world::trace::{Comparison, Recorded};
 
 /// The jobs of a call of `check`.
 struct Jobs<'a> {
     threads: &'a Threads<'a>,
-    variation: Variation,
+    config: RunConfig,
     /// The first seed, and the first one that may have faults: both run twice.
     repeated: [Option<u64>; 2],
     /// Whether every seed runs twice.
@@ -81,11 +81,11 @@ impl Work<'_> {
 pub(super) fn run_seeds<'a>(
     seeds: &'a [u64],
     threads: &'a Threads<'a>,
-    variation: Variation,
+    config: RunConfig,
 ) -> Work<'a> {
     let jobs = Jobs {
         threads,
-        variation,
+        config,
         repeated: [
             seeds.first().copied(),
             seeds.iter().copied().find(|seed| *seed >= FIRST_WILD),
@@ -145,7 +145,7 @@ impl Jobs<'_> {
     fn run_checked(&self, seed: u64, is_used: bool, spare: &mut Recorded) -> Report {
         let setup = |comparison| Setup {
             comparison,
-            variation: self.variation.clone(),
+            config: self.config.clone(),
             ..Setup::default()
         };
         let record = Comparison::Record(std::mem::take(spare));
@@ -187,7 +187,7 @@ pub(super) fn run_all(batch: &[Replay], covers: bool, threads: &Threads<'_>) -> 
             let setup = Setup {
                 covers,
                 found: Some(format!("POLDER_SIM_REPLAY={replay} never ends:\n").into()),
-                variation: replay.variation.clone(),
+                config: replay.config.clone(),
                 ..Setup::default()
             };
             *report = Some(threads.run(replay.seed, setup));

@@ -13,7 +13,7 @@ use super::super::check::in_world;
 use super::super::threads::Threads;
 use super::super::{Sim, panics};
 use super::*;
-use crate::world::setup::{Setup, Variation};
+use crate::world::setup::{RunConfig, Setup};
 use crate::world::trace;
 use crate::world::trace_event::Flags;
 
@@ -180,7 +180,7 @@ fn a_run_that_is_described_is_the_same_run() {
         let run = |records| {
             let setup = Setup {
                 records,
-                ..Setup::quiet(Variation::default())
+                ..Setup::quiet(RunConfig::default())
             };
             threads.run(seed, setup)
         };

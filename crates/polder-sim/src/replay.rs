@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::environment::{from_environment, parse};
 use super::report::Run;
 use crate::world::faults::Id;
-use crate::world::setup::{Setup, Simplification, Variation};
+use crate::world::setup::{RunConfig, Setup, Simplification};
 
 /// A seed, and how a run differs from its own: `0x1d3:-1,-2,-4..8` leaves faults out; ranges
 /// include both ends. `fork1500=0x7` draws other numbers from 1,500 ns on. Words name
@@ -20,26 +20,26 @@ pub(super) struct Replay {
     /// The numbers of the faults that are left out.
     ranges: Vec<RangeInclusive<usize>>,
     /// All other differences.
-    pub(super) variation: Variation,
+    pub(super) config: RunConfig,
 }
 
 impl Replay {
     /// Returns the replay of a run that leaves no fault out.
-    pub(super) fn new(seed: u64, variation: Variation) -> Replay {
+    pub(super) fn new(seed: u64, config: RunConfig) -> Replay {
         Replay {
             seed,
             ranges: Vec::new(),
-            variation,
+            config,
         }
     }
 
     /// Returns whether it is the run of a seed, apart from its forks.
     pub(super) fn is_whole(&self) -> bool {
-        self.leaves_nothing_out() && self.variation.chosen.is_empty()
+        self.leaves_nothing_out() && self.config.chosen.is_empty()
     }
 
     fn leaves_nothing_out(&self) -> bool {
-        self.ranges.is_empty() && self.variation.simplification == Simplification::default()
+        self.ranges.is_empty() && self.config.simplification == Simplification::default()
     }
 
     pub(super) fn from_environment() -> Option<Replay> {
@@ -56,13 +56,13 @@ impl Replay {
             let (first, last) = (first.parse().ok()?, last.parse().ok()?);
             (1 <= first && first <= last).then_some(first..=last)
         };
-        let (mut ranges, mut variation) = (Vec::new(), Variation::default());
-        let Variation {
+        let (mut ranges, mut config) = (Vec::new(), RunConfig::default());
+        let RunConfig {
             forks,
             simplification,
             chosen,
             ..
-        } = &mut variation;
+        } = &mut config;
         for part in list.split(',').filter(|part| !part.is_empty()) {
             match part {
                 "mean" => simplification.is_even = true,
@@ -93,14 +93,14 @@ impl Replay {
         Some(Replay {
             seed: parse(seed)?,
             ranges,
-            variation,
+            config,
         })
     }
 
     /// Returns the replay of a varied run, if `all` are the faults of the whole run.
-    pub(super) fn of(seed: u64, all: &[Id], variation: &Variation) -> Replay {
+    pub(super) fn of(seed: u64, all: &[Id], config: &RunConfig) -> Replay {
         let mut ranges: Vec<RangeInclusive<usize>> = Vec::new();
-        let is_kept = |id| (variation.kept.as_ref()).is_none_or(|kept| kept.contains(id));
+        let is_kept = |id| (config.kept.as_ref()).is_none_or(|kept| kept.contains(id));
         for (index, _) in all.iter().enumerate().filter(|(_, id)| !is_kept(*id)) {
             let number = index + 1;
             match ranges.last_mut() {
@@ -111,10 +111,10 @@ impl Replay {
         Replay {
             seed,
             ranges,
-            variation: Variation {
+            config: RunConfig {
                 kept: None,
                 until: None,
-                ..variation.clone()
+                ..config.clone()
             },
         }
     }
@@ -125,13 +125,13 @@ impl Replay {
     /// # Panics
     ///
     /// If there are fewer faults than were named.
-    pub(super) fn resolve(&self, run: &Run<'_>) -> Variation {
-        let mut variation = self.variation.clone();
+    pub(super) fn resolve(&self, run: &Run<'_>) -> RunConfig {
+        let mut config = self.config.clone();
         if self.leaves_nothing_out() {
-            return variation;
+            return config;
         }
-        let simplification = std::mem::take(&mut variation.simplification);
-        let all = run(self.seed, Setup::quiet(variation.clone())).faults;
+        let simplification = std::mem::take(&mut config.simplification);
+        let all = run(self.seed, Setup::quiet(config.clone())).faults;
         let ends = self.ranges.iter().map(|range| *range.end());
         let most = ends.max().unwrap_or(0);
         assert!(
@@ -141,9 +141,9 @@ impl Replay {
         );
         let is_left_out = |number| self.ranges.iter().any(|range| range.contains(&number));
         let kept = (1..).zip(all).filter(|(number, _)| !is_left_out(*number));
-        variation.kept = Some(Arc::new(kept.map(|(_, id)| id).collect()));
-        variation.simplification = simplification;
-        variation
+        config.kept = Some(Arc::new(kept.map(|(_, id)| id).collect()));
+        config.simplification = simplification;
+        config
     }
 }
 
@@ -153,14 +153,14 @@ impl fmt::Display for Replay {
             (first, last) if first == last => format!("-{first}"),
             (first, last) => format!("-{first}..{last}"),
         });
-        let forks = (self.variation.forks.iter()).map(|(at, salt)| format!("fork{at}={salt:#x}"));
+        let forks = (self.config.forks.iter()).map(|(at, salt)| format!("fork{at}={salt:#x}"));
         let mut parts: Vec<String> = forks.chain(ranges).collect();
-        let simplification = &self.variation.simplification;
+        let simplification = &self.config.simplification;
         parts.extend(simplification.is_even.then(|| "mean".to_owned()));
         parts.extend(simplification.is_fifo.then(|| "fifo".to_owned()));
         let chosen = simplification.chosen.iter();
         parts.extend(chosen.map(|(nth, number)| format!("choose{nth}={number}")));
-        let chosen = &self.variation.chosen;
+        let chosen = &self.config.chosen;
         if !chosen.is_empty() {
             let numbers: Vec<String> = chosen.iter().map(u32::to_string).collect();
             parts.push(format!("schedule={}", numbers.join(".")));
@@ -219,11 +219,11 @@ mod tests {
     fn what_is_not_kept_is_left_out_by_its_number() {
         let all: Vec<Id> = (1..=9).map(|nth| (Kind::Loss, 0, 1, nth)).collect();
         let text = |kept: &[Id]| {
-            let variation = Variation {
+            let config = RunConfig {
                 kept: Some(Arc::new(kept.iter().copied().collect())),
-                ..Variation::default()
+                ..RunConfig::default()
             };
-            Replay::of(0x1d3, &all, &variation).to_string()
+            Replay::of(0x1d3, &all, &config).to_string()
         };
         assert_eq!(text(&[all[2], all[8]]), "0x1d3:-1..2,-4..8");
         assert_eq!(text(&[]), "0x1d3:-1..9");

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::replay::Replay;
 use super::report::{Report, Run};
 use crate::world::faults::Id;
-use crate::world::setup::{Setup, Simplification, Variation};
+use crate::world::setup::{RunConfig, Setup, Simplification};
 
 /// Maximum number of runs: more than ddmin needs for a few dozen faults of which a few are needed.
 const MAX_RUNS: u32 = 200;
@@ -40,21 +40,21 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs a variation. Returns the faults of that run if it fails for the same reason.
-    fn fails(&mut self, variation: &Variation) -> Option<Vec<Id>> {
+    /// Runs this configuration. Returns the faults of that run if it fails for the same reason.
+    fn fails(&mut self, config: &RunConfig) -> Option<Vec<Id>> {
         if self.runs == MAX_RUNS || self.start.elapsed() > LONGEST {
             return None;
         }
         self.runs += 1;
         let (report, found) = (self.report, self.report.failure.as_deref());
-        let replay = Replay::of(report.seed, &report.faults, variation);
+        let replay = Replay::of(report.seed, &report.faults, config);
         let found = found.unwrap_or_default();
         // For the case that this run never ends.
         let found =
             format!("{found}  A smaller run of it, POLDER_SIM_REPLAY={replay}, never ends:\n");
         let setup = Setup {
             found: Some(found.into()),
-            ..Setup::quiet(variation.clone())
+            ..Setup::quiet(config.clone())
         };
         let other = (self.run)(report.seed, setup);
         let is_same = (other.details).is_some_and(|details| details.cause == self.cause);
@@ -62,43 +62,43 @@ impl Search<'_> {
     }
 
     /// Makes a run simpler in each way in which it still fails.
-    fn simplify(&mut self, variation: &mut Variation) {
+    fn simplify(&mut self, config: &mut RunConfig) {
         for (nth, chosen) in (1..).zip(&self.report.choices) {
             lowest(*chosen, &mut |number| {
-                self.keep_if_it_fails(variation, |simplification| {
+                self.keep_if_it_fails(config, |simplification| {
                     simplification.chosen.insert(nth, number);
                 })
             });
         }
         // An exhaustive test has both already.
         if self.report.schedule.is_none() {
-            self.keep_if_it_fails(variation, |simplification| simplification.is_even = true);
-            self.keep_if_it_fails(variation, |simplification| simplification.is_fifo = true);
+            self.keep_if_it_fails(config, |simplification| simplification.is_even = true);
+            self.keep_if_it_fails(config, |simplification| simplification.is_fifo = true);
         }
     }
 
-    /// Changes `variation` if the run still fails then, also to keep only the faults that it
+    /// Changes `config` if the run still fails then, also to keep only the faults that it
     /// reaches.
     fn keep_if_it_fails(
         &mut self,
-        variation: &mut Variation,
+        config: &mut RunConfig,
         change: impl FnOnce(&mut Simplification),
     ) -> bool {
-        let mut next = variation.clone();
+        let mut next = config.clone();
         change(&mut next.simplification);
         let Some(reached) = self.fails(&next) else {
             return false;
         };
-        *variation = keep(&next, reached);
+        *config = keep(&next, reached);
         true
     }
 }
 
-/// Returns a variation with these faults and no others.
-fn keep(variation: &Variation, kept: impl IntoIterator<Item = Id>) -> Variation {
-    Variation {
+/// Returns a configuration with these faults and no others.
+fn keep(config: &RunConfig, kept: impl IntoIterator<Item = Id>) -> RunConfig {
+    RunConfig {
         kept: Some(Arc::new(kept.into_iter().collect())),
-        ..variation.clone()
+        ..config.clone()
     }
 }
 
@@ -124,7 +124,7 @@ fn lowest(number: u64, holds: &mut dyn FnMut(u64) -> bool) -> u64 {
 
 /// Returns how much smaller a failed run of `whole` can be; or an intermediate result, if the
 /// search takes too long. `None` if there is nothing to find out.
-pub(super) fn shrink(report: &Report, whole: &Variation, run: &Run<'_>) -> Option<Variation> {
+pub(super) fn shrink(report: &Report, whole: &RunConfig, run: &Run<'_>) -> Option<RunConfig> {
     let all = &report.faults;
     let mut search = Search {
         report,
@@ -138,16 +138,16 @@ pub(super) fn shrink(report: &Report, whole: &Variation, run: &Run<'_>) -> Optio
     if report.has_unlisted {
         search.fails(&only(all))?;
     }
-    let mut variation = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
-    search.simplify(&mut variation);
-    if variation.simplification != whole.simplification {
+    let mut config = only(&minimize(all, &mut |kept| search.fails(&only(kept))));
+    search.simplify(&mut config);
+    if config.simplification != whole.simplification {
         // Some faults may be needed by the longer run alone.
-        let kept = (variation.kept.iter()).flat_map(|kept| kept.iter().copied());
+        let kept = (config.kept.iter()).flat_map(|kept| kept.iter().copied());
         let kept: Vec<Id> = kept.collect();
-        let only = |kept: &[Id]| keep(&variation, kept.iter().copied());
-        variation = only(&minimize(&kept, &mut |kept| search.fails(&only(kept))));
+        let only = |kept: &[Id]| keep(&config, kept.iter().copied());
+        config = only(&minimize(&kept, &mut |kept| search.fails(&only(kept))));
     }
-    Some(variation)
+    Some(config)
 }
 
 /// Returns a small part of `all` that still fails: the faults that `fails` has returned. All of

@@ -36,7 +36,7 @@ use crate::world::foreign::contain;
 use crate::world::kernel::{Advance, Due, Kernel};
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::Seconds;
-use crate::world::setup::Variation;
+use crate::world::setup::RunConfig;
 use crate::world::step::Step;
 use crate::world::thread::kernel;
 use crate::world::trace_event::TraceEvent;
@@ -165,16 +165,16 @@ pub(super) fn one_of_all(end: u64) -> Option<u64> {
 }
 
 impl State {
-    /// Returns the state of a world with this variation. `records` is as in
+    /// Returns the state of a world with this configuration. `records` is as in
     /// [`Setup`](world::Setup).
-    pub(super) fn new(variation: &Variation, records: Option<u64>) -> Rc<State> {
+    pub(super) fn new(config: &RunConfig, records: Option<u64>) -> Rc<State> {
         let choices = Choices {
-            instead: variation.simplification.chosen.clone(),
+            instead: config.simplification.chosen.clone(),
             ..Choices::default()
         };
         Rc::new(State {
             limit: Cell::new(LONGEST),
-            until: variation.until,
+            until: config.until,
             max_steps: Cell::new(MAX_STEPS),
             max_total: Cell::new(MAX_TOTAL),
             choices: RefCell::new(choices),

@@ -63,8 +63,8 @@ impl Core {
     /// Begins the parts of a world.
     pub(super) fn new(seed: u64, setup: Setup) -> Core {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
-        let variation = setup.variation;
-        let simplification = &variation.simplification;
+        let config = setup.config;
+        let simplification = &config.simplification;
         let order = if simplification.is_fifo {
             Order::Fifo
         } else {
@@ -79,15 +79,15 @@ impl Core {
             processes: Processes::default(),
             pollers: Pollers::new(seed, order, simplification.is_fifo),
             links: Links::new(seed, simplification.is_even),
-            faults: Faults::new(variation.kept),
+            faults: Faults::new(config.kept),
             host_faults: FaultsOfHosts::default(),
             report: Report::new(
                 Trace::new(setup.comparison, setup.records.is_some()),
                 setup.logs.then_some(seed),
                 setup.covers,
             ),
-            forks: Pending::begin(&variation.forks),
-            chosen: variation.chosen,
+            forks: Pending::begin(&config.forks),
+            chosen: config.chosen,
             schedule: None,
             is_calm: false,
         }

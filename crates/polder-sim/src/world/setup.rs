@@ -20,7 +20,7 @@ pub(crate) struct Simplification {
 
 /// How a run differs from that of its seed alone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Variation {
+pub(crate) struct RunConfig {
     pub(crate) forks: Arc<Forks>,
     /// The faults that may happen, if others are left out.
     pub(crate) kept: Option<Kept>,
@@ -35,7 +35,7 @@ pub(crate) struct Variation {
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) comparison: Comparison,
-    pub(crate) variation: Variation,
+    pub(crate) config: RunConfig,
     /// Whether the run notes its features.
     pub(crate) covers: bool,
     /// The number of events, if more of them is kept, for a picture.
@@ -50,10 +50,10 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Returns the setup of a run that prints no panics.
-    pub(crate) fn quiet(variation: Variation) -> Setup {
+    pub(crate) fn quiet(config: RunConfig) -> Setup {
         Setup {
             is_quiet: true,
-            variation,
+            config,
             ..Setup::default()
         }
     }
