@@ -23,7 +23,7 @@ use super::faults::{Faults, Kind};
 use super::forks::Pending;
 use super::host_faults::FaultsOfHosts;
 use super::hosts::{Excess, Hosts, NOBODY, TEST};
-use super::link::{Links, Passage};
+use super::link::{Delivery, Links};
 use super::order::{Order, Queue};
 use super::pollers::{PollerOfWorker, Pollers};
 use super::processes::{PauseId, Processes};
@@ -369,7 +369,7 @@ impl Core {
     }
 
     /// Returns the fate of a message that arrives from one host at another now.
-    pub(super) fn pass(&self, way: (usize, usize)) -> Passage {
+    pub(super) fn pass(&self, way: (usize, usize)) -> Delivery {
         self.links.pass(way, self.hosts.is_up(way.1))
     }
 

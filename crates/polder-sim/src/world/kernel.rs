@@ -10,7 +10,7 @@ use super::core::Core;
 use super::errno::Errno;
 use super::event_queue::{Event, PendingCall, Place};
 use super::faults::Kind;
-use super::link::Passage;
+use super::link::Delivery;
 use super::order::Order;
 use super::processes::PauseId;
 use super::progress::Call;
@@ -148,21 +148,21 @@ impl Kernel {
         network.forget_ended();
         match event {
             Event::Segment(segment) => match network.core.pass(segment.way()) {
-                Passage::Lost => network.lose_segment(segment),
-                Passage::Held => {
+                Delivery::Lost => network.lose_segment(segment),
+                Delivery::Held => {
                     network.arm_all(&segment);
                     let held = (segment.way(), Event::Segment(segment));
                     network.core.links.held.push(held);
                 }
-                Passage::Arrives => network.segment_arrives(segment),
+                Delivery::Arrives => network.segment_arrives(segment),
             },
             Event::Datagram(datagram) => match network.core.pass(datagram.way()) {
-                Passage::Lost => lose(&datagram, network.core),
-                Passage::Held => {
+                Delivery::Lost => lose(&datagram, network.core),
+                Delivery::Held => {
                     let held = (datagram.way(), Event::Datagram(datagram));
                     network.core.links.held.push(held);
                 }
-                Passage::Arrives => network.datagram_arrives(*datagram),
+                Delivery::Arrives => network.datagram_arrives(*datagram),
             },
             Event::Retransmit(id) => network.retransmit(id),
             Event::Keepalive(id) => network.keep_alive(id),

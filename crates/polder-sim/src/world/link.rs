@@ -90,7 +90,7 @@ struct Link {
 }
 
 /// The fate of a message at the end of its link.
-pub(super) enum Passage {
+pub(super) enum Delivery {
     Lost,
     /// It is to be kept in [`held`](Links::held).
     Held,
@@ -216,18 +216,18 @@ impl Links {
     /// Returns the fate of a message that arrives from one host at another now. `is_up` is that of
     /// the other host.
     #[inline]
-    pub(super) fn pass(&self, (from, to): (usize, usize), is_up: bool) -> Passage {
+    pub(super) fn pass(&self, (from, to): (usize, usize), is_up: bool) -> Delivery {
         let (partings, is_near) = (&self.partings, from == to);
         if is_up && partings.are_none() {
-            return Passage::Arrives; // The common case.
+            return Delivery::Arrives; // The common case.
         }
         let is_cut = !is_near && partings.is_cut(from, to);
         if !is_cut && partings.is_held(from, to) {
-            Passage::Held
+            Delivery::Held
         } else if is_cut || !is_up || partings.is_suspended(to) {
-            Passage::Lost
+            Delivery::Lost
         } else {
-            Passage::Arrives
+            Delivery::Arrives
         }
     }
 
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn message_lost_on_arrival_at_down_host() {
         let links = Links::new(1, false);
-        assert!(matches!(links.pass((0, 1), true), Passage::Arrives));
-        assert!(matches!(links.pass((0, 1), false), Passage::Lost));
+        assert!(matches!(links.pass((0, 1), true), Delivery::Arrives));
+        assert!(matches!(links.pass((0, 1), false), Delivery::Lost));
     }
 }
