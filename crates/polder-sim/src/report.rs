@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::picture::Scene;
 use crate::world::answers::Asked;
 use crate::world::coverage::Feature;
-use crate::world::faults::{Id, Kept, Kind};
+use crate::world::faults::{FaultFilter, Id, Kind};
 use crate::world::schedule::Schedule;
 use crate::world::seconds::{Seconds, nanos};
 use crate::world::setup::Setup;
@@ -97,7 +97,7 @@ impl Report {
     /// story. With a smaller run that fails in the same way it is about that one.
     pub(super) fn text(
         &self,
-        needed: Option<&Kept>,
+        needed: Option<&FaultFilter>,
         story: &str,
         smaller: Option<&Report>,
     ) -> String {

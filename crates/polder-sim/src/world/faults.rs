@@ -169,7 +169,7 @@ impl Fault {
 }
 
 /// The faults that a run keeps, if it leaves out the others.
-pub(crate) type Kept = Arc<BTreeSet<Id>>;
+pub(crate) type FaultFilter = Arc<BTreeSet<Id>>;
 
 /// The faults of one run.
 #[derive(Debug, Default)]
@@ -177,7 +177,7 @@ pub(crate) struct Faults {
     pub(crate) list: Vec<Fault>,
     /// The number of faults of each kind that have happened, listed or not.
     counts: BTreeMap<Kind, usize>,
-    kept: Option<Kept>,
+    kept: Option<FaultFilter>,
     /// The probabilities by chaos, used where those of a link, a host or a name are smaller.
     pub(crate) by_chaos: BTreeMap<Kind, Probability>,
     /// Whether random faults are turned off.
@@ -185,7 +185,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new(kept: Option<Kept>) -> Faults {
+    pub(crate) fn new(kept: Option<FaultFilter>) -> Faults {
         Faults {
             kept,
             ..Faults::default()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::faults::Kept;
+use super::faults::FaultFilter;
 use super::forks::Forks;
 use super::trace::Comparison;
 
@@ -23,7 +23,7 @@ pub(crate) struct Simplification {
 pub(crate) struct RunConfig {
     pub(crate) forks: Arc<Forks>,
     /// The faults that may happen, if others are left out.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<FaultFilter>,
     pub(crate) simplification: Simplification,
     /// The time at which the run is stopped, to be looked at.
     pub(crate) until: Option<u64>,
