@@ -33,7 +33,7 @@ use crate::world::choice::Stream;
 use crate::world::event_queue::PendingCall;
 use crate::world::faults::Id;
 use crate::world::foreign::contain;
-use crate::world::kernel::{Advance, Due, Kernel};
+use crate::world::kernel::{Advanced, Kernel, WorldAction};
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::Seconds;
 use crate::world::setup::RunConfig;
@@ -416,16 +416,16 @@ impl State {
     fn advance(&self) -> Option<u64> {
         let latest = self.latest();
         match kernel(|kernel| kernel.advance(latest)) {
-            Advance::Happened(at, due) => {
+            Advanced::Happened(at, due) => {
                 match due {
-                    Some(Due::Call(call)) => self.run_due(call),
-                    Some(Due::Chaos(number)) => self.chaos_is_due(number),
+                    Some(WorldAction::Call(call)) => self.run_due(call),
+                    Some(WorldAction::Chaos(number)) => self.chaos_is_due(number),
                     None => {}
                 }
                 return Some(at);
             }
-            Advance::Late(at) => self.fail_late(at),
-            Advance::Never => world::thread::fail(|| {
+            Advanced::Late(at) => self.fail_late(at),
+            Advanced::Never => world::thread::fail(|| {
                 "deadlock: no task is ready, no timer is set, nothing is under way (another thread, \
                  if one was to wake a task, is no part of a world)"
                     .into()

@@ -33,16 +33,16 @@ pub(crate) struct Kernel {
 pub(crate) type NextStep = (u64, Option<usize>);
 
 /// An event that the kernel leaves to the world, which performs it before anything else runs.
-pub(crate) enum Due {
+pub(crate) enum WorldAction {
     Call(PendingCall),
     /// The action of chaos with this number.
     Chaos(u64),
 }
 
 /// The result of letting time pass.
-pub(crate) enum Advance {
+pub(crate) enum Advanced {
     /// An event has happened: its time, and what the world has to run.
-    Happened(u64, Option<Due>),
+    Happened(u64, Option<WorldAction>),
     /// The next event is at this time, which is after the limit.
     Late(u64),
     /// No event will ever happen.
@@ -83,7 +83,7 @@ impl Kernel {
 
     /// Lets the next event happen, unless it is later than `latest`. Call this only when no worker
     /// can run.
-    pub(crate) fn advance(&mut self, latest: u64) -> Advance {
+    pub(crate) fn advance(&mut self, latest: u64) -> Advanced {
         let is_scheduled = self.core.schedule.is_some();
         let is_chosen = is_scheduled && self.core.events.has_forward();
         match self.next_event() {
@@ -91,17 +91,17 @@ impl Kernel {
                 && !next.is_some_and(|(_, place)| self.core.events.is_forward(place)) =>
             {
                 // A timer that was chosen, and does not matter any more.
-                Advance::Happened(self.core.time.now(), None)
+                Advanced::Happened(self.core.time.now(), None)
             }
-            None => Advance::Never,
-            Some((at, _)) if at > latest => Advance::Late(at),
+            None => Advanced::Never,
+            Some((at, _)) if at > latest => Advanced::Late(at),
             Some((at, first)) => {
                 let place = if is_scheduled && !is_chosen {
                     self.choose_event(at)
                 } else {
                     Some(first)
                 };
-                Advance::Happened(at, place.and_then(|place| self.take_event(place)))
+                Advanced::Happened(at, place.and_then(|place| self.take_event(place)))
             }
         }
     }
@@ -141,7 +141,7 @@ impl Kernel {
     /// Lets an event happen that [`next_event`](Self::next_event) has just returned. Returns what
     /// is due, if the event is that.
     #[must_use]
-    fn take_event(&mut self, place: Place) -> Option<Due> {
+    fn take_event(&mut self, place: Place) -> Option<WorldAction> {
         let (at, event) = self.core.events.take(place)?;
         self.core.set_now(at);
         let mut network = self.network();
@@ -168,9 +168,12 @@ impl Kernel {
             Event::Keepalive(id) => network.keep_alive(id),
             Event::Unreachable(id) => network.hear_of_router(id),
             Event::Deadline(poller) => self.core.pollers.fire(poller),
-            Event::Chaos(number) => return Some(Due::Chaos(number)),
+            Event::Chaos(number) => return Some(WorldAction::Chaos(number)),
             Event::Blocking(call) => {
-                return self.blocking.begin(*call, &self.core).map(Due::Call);
+                return self
+                    .blocking
+                    .begin(*call, &self.core)
+                    .map(WorldAction::Call);
             }
         }
         None

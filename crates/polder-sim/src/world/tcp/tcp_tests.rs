@@ -12,7 +12,7 @@ use polder::kernel::{READABLE, WRITABLE};
 use super::socket::{BUFFER, Socket};
 use crate::world::choice::{Probability, Stream};
 use crate::world::errno::gone;
-use crate::world::kernel::{Advance, Kernel};
+use crate::world::kernel::{Advanced, Kernel};
 use crate::world::latency::Latency;
 use crate::world::parting::How;
 use crate::world::setup::Setup;
@@ -62,7 +62,7 @@ impl Script<'_> {
         self.kernel.call_off_chaos(self.waits);
         self.kernel.core.schedule_chaos(at, self.waits);
         loop {
-            let Advance::Happened(_, due) = self.kernel.advance(u64::MAX) else {
+            let Advanced::Happened(_, due) = self.kernel.advance(u64::MAX) else {
                 panic!("an action is scheduled");
             };
             if due.is_some() || waits_for_bytes && self.received() != before {
@@ -270,7 +270,7 @@ fn what_is_left_out_of_the_queue_changes_nothing() {
 /// Advances until everything under way has arrived, for a second.
 fn settle(kernel: &mut Kernel) {
     let until = kernel.core.time.now() + 1_000_000_000;
-    while matches!(kernel.advance(until), Advance::Happened(..)) {}
+    while matches!(kernel.advance(until), Advanced::Happened(..)) {}
 }
 
 /// Runs a test with two hosts, each with a process and a listener.
