@@ -139,7 +139,7 @@ pub trait Kernel {
         None
     }
 
-    // Claims of the program.
+    // Assertions of the program.
 
     /// Returns what checks the program's `always!` and `sometimes!` and answers its `buggify!`, if
     /// anything does at this moment.

@@ -469,7 +469,7 @@ fn report(seed: u64, state: &State) -> Report {
     let strikes = state.chaos.borrow().strikes();
     let mut report = with_kernel(|kernel| {
         let core = &mut kernel.core;
-        sometimes.extend(core.report.claims.clone());
+        sometimes.extend(core.report.assertions.clone());
         let trace = &mut core.report.trace;
         let difference = trace.first_difference(|host| core.hosts.name(host));
         let is_woken = core.pollers.were_woken_from_elsewhere();

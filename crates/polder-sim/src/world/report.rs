@@ -31,7 +31,7 @@ pub(crate) struct Report {
     pub(crate) remarks: BTreeSet<&'static str>,
     pub(crate) panics: Panics,
     /// The conditions of `sometimes!` by name, and whether each was true.
-    pub(crate) claims: BTreeMap<String, bool>,
+    pub(crate) assertions: BTreeMap<String, bool>,
     pub(super) sites: Sites,
     pub(crate) progress: Arc<Progress>,
     /// The features that the run has reached, if it notes them.
@@ -124,10 +124,10 @@ impl Report {
 
     /// Returns whether a condition of `sometimes!` still has to be evaluated.
     pub(crate) fn asks_for(&mut self, name: &str) -> bool {
-        match self.claims.get(name) {
+        match self.assertions.get(name) {
             Some(was_true) => !was_true,
             None => {
-                self.claims.insert(name.to_owned(), false);
+                self.assertions.insert(name.to_owned(), false);
                 true
             }
         }
@@ -135,7 +135,7 @@ impl Report {
 
     /// Notes whether a condition of `sometimes!` was met.
     pub(super) fn note_sometimes(&mut self, name: &str, is_so: bool) {
-        *self.claims.entry(name.to_owned()).or_default() |= is_so;
+        *self.assertions.entry(name.to_owned()).or_default() |= is_so;
     }
 
     /// Returns how often the C library was called, if the world answers its calls.
@@ -171,7 +171,7 @@ mod tests {
         report.note_sometimes("late", true);
         report.note_sometimes("late", false);
         assert!(!report.asks_for("late"));
-        assert_eq!(report.claims, [("late".into(), true)].into());
+        assert_eq!(report.assertions, [("late".into(), true)].into());
     }
 
     #[test]
