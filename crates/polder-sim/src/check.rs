@@ -26,7 +26,7 @@ use super::shrink::shrink;
 use super::sim::Sim;
 use super::state::{STOPPED, State};
 use super::threads::Threads;
-use super::{difference, kernel, panics, story};
+use super::{difference, kernel, narrative, panics};
 use crate::world;
 use crate::world::foreign::panic_message;
 use crate::world::progress::{Call, Progress};
@@ -246,9 +246,10 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &RunC
     let looked_at = |_| smallest(report, &config, known, run);
     let mut smallest = report.details.as_ref().and_then(looked_at);
     let scene = smallest.as_mut().and_then(|report| report.scene.take());
-    let story = (scene.as_ref()).map_or(String::new(), |scene| story::tell(scene, is_smaller));
+    let narrative =
+        (scene.as_ref()).map_or(String::new(), |scene| narrative::tell(scene, is_smaller));
     let smaller = smallest.as_ref().filter(|_| is_smaller);
-    let mut text = report.text(needed.as_ref(), &story, smaller) + &in_words;
+    let mut text = report.text(needed.as_ref(), &narrative, smaller) + &in_words;
     if let Some(scene) = &scene {
         text += &pictures(scene, is_smaller);
     }

@@ -113,6 +113,7 @@ pub mod linearizable;
 mod links;
 mod machine;
 mod names;
+mod narrative;
 mod panics;
 mod paused;
 mod picture;
@@ -124,7 +125,6 @@ mod report;
 mod shrink;
 mod sim;
 mod state;
-mod story;
 mod stuck;
 mod threads;
 #[doc(hidden)]

@@ -94,11 +94,11 @@ impl Report {
     }
 
     /// Returns the report of its failure, with all faults, or only those of `needed`, and with a
-    /// story. With a smaller run that fails in the same way it is about that one.
+    /// narrative. With a smaller run that fails in the same way it is about that one.
     pub(super) fn text(
         &self,
         needed: Option<&FaultFilter>,
-        story: &str,
+        narrative: &str,
         smaller: Option<&Report>,
     ) -> String {
         let shown = smaller.unwrap_or(self);
@@ -137,7 +137,7 @@ impl Report {
                 more => writeln!(text, "; and {more} more"),
             };
         }
-        text + story + &details.rest
+        text + narrative + &details.rest
     }
 }
 

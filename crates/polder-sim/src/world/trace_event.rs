@@ -184,8 +184,8 @@ impl TraceEvent {
         }
     }
 
-    /// Returns whether the event is one that a story of the run tells: a fault or its end, a loss,
-    /// a process that starts or ends.
+    /// Returns whether the event is one that a narrative of the run tells: a fault or its end, a
+    /// loss, a process that starts or ends.
     pub(super) fn is_unusual(self) -> bool {
         let is_usual = matches!(
             self,

@@ -1,7 +1,7 @@
-//! The story of a failed run: what was unusual in it, in the order of time, in a few lines.
+//! The narrative of a failed run: what was unusual in it, in the order of time, in a few lines.
 //!
 //! It is told of the smallest run that fails, in which little is unusual. The last events of a
-//! report have everything that happened at the end; the story has what led there.
+//! report have everything that happened at the end; the narrative has what led there.
 
 use std::fmt::Write;
 use std::mem::discriminant;
@@ -12,7 +12,7 @@ use crate::world::trace::Trace;
 /// Maximum number of lines: the last ones, as the reader asks why it has failed then.
 const MAX_LINES: usize = 12;
 
-/// Returns the story of a run, or nothing if nothing was unusual.
+/// Returns the narrative of a run, or nothing if nothing was unusual.
 pub(super) fn tell(scene: &Scene, is_shrunk: bool) -> String {
     let unusual = scene.recording.unusual.iter();
     let unusual: Vec<_> = unusual.filter(|(at, ..)| *at <= scene.end).collect();
