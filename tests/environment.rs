@@ -250,7 +250,11 @@ fn stall_reported_with_its_place() {
     }
     // A late check does not count, and on a busy machine all checks of a run may be late.
     let place = format!("spawned at {}:", file!());
-    let words = ["polder: worker 0 is stalled: ", &place, "worker 0 recovered"];
+    let words = [
+        "polder: worker 0 is stalled: ",
+        &place,
+        "worker 0 recovered",
+    ];
     let is_told = |said: &str| words.iter().all(|words| said.contains(words));
     let said = said_until(|| child(TEST, "x", &[("POLDER_STALL", "50ms")]), is_told);
     assert!(is_told(&said), "{said}");
