@@ -3,8 +3,8 @@
 //! **Short reads.** A stream's read that filled less than it was offered has most likely drained
 //! the socket, which saves the read that would find out: see `Source::clear_after_short_read`. That
 //! holds for TCP with no other layer above it, and for a Unix stream while it can carry only bytes.
-//! So we make the kernel refuse descriptors (`SO_PASSRIGHTS`) when the socket is made. Where that is
-//! not possible, or an adopted socket accepts them, `sys::receive_message` detects them.
+//! So we make the kernel refuse descriptors (`SO_PASSRIGHTS`) when the socket is made. Where that
+//! is not possible, or an adopted socket accepts them, `sys::receive_message` detects them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -12,9 +12,9 @@
 //! those below it: a file names what it imports by the file that defines it, and `ci/layers.sh`
 //! refuses a circle. From below:
 //!
-//! * numbers, and what has no part: [`seconds`], [`errno`], [`address`], [`choice`], [`trace_event`]s,
-//!   [`latency`], what is under way ([`tcp::segment`], [`udp::datagram`]), the [`setup`] of a
-//!   world;
+//! * numbers, and what has no part: [`seconds`], [`errno`], [`address`], [`choice`],
+//!   [`trace_event`]s, [`latency`], what is under way ([`tcp::segment`], [`udp::datagram`]), the
+//!   [`setup`] of a world;
 //! * [`core`], which all others use: [`time`], the queue of events, [`hosts`], [`processes`] and
 //!   their [`pollers`], [`link`]s, [`faults`], and the [`report`];
 //! * [`sockets`], all in one [`table`], and the calls on them, which are methods of `Network` in
