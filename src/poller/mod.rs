@@ -386,13 +386,29 @@ impl Poller {
     ) -> io::Result<Option<Instant>> {
         events.clear();
         self.check_process()?;
-        if let Until::Deadline { deadline, now } = *until {
-            return self.wait_for_deadline(events, deadline, now, clock);
+        let mut until = *until;
+        loop {
+            let is_past = matches!(until, Until::Deadline { deadline, now } if deadline <= now);
+            let result = if is_past {
+                self.selector.wait(events, &Until::Now)
+            } else {
+                self.selector.wait(events, &until)
+            };
+            match (result, &mut until) {
+                (Ok(_), Until::Deadline { now, .. }) if is_past => return Ok(Some(*now)),
+                // The kernel timed it by its own clock, starting after `now`.
+                (Ok(true), Until::Deadline { deadline, .. }) if sys::has_kernel_clock() => {
+                    return Ok(Some(*deadline));
+                }
+                (Ok(_), _) => return Ok(None),
+                (Err(error), until) => {
+                    self.unless_interrupted(error)?;
+                    if let Until::Deadline { now, .. } = until {
+                        *now = clock();
+                    }
+                }
+            }
         }
-        while let Err(error) = self.selector.wait(events, until) {
-            self.unless_interrupted(error)?;
-        }
-        Ok(None)
     }
 
     /// Waits without a deadline, or, unless it `may_sleep`, only checks for events. Hands each
@@ -409,7 +425,6 @@ impl Poller {
         let result = match &*self.selector {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(epoll) => epoll.wait_without_deadline(events, may_sleep, report),
-            AnySelector::IoUring(ring) => ring.wait_without_deadline(events, may_sleep, report),
             selector => {
                 events.clear();
                 let until = if may_sleep { Until::Never } else { Until::Now };
@@ -421,31 +436,6 @@ impl Poller {
             }
         };
         result.or_else(|error| self.unless_interrupted(error))
-    }
-
-    fn wait_for_deadline(
-        &self,
-        events: &mut Events,
-        deadline: Instant,
-        mut now: Instant,
-        clock: fn() -> Instant,
-    ) -> io::Result<Option<Instant>> {
-        loop {
-            let is_ahead = deadline > now;
-            let until = if is_ahead {
-                Until::Deadline { deadline, now }
-            } else {
-                Until::Now
-            };
-            match self.selector.wait(events, &until) {
-                Ok(_) if !is_ahead => return Ok(Some(now)),
-                // The kernel timed it by its own clock, starting after `now`.
-                Ok(true) if sys::has_kernel_clock() => return Ok(Some(deadline)),
-                Ok(_) => return Ok(None),
-                Err(error) => self.unless_interrupted(error)?,
-            }
-            now = clock();
-        }
     }
 
     #[cold]

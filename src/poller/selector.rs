@@ -1,7 +1,6 @@
 //! The trait that a backend implements.
 
 use std::io;
-use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -66,8 +65,7 @@ pub(crate) trait Selector: Send + Sync {
     fn on_idle(&self) {}
 }
 
-/// The selector of any backend. `Poller::wait_without_deadline` matches on it, to inline the waits
-/// of epoll and the ring; other calls use the trait object of `deref`.
+/// The selector of any backend.
 pub(super) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
@@ -76,18 +74,52 @@ pub(super) enum AnySelector {
     Other(Box<dyn Selector>),
 }
 
-impl Deref for AnySelector {
-    type Target = dyn Selector;
+/// Calls a function of the selector.
+macro_rules! call {
+    ($any:ident.$function:ident($($argument:expr),*)) => {
+        match $any {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            AnySelector::Epoll(epoll) => epoll.$function($($argument),*),
+            AnySelector::IoUring(ring) => ring.$function($($argument),*),
+            AnySelector::OfKernel(of_kernel) => of_kernel.$function($($argument),*),
+            AnySelector::Other(selector) => selector.$function($($argument),*),
+        }
+    };
+}
+
+impl Selector for AnySelector {
+    fn capabilities(&self) -> Capabilities {
+        call!(self.capabilities())
+    }
 
     #[inline]
-    fn deref(&self) -> &(dyn Selector + 'static) {
-        match self {
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            AnySelector::Epoll(epoll) => epoll,
-            AnySelector::IoUring(ring) => ring.selector(),
-            AnySelector::OfKernel(of_kernel) => of_kernel,
-            AnySelector::Other(selector) => &**selector,
-        }
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+        call!(self.change(descriptor, change))
+    }
+
+    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+        call!(self.wait(events, until))
+    }
+
+    #[inline]
+    fn notify(&self) -> io::Result<()> {
+        call!(self.notify())
+    }
+
+    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        call!(self.descriptor())
+    }
+
+    fn arm(&self, until: Until) -> io::Result<()> {
+        call!(self.arm(until))
+    }
+
+    fn refuses_files(&self) -> bool {
+        call!(self.refuses_files())
+    }
+
+    fn on_idle(&self) {
+        call!(self.on_idle());
     }
 }
 

@@ -85,6 +85,8 @@ impl Slack {
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
+    /// The number of those that are in the reactor's queue instead.
+    queued: usize,
 }
 
 impl Default for Scratch {
@@ -92,6 +94,7 @@ impl Default for Scratch {
         Scratch {
             events: Events::with_capacity(BATCH),
             wakers: Vec::new(),
+            queued: 0,
         }
     }
 }
@@ -285,11 +288,11 @@ impl Driver {
         }
     }
 
-    /// Waits once in its reactor's poller, and wakes the tasks with ready sources. Calls
-    /// `before_wakers` in between, with whether there is any waker to call: there the worker must
-    /// resume. See "Foreign code" in `parking`.
+    /// Waits once in its reactor's poller, and wakes the tasks with ready sources. Returns whether
+    /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them. See
+    /// "Foreign code" in `parking`.
     #[inline]
-    pub(crate) fn wait(&self, until: &Until, before_wakers: impl FnOnce(bool)) -> io::Result<()> {
+    pub(crate) fn wait(&self, until: &Until) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
         let may_sleep = !matches!(until, Until::Now);
@@ -297,42 +300,43 @@ impl Driver {
         let result = self.reactor.wait(self, events, until, wakers);
         self.trace_if(may_sleep, Mark::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
-        self.call_wakers(scratch, before_wakers);
-        result.map(drop)
+        let has_wakers = self.keep(scratch);
+        result.map(|_| has_wakers)
     }
 
     /// [`wait`](Self::wait) without a deadline or trace; polls without sleeping unless it
     /// `may_sleep`.
     #[inline]
-    pub(crate) fn wait_without_deadline(
-        &self,
-        may_sleep: bool,
-        before_wakers: impl FnOnce(bool),
-    ) -> io::Result<()> {
+    pub(crate) fn wait_without_deadline(&self, may_sleep: bool) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
         self.reached.set(None);
         let result = self
             .reactor
             .wait_without_deadline(self, may_sleep, events, wakers);
-        self.call_wakers(scratch, before_wakers);
-        result
+        let has_wakers = self.keep(scratch);
+        result.map(|()| has_wakers)
     }
 
-    /// Calls the wakers that were found, after `before_wakers`. Several are queued before that, and
-    /// so before the lock of a shard is released: the next worker that has it finds them.
+    /// Keeps the wakers that were found. Several are queued here, and so before the lock of a shard
+    /// is released: the next worker that has it finds them.
     #[inline(always)]
-    fn call_wakers(&self, mut scratch: Box<Scratch>, before_wakers: impl FnOnce(bool)) {
+    fn keep(&self, mut scratch: Box<Scratch>) -> bool {
         let has_wakers = !scratch.wakers.is_empty();
-        let mut queued = 0;
         if has_wakers && scratch.wakers.len() > 1 {
-            queued = self.reactor.queue_wakers(&mut scratch.wakers);
+            scratch.queued = self.reactor.queue_wakers(&mut scratch.wakers);
         }
-        before_wakers(has_wakers);
-        if has_wakers {
-            self.reactor.call_queued(queued);
-            wake_all(scratch.wakers.drain(..));
-        }
+        self.scratch.set(Some(scratch));
+        has_wakers
+    }
+
+    /// Calls the wakers that the last wait has found.
+    #[inline(never)]
+    pub(crate) fn call_wakers(&self) {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        self.reactor
+            .call_queued(std::mem::take(&mut scratch.queued));
+        wake_all(scratch.wakers.drain(..));
         self.scratch.set(Some(scratch));
     }
 

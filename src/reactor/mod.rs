@@ -405,6 +405,9 @@ impl Reactor {
     }
 
     /// Removes a locked timer. Its waker must be dropped outside all locks.
+    ///
+    /// Not inlined, so that removing a local timer saves no registers for it.
+    #[inline(never)]
     fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.locked_timers.lock();
         let waker = timers.remove(key);

@@ -29,7 +29,7 @@
 //! worker, drive a runtime, block until another worker has done something, or panic. So
 //!
 //! * no foreign code runs between `park` and `resume`: the events are collected, the worker
-//!   resumes, and only then are the wakers called (`Driver::wait`; tasks' own wakers are not
+//!   resumes, and only then are the wakers called (`Driver::call_wakers`; tasks' own wakers are not
 //!   foreign code: see `waiters`). Until `resume` other workers would leave work to it that it
 //!   cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker

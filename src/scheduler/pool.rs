@@ -288,18 +288,13 @@ impl Worker {
         let shared = self.shared();
         let reactor = shared.reactor_of(shard).clone();
         let driver = Driver::new(reactor, self.local.counters.clone());
-        let unlock_and_wake =
-            || guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
-        if driver.reactor().has_sources() {
-            // If the wait fails here, it fails on the shard's own threads too.
-            let _ = driver.wait(&Until::Now, |has_wakers| {
-                unlock_and_wake();
-                if has_wakers {
-                    self.before_foreign_code();
-                }
-            });
-        } else {
-            unlock_and_wake();
+        // If the wait fails here, it fails on the shard's own threads too.
+        let has_sources = driver.reactor().has_sources();
+        let has_wakers = has_sources && driver.wait(&Until::Now).unwrap_or(false);
+        guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
+        if has_wakers {
+            self.before_foreign_code();
+            driver.call_wakers();
         }
         let ready = self.local.ready_tasks();
         driver.fire(ready, || self.before_foreign_code());

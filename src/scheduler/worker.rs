@@ -316,11 +316,9 @@ impl Worker {
                 }
             }
             if may_sleep || self.reactor.has_sources() {
-                let awake = |has_wakers| self.come_awake(has_wakers, None);
-                if let Err(error) = self.driver.wait_without_deadline(may_sleep, awake) {
-                    let until = if may_sleep { Until::Never } else { Until::Now };
-                    self.cannot_wait(&until, &error);
-                }
+                let result = self.driver.wait_without_deadline(may_sleep);
+                let until = if may_sleep { Until::Never } else { Until::Now };
+                self.come_awake(&until, result, None);
             }
         }
         if self.needs_collect.get() {
@@ -449,16 +447,26 @@ impl Worker {
     }
 
     /// Called when a wait has ended: resumes the worker, and the shard's reactor if it slept there,
-    /// and releases the lock. Then wakers are called, if it `has_wakers`.
-    #[inline]
-    fn come_awake(&self, has_wakers: bool, guard: Option<PollerGuard<'_>>) {
+    /// and releases the lock. Then calls the wakers, if there are any.
+    #[inline(always)]
+    fn come_awake(
+        &self,
+        until: &Until,
+        has_wakers: io::Result<bool>,
+        guard: Option<PollerGuard<'_>>,
+    ) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.sleeps) {
             self.reactor.resume();
         }
         drop(guard);
-        if has_wakers {
-            self.before_foreign_code();
+        match has_wakers {
+            Ok(false) => {}
+            Ok(true) => {
+                self.before_foreign_code();
+                self.driver.call_wakers();
+            }
+            Err(error) => self.cannot_wait(until, &error),
         }
     }
 
@@ -473,17 +481,15 @@ impl Worker {
         }
     }
 
-    /// Waits once, then releases the `guard` before anything else runs: see [`Driver::wait`].
+    /// Waits once, then releases the `guard` before wakers are called.
     #[inline(never)]
     pub(super) fn wait_once(&self, until: &Until, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
-            self.come_awake(false, guard);
+            self.come_awake(until, Ok(false), guard);
             return self.sleep_briefly(until);
         }
-        let awake = |has_wakers| self.come_awake(has_wakers, guard);
-        if let Err(error) = self.driver.wait(until, awake) {
-            self.cannot_wait(until, &error);
-        }
+        let result = self.driver.wait(until);
+        self.come_awake(until, result, guard);
     }
 
     /// Handles a failed wait. Unless the cause was a shortage, closes the runtime, whose events and

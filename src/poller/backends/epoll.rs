@@ -160,46 +160,17 @@ impl Epoll {
         sys::set_timerfd(descriptor, left).map_err(|error| failed("timerfd_settime", error))
     }
 
-    /// Separate, so that a wait without a deadline is only a call.
-    #[inline(never)]
-    fn wait_timed(&self, events: &mut Events, deadline: Instant, now: Instant) -> io::Result<bool> {
+    /// Prepares a call that waits until `deadline`: its timeout, and the result that proves that the
+    /// deadline has passed.
+    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, Proof) {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= COARSE_TIMEOUT {
-            return self.call(events, Some(shortened(timeout)), |_| false); // It ends before that.
+            return (Some(shortened(timeout)), Proof::None); // It ends before that.
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => self.call(events, None, |outcome| outcome.fired),
+            Ok(()) => (None, Proof::Timer),
             // Without a descriptor for the timer, whole milliseconds have to suffice.
-            Err(_) => self.call(events, Some(in_millis(timeout)), |outcome| {
-                outcome.timed_out
-            }),
-        }
-    }
-
-    /// Makes one call. `is_over` returns whether its result proves that the deadline has passed.
-    fn call(
-        &self,
-        events: &mut Events,
-        timeout: Option<Duration>,
-        is_over: fn(&CallOutcome) -> bool,
-    ) -> io::Result<bool> {
-        let limit = events.limit();
-        let Events { list, kernel, .. } = events;
-        let timeout = timeout.map(timespec);
-        let outcome = self.call_kernel(kernel, limit, timeout.as_ref(), |token, ready| {
-            list.push(Event::new(token, ready));
-        })?;
-        let is_over = is_over(&outcome);
-        if outcome.is_full && (is_over || !list.is_empty()) {
-            // The buffer was full: see `Notifier::reset`.
-            self.notifier.reset();
-        }
-        if is_over || outcome.notified || !list.is_empty() {
-            Ok(is_over)
-        } else {
-            // A stale timer has fired, or a part of the timeout has elapsed: the caller waits
-            // again.
-            Err(Errno::INTR.into())
+            Err(_) => (Some(in_millis(timeout)), Proof::NoEvent),
         }
     }
 
@@ -217,16 +188,16 @@ impl Epoll {
         };
         let limit = events.limit();
         let timeout = (!may_sleep).then_some(&NOW);
-        let outcome = self.call_kernel(&mut events.kernel, limit, timeout, report)?;
+        let outcome = self.call(&mut events.kernel, limit, timeout, report)?;
         if outcome.is_full {
-            // As in `call`. `Reactor::resume` reports the reason for a notification.
+            // As in `wait`. `Parker::resume` reports the reason for a notification.
             self.notifier.reset();
         }
         Ok(())
     }
 
     #[inline]
-    fn call_kernel(
+    fn call(
         &self,
         buffer: &mut Buffer,
         limit: usize,
@@ -268,6 +239,15 @@ struct CallOutcome {
     notified: bool,
 }
 
+enum Proof {
+    None,
+    Any,
+    /// The timerfd has fired.
+    Timer,
+    /// Nothing was reported.
+    NoEvent,
+}
+
 impl Selector for Epoll {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
@@ -298,10 +278,33 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
-        match *until {
-            Until::Never => self.call(events, None, |_| false),
-            Until::Now => self.call(events, Some(Duration::ZERO), |_| true),
-            Until::Deadline { deadline, now } => self.wait_timed(events, deadline, now),
+        let (timeout, proof) = match *until {
+            Until::Never => (None, Proof::None),
+            Until::Now => (Some(Duration::ZERO), Proof::Any),
+            Until::Deadline { deadline, now } => self.prepare(deadline, now),
+        };
+        let limit = events.limit();
+        let Events { list, kernel, .. } = events;
+        let timeout = timeout.map(timespec);
+        let outcome = self.call(kernel, limit, timeout.as_ref(), |token, ready| {
+            list.push(Event::new(token, ready));
+        })?;
+        let is_over = match proof {
+            Proof::None => false,
+            Proof::Any => true,
+            Proof::Timer => outcome.fired,
+            Proof::NoEvent => outcome.timed_out,
+        };
+        if outcome.is_full && (is_over || !list.is_empty()) {
+            // The buffer was full: see `Notifier::reset`.
+            self.notifier.reset();
+        }
+        if is_over || outcome.notified || !list.is_empty() {
+            Ok(is_over)
+        } else {
+            // A stale timer has fired, or a part of the timeout has elapsed: the caller waits
+            // again.
+            Err(Errno::INTR.into())
         }
     }
 

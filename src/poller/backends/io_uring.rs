@@ -82,9 +82,7 @@ use rustix::io::Errno;
 use super::epoll::{MAX_TIMEOUT, TIMER_RESOLUTION, round_up};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
-use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Events, Ready, Selector, Token, Until,
-};
+use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Until};
 use crate::sync::Mutex;
 use crate::sys::{self, Race};
 
@@ -260,93 +258,9 @@ impl Uring {
     }
 
     #[inline]
-    pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
-        self
-    }
-
-    #[inline]
     pub(in crate::poller) fn has_submissions(&self) -> bool {
         let table = self.table.lock();
         table.removes || !table.fds.changed.is_empty()
-    }
-
-    /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
-    #[inline]
-    pub(in crate::poller) fn wait_without_deadline(
-        &self,
-        events: &mut Events,
-        may_sleep: bool,
-        mut report: impl FnMut(Token, Ready),
-    ) -> io::Result<()> {
-        events.clear();
-        if let Err(error) = self.wait_once(events, may_sleep, None, true) {
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
-        // Not directly from the queue: a source's lock comes before the table's.
-        for event in &*events {
-            report(event.token(), event.ready());
-        }
-        Ok(())
-    }
-
-    /// Waits for at most `timeout` (`None`: forever), or, unless it `may_sleep`, only checks for
-    /// events. Returns whether the kernel reported that the time has passed. If the caller
-    /// `comes_again`, a completion without an event ends the wait too: nearly always one call
-    /// reports everything.
-    #[inline]
-    fn wait_once(
-        &self,
-        events: &mut Events,
-        may_sleep: bool,
-        timeout: Option<Duration>,
-        comes_again: bool,
-    ) -> io::Result<bool> {
-        let mut table = self.table.lock();
-        table.is_idle = false;
-        loop {
-            let has_eventfd = self.eventfd.get().is_some();
-            self.acquire(&mut table)?;
-            let (mut collected, mut passed) = (Collected::default(), false);
-            if !table.ring().completion().is_empty() {
-                collected = table.collect(events, &self.notifier);
-            }
-            if !table.is_prepared(has_eventfd) {
-                match table.sync() {
-                    Err(error) if events.is_empty() && !collected.notified => return Err(error),
-                    _ => {}
-                }
-            }
-            // Remaining submissions must not wait for an event.
-            let has_submissions = !table.is_prepared(has_eventfd);
-            if may_sleep && events.is_empty() && !collected.notified && !has_submissions {
-                table.waiting = true;
-                let call = table.call(1);
-                drop(table);
-                let result = call.enter(timeout);
-                table = self.table.lock();
-                table.waiting = false;
-                passed = table.end_wait(result)?;
-                collected = table.collect(events, &self.notifier);
-            }
-            self.collect_more(&mut table, &mut collected, events)?;
-            if has_eventfd {
-                self.update_eventfd(&mut table);
-            }
-            let is_over = passed || collected.notified || !events.is_empty();
-            if is_over || !may_sleep && !has_submissions {
-                return Ok(passed || !may_sleep);
-            }
-            if table.refusals.are_many() {
-                return Err(pause(table));
-            }
-            // A submission, a stale event, or a signal that came after submissions were taken,
-            // which the kernel does not report. Or submissions are left.
-            if timeout.is_some() || comes_again {
-                return Err(Errno::INTR.into());
-            }
-        }
     }
 
     fn collect_more(
@@ -407,14 +321,51 @@ impl Selector for Uring {
     }
 
     fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
-        match *until {
-            Until::Never => self.wait_once(events, true, None, false),
-            Until::Now => self.wait_once(events, false, None, false),
-            Until::Deadline { deadline, now } => {
-                let timeout = self.timeout(deadline, now);
-                self.wait_once(events, true, Some(timeout), false)
+        let may_sleep = *until != Until::Now;
+        let timeout = match *until {
+            Until::Deadline { deadline, now } => Some(self.timeout(deadline, now)),
+            Until::Now | Until::Never => None,
+        };
+        let mut table = self.table.lock();
+        table.is_idle = false;
+        let has_eventfd = self.eventfd.get().is_some();
+        self.acquire(&mut table)?;
+        let (mut collected, mut passed) = (Collected::default(), false);
+        if !table.ring().completion().is_empty() {
+            collected = table.collect(events, &self.notifier);
+        }
+        if !table.is_prepared(has_eventfd) {
+            match table.sync() {
+                Err(error) if events.is_empty() && !collected.notified => return Err(error),
+                _ => {}
             }
         }
+        // Remaining submissions must not wait for an event.
+        let has_submissions = !table.is_prepared(has_eventfd);
+        if may_sleep && events.is_empty() && !collected.notified && !has_submissions {
+            table.waiting = true;
+            let call = table.call(1);
+            drop(table);
+            let result = call.enter(timeout);
+            table = self.table.lock();
+            table.waiting = false;
+            passed = table.end_wait(result)?;
+            collected = table.collect(events, &self.notifier);
+        }
+        self.collect_more(&mut table, &mut collected, events)?;
+        if has_eventfd {
+            self.update_eventfd(&mut table);
+        }
+        let is_over = passed || collected.notified || !events.is_empty();
+        if is_over || !may_sleep && !has_submissions {
+            return Ok(passed || !may_sleep);
+        }
+        if table.refusals.are_many() {
+            return Err(pause(table));
+        }
+        // A submission, a stale event, or a signal that came after submissions were taken, which
+        // the kernel does not report. Or submissions are left. The caller waits again.
+        Err(Errno::INTR.into())
     }
 
     fn notify(&self) -> io::Result<()> {

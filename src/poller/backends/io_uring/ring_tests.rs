@@ -3,7 +3,7 @@
 use super::table::MAX_PAUSES;
 use super::*;
 use crate::Backend;
-use crate::poller::{AnySelector, Event, Interest, Mode, Poller, Request};
+use crate::poller::{AnySelector, Event, Interest, Mode, Poller, Request, Token};
 use crate::sys::{CHILDREN, Process, in_child};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -192,9 +192,9 @@ fn one_wait_reports_as_many_as_there_is_room_for() {
     assert!(poll_now(&poller).is_empty(), "told twice");
 }
 
-/// Returns the reports of one wait without a deadline, of at most [`LIMIT`].
-fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
-    let (mut events, mut told) = (Events::with_capacity(64), Vec::new());
+/// Returns the reports of one wait, of at most [`LIMIT`]; none if it is to be repeated.
+fn wait_once(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
+    let mut events = Events::with_capacity(64);
     let (done, is_done) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -203,13 +203,12 @@ fn told_quickly(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
                 uring.notify().unwrap();
             }
         });
-        let report = |token, _| told.push(token);
-        uring
-            .wait_without_deadline(&mut events, true, report)
-            .unwrap();
+        if let Err(error) = uring.wait(&mut events, &Until::Never) {
+            assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        }
         done.send(()).unwrap();
     });
-    told
+    events.iter().map(Event::token).collect()
 }
 
 /// A quick turn is told all that is ready and changed meanwhile.
@@ -226,7 +225,7 @@ fn quick_turn_reports_ready_and_changes() {
     for (_, theirs) in &pairs {
         (&*theirs).write_all(b"x").unwrap();
     }
-    assert_eq!(told_quickly(&uring, || {}).len(), 64);
+    assert_eq!(wait_once(&uring, || {}).len(), 64);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(b"x").unwrap();
     let start = Instant::now();
@@ -240,8 +239,8 @@ fn quick_turn_reports_ready_and_changes() {
     // It may return without events, woken to take the submission.
     while told.is_empty() && start.elapsed() < LIMIT {
         told = match register.take() {
-            Some(register) => told_quickly(&uring, register),
-            None => told_quickly(&uring, || {}),
+            Some(register) => wait_once(&uring, register),
+            None => wait_once(&uring, || {}),
         };
     }
     assert_eq!(told, [Token(64)]);
@@ -493,10 +492,10 @@ fn a_ring_that_is_busy_is_entered_again() {
             poller.modify(ours, Token(7), READABLE, mode).unwrap();
             let _ = poll_now(&poller);
             refuse(&[error]);
-            let told = told_quickly(uring, || {});
+            let told = wait_once(uring, || {});
             assert!(told.is_empty() && are_all_met(), "{told:?}");
             (&*theirs).write_all(b"x").unwrap();
-            assert_eq!(told_quickly(uring, || {}), [Token(7)]);
+            assert_eq!(wait_once(uring, || {}), [Token(7)]);
             refuse(&[error]);
             poller.deregister(ours).unwrap();
         }
@@ -549,7 +548,18 @@ fn wait_always_refused_pauses_then_fails() {
         assert!(left >= 900, "it was entered {} times", 1000 - left);
         result.map_err(|error| error.kind())
     };
-    let mut sleep = || uring.wait(&mut events, &Until::Never).map(drop);
+    // A wait returns after each refusal, and is repeated until one has paused, or failed.
+    let mut sleep = || {
+        let before = uring.table.lock().refusals.pauses;
+        loop {
+            let result = uring.wait(&mut events, &Until::Never).map(drop);
+            let has_paused = uring.table.lock().refusals.pauses != before;
+            match &result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && !has_paused => {}
+                _ => return result,
+            }
+        }
+    };
     let interrupted = Err(io::ErrorKind::Interrupted);
     assert_eq!(refused(0, &mut sleep), interrupted);
     assert_eq!(refused(1, &mut sleep), interrupted);
@@ -558,15 +568,6 @@ fn wait_always_refused_pauses_then_fails() {
         refused(MAX_PAUSES, &mut sleep),
         Err(io::ErrorKind::WouldBlock)
     );
-    // A quick wait returns to its caller after each refusal.
-    let mut events = Events::new();
-    let mut sleep = || {
-        while uring.table.lock().refusals.pauses == 0 {
-            uring.wait_without_deadline(&mut events, true, |_, _| {})?;
-        }
-        Ok(())
-    };
-    assert_eq!(refused(0, &mut sleep), Ok(()));
     uring.wait(&mut events, &Until::Never).unwrap();
     assert_eq!(uring.table.lock().refusals.count, 0);
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::poller::error::unsupported;
-use crate::poller::{Events, Ready, Selector, Token};
+use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Until};
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
@@ -18,20 +18,25 @@ impl Uring {
         Err(unsupported("a ring"))
     }
 
-    pub(in crate::poller) fn selector(&self) -> &(dyn Selector + 'static) {
-        match *self {}
-    }
-
     pub(in crate::poller) fn has_submissions(&self) -> bool {
         match *self {}
     }
+}
 
-    pub(in crate::poller) fn wait_without_deadline(
-        &self,
-        _: &mut Events,
-        _: bool,
-        _: impl FnMut(Token, Ready),
-    ) -> io::Result<()> {
+impl Selector for Uring {
+    fn capabilities(&self) -> Capabilities {
+        match *self {}
+    }
+
+    fn change(&self, _: BorrowedDescriptor<'_>, _: Change) -> io::Result<()> {
+        match *self {}
+    }
+
+    fn wait(&self, _: &mut Events, _: &Until) -> io::Result<bool> {
+        match *self {}
+    }
+
+    fn notify(&self) -> io::Result<()> {
         match *self {}
     }
 }
