@@ -15,12 +15,12 @@
 //! }
 //! ```
 //!
-//! Two decisions are the source's, by its [`Trust`](crate::reactor::Trust): whether an attempt is
-//! worth its system call, and whether an attempt that would block has used up the readiness. The
-//! sockets of `net` trust reported events, since only polder operates on them. The descriptor in an
-//! [`Async`](super::Async) belongs to the user, who may operate on it unseen: in that case the
-//! kernel is asked. (Waiting until such a descriptor is ready, which only asks, is a shorter loop,
-//! in `lent.rs`.)
+//! Two decisions are the source's, by its [`ReadinessPolicy`](crate::reactor::ReadinessPolicy):
+//! whether an attempt is worth its system call, and whether an attempt that would block has used up
+//! the readiness. For the sockets of `net` the reported events decide, since only polder operates
+//! on them. The descriptor in an [`Async`](super::Async) belongs to the user, who may operate on it
+//! unseen: in that case the kernel is asked. (Waiting until such a descriptor is ready, which only
+//! asks, is a shorter loop, in `lent.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:

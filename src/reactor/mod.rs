@@ -46,7 +46,7 @@ pub(crate) use driver::{BATCH, Driver};
 pub(crate) use parker::Parker;
 pub(crate) use parking::Wakeup;
 pub(crate) use readiness::{Direction, Registered, Snapshot};
-pub(crate) use source::{Blocked, Io, Source, SourceKind, SourceWait, Trust};
+pub(crate) use source::{Blocked, Io, ReadinessPolicy, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
 pub(crate) use waiters::{WaiterId, WakerKind};

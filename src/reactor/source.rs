@@ -79,28 +79,28 @@ pub(crate) enum SourceKind {
     Lent,
 }
 
-/// How far operations trust the events that were reported for a source.
+/// When an operation asks the kernel, and when it relies on the events that were reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trust {
+pub(crate) enum ReadinessPolicy {
     /// Only polder operates on the descriptor, so reported readiness holds until an attempt would
     /// block. (Code that operates on a socket through `AsFd` may use that up unnoticed.)
-    Events,
-    /// As `Events`, except at TCP's urgent mark, where Linux may return that a read would block
+    Cached,
+    /// As `Cached`, except at TCP's urgent mark, where Linux may return that a read would block
     /// although bytes lie behind the mark: see `sys::is_readable_after_all`.
-    EventsOfTcp,
+    CachedTcp,
     /// The owner may operate on the descriptor unseen: before each wait the kernel is asked.
     ///
     /// `poll(2)` always reports a socket as ready if its error queue is not read. So after an
     /// attempt that would block, an error alone does not count, unless an event came since the
     /// attempt began: an error that the kernel learns of later is reported later.
-    Kernel,
+    AskKernel,
 }
 
 pub(crate) struct Source {
     readiness: Readiness,
     held: Held,
     kind: SourceKind,
-    trust: Trust,
+    policy: ReadinessPolicy,
     /// Number of [`Io`] handles.
     handles: AtomicUsize,
     next_id: AtomicU32,
@@ -173,7 +173,7 @@ impl Source {
     /// Whether an attempt is worth its system call, given the reported events.
     #[inline]
     pub(crate) fn is_worth_an_attempt(&self, seen: Snapshot) -> bool {
-        seen.is_ready() || self.trust == Trust::Kernel
+        seen.is_ready() || self.policy == ReadinessPolicy::AskKernel
     }
 
     /// Evaluates an attempt that would block and began after `seen` was taken. Clears the readiness
@@ -184,14 +184,14 @@ impl Source {
         direction: Direction,
         seen: Snapshot,
     ) -> io::Result<Blocked> {
-        let is_ready = match self.trust {
-            Trust::Events => false,
-            Trust::EventsOfTcp => {
+        let is_ready = match self.policy {
+            ReadinessPolicy::Cached => false,
+            ReadinessPolicy::CachedTcp => {
                 direction == Direction::Read
                     && seen.has_sticky_flags()
                     && (self.held()).is_ok_and(|held| sys::is_readable_after_all(&held))
             }
-            Trust::Kernel => {
+            ReadinessPolicy::AskKernel => {
                 let query = |has_event| self.is_ready_now(direction, has_event);
                 if !self.readiness.refresh(direction, seen, query)? {
                     self.blocked_attempts.store(0, Ordering::Relaxed);
@@ -277,8 +277,10 @@ impl Source {
     #[cold]
     #[inline(never)]
     pub(crate) fn check_end(&self, direction: Direction) -> io::Result<()> {
-        match self.trust {
-            Trust::Kernel if direction == Direction::Read => sys::check_end(&self.descriptor()?),
+        match self.policy {
+            ReadinessPolicy::AskKernel if direction == Direction::Read => {
+                sys::check_end(&self.descriptor()?)
+            }
             _ => Ok(()),
         }
     }
@@ -929,14 +931,18 @@ impl fmt::Debug for Io {
 
 impl Io {
     /// Takes over a descriptor, which must be non-blocking.
-    pub(crate) fn new(descriptor: OwnedDescriptor, kind: SourceKind, trust: Trust) -> Io {
-        Io::with(Held::Owned(descriptor), kind, trust)
+    pub(crate) fn new(
+        descriptor: OwnedDescriptor,
+        kind: SourceKind,
+        policy: ReadinessPolicy,
+    ) -> Io {
+        Io::with(Held::Owned(descriptor), kind, policy)
     }
 
     /// Takes over a socket of another kernel.
     #[cfg(feature = "net")]
     pub(crate) fn of_kernel(socket: Boxed<dyn sockets::Socket>, kind: SourceKind) -> Io {
-        Io::with(Held::OfKernel(socket), kind, Trust::Events)
+        Io::with(Held::OfKernel(socket), kind, ReadinessPolicy::Cached)
     }
 
     /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
@@ -948,16 +954,20 @@ impl Io {
     pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { sys::lend(descriptor) };
-        Io::with(Held::Lent(descriptor), SourceKind::Lent, Trust::Kernel)
+        Io::with(
+            Held::Lent(descriptor),
+            SourceKind::Lent,
+            ReadinessPolicy::AskKernel,
+        )
     }
 
-    fn with(held: Held, kind: SourceKind, trust: Trust) -> Io {
+    fn with(held: Held, kind: SourceKind, policy: ReadinessPolicy) -> Io {
         Io {
             source: Arc::new(Source {
                 readiness: Readiness::new(),
                 held,
                 kind,
-                trust,
+                policy,
                 handles: AtomicUsize::new(1),
                 next_id: AtomicU32::new(1),
                 has_read: AtomicBool::new(false),
@@ -1076,7 +1086,7 @@ mod tests {
         for backend in Backend::available() {
             let reactor = Reactor::new(Poller::new(backend).unwrap());
             let (near, _far) = UnixStream::pair().unwrap();
-            let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
+            let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);
             let source = io.source();
             let count = Arc::new(Count(AtomicUsize::new(0)));
             let waker = Waker::from(count.clone());
@@ -1106,7 +1116,7 @@ mod tests {
             }
             let driver = Driver::new(reactor.clone(), Arc::default());
             let (near, _far) = UnixStream::pair().unwrap();
-            let io = Io::new(near.into(), SourceKind::Lent, Trust::Kernel);
+            let io = Io::new(near.into(), SourceKind::Lent, ReadinessPolicy::AskKernel);
             let source = io.source();
             let wait = || {
                 let direction = Direction::Read;
@@ -1142,7 +1152,7 @@ mod loom_tests {
     /// A handle that is known not to be readable.
     fn io() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
+        let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)

@@ -62,12 +62,15 @@ impl SourceTable {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::reactor::{Io, SourceKind, Trust};
+    use crate::reactor::{Io, ReadinessPolicy, SourceKind};
     use std::os::unix::net::UnixStream;
 
     fn source() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        (Io::new(near.into(), SourceKind::Other, Trust::Events), far)
+        (
+            Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached),
+            far,
+        )
     }
 
     /// A token is invalid after its source has gone, also when its slot is in use again.

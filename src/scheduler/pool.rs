@@ -393,7 +393,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::{Direction, Io, Registered, SourceKind, Trust, Wakeup};
+    use crate::reactor::{Direction, Io, ReadinessPolicy, Registered, SourceKind, Wakeup};
     use crate::scheduler::BusyPollConfig;
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
@@ -406,7 +406,7 @@ mod tests {
         let worker = Worker::new(shared.clone(), 1, BusyPollConfig::default());
         let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), SourceKind::Other, Trust::Events);
+        let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);
         for has_sources in [false, true] {
             let reactor = shared.reactor_of(shard);
             if has_sources {

@@ -7,8 +7,8 @@
 //! other code that makes such system calls is `resolver.rs`, and dumps, for addresses.
 //!
 //! A call that may wait is an [`Operation`], with the loop of `io/operation.rs`. This module
-//! decides how far a socket's events are trusted ([`Trust`]), and clears the readiness after a read
-//! that has drained the socket.
+//! chooses a socket's [`ReadinessPolicy`]. A kernel tells whether a read has drained a socket, and
+//! then its readiness is cleared here.
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod of_kernel;
@@ -37,7 +37,7 @@ pub(super) use self::system as kernel;
 use self::system::SystemSocket;
 use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
-use crate::reactor::{Direction, Io, Snapshot, SourceKind, Trust};
+use crate::reactor::{Direction, Io, ReadinessPolicy, Snapshot, SourceKind};
 use crate::scheduler::{budget, not_simulated};
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 pub(super) use crate::telemetry::SocketType;
@@ -62,10 +62,10 @@ impl SocketType {
     }
 
     /// Returns how far its events are trusted.
-    fn trust(self) -> Trust {
+    fn readiness_policy(self) -> ReadinessPolicy {
         match self {
-            SocketType::TcpStream => Trust::EventsOfTcp,
-            _ => Trust::Events,
+            SocketType::TcpStream => ReadinessPolicy::CachedTcp,
+            _ => ReadinessPolicy::Cached,
         }
     }
 

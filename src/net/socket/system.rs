@@ -49,7 +49,7 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
     let io = Io::new(
         descriptor,
         socket_type.kind(is_trusted),
-        socket_type.trust(),
+        socket_type.readiness_policy(),
     )
     .counted(Some(socket_type));
     if socket_type.takes_descriptors() {
