@@ -21,7 +21,7 @@ pub(super) fn describe(source: &Source) -> Description {
         }
     };
     let kind = match source.kind() {
-        SourceKind::Lent | SourceKind::Other => kind,
+        SourceKind::Borrowed | SourceKind::Other => kind,
         SourceKind::TcpStream => "TCP",
         SourceKind::UnixStream => "Unix stream",
     };

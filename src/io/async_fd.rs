@@ -1,4 +1,4 @@
-//! [`Async`]: any descriptor that the backend can wait for. See `lent.rs` for how it waits, and how
+//! [`Async`]: any descriptor that the backend can wait for. See `borrowed.rs` for how it waits, and how
 //! far it trusts reported readiness.
 //!
 //! **Ownership.** The user's value owns the descriptor; the source has only its number. The order
@@ -17,8 +17,8 @@ use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite};
 
+use super::borrowed::BorrowedIo;
 use super::io_safe::IoSafe;
-use super::lent::LentIo;
 use super::operation::{HasIo, WaiterGuard, charged};
 use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
 use crate::reactor::{Direction, Io};
@@ -164,7 +164,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 #[doc(alias("AsyncFd", "PollEvented"))]
 pub struct Async<T> {
     /// Declared before `inner`, so that it is deregistered before `inner` is dropped.
-    lent: LentIo,
+    borrowed: BorrowedIo,
     inner: T,
 }
 
@@ -229,9 +229,9 @@ impl<T: HasDescriptor + 'static> Async<T> {
         // handle precedes it in the same value, so it is dropped first, in `into_inner` too;
         // nothing is borrowed that could end earlier. Until then only unsafe functions, which
         // require of their callers not to close it, give more than `&inner`.
-        let io = unsafe { Io::lent(inner.as_descriptor()) }.counted(None);
+        let io = unsafe { Io::borrowed(inner.as_descriptor()) }.counted(None);
         Ok(Async {
-            lent: LentIo::new(io),
+            borrowed: BorrowedIo::new(io),
             inner,
         })
     }
@@ -297,8 +297,8 @@ impl<T> Async<T> {
     ///
     /// None at present; the type is async-io's.
     pub fn into_inner(self) -> io::Result<T> {
-        let Async { lent, inner } = self;
-        drop(lent);
+        let Async { borrowed, inner } = self;
+        drop(borrowed);
         Ok(inner)
     }
 
@@ -441,7 +441,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lent.poll_ready(cx, Direction::Read)
+        self.borrowed.poll_ready(cx, Direction::Read)
     }
 
     /// [`writable`](Self::writable), for functions that poll: see
@@ -464,7 +464,7 @@ impl<T> Async<T> {
     ///
     /// As [`readable`](Self::readable).
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lent.poll_ready(cx, Direction::Write)
+        self.borrowed.poll_ready(cx, Direction::Write)
     }
 
     /// Calls `operation` whenever the descriptor is readable, until it returns anything other than
@@ -504,7 +504,7 @@ impl<T> Async<T> {
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.lent
+        self.borrowed
             .run(Direction::Read, || operation(&self.inner))
             .await
     }
@@ -539,7 +539,7 @@ impl<T> Async<T> {
         &self,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.lent
+        self.borrowed
             .run(Direction::Write, || operation(&self.inner))
             .await
     }
@@ -572,7 +572,7 @@ impl<T> Async<T> {
         cx: &mut Context<'_>,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        self.lent
+        self.borrowed
             .poll_operation(cx, Direction::Read, || operation(&self.inner))
     }
 
@@ -600,7 +600,7 @@ impl<T> Async<T> {
         cx: &mut Context<'_>,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        self.lent
+        self.borrowed
             .poll_operation(cx, Direction::Write, || operation(&self.inner))
     }
 
@@ -638,8 +638,8 @@ impl<T> Async<T> {
         &mut self,
         mut operation: impl FnMut(&mut T) -> io::Result<R>,
     ) -> io::Result<R> {
-        let Async { lent, inner } = self;
-        lent.run(Direction::Read, || operation(inner)).await
+        let Async { borrowed, inner } = self;
+        borrowed.run(Direction::Read, || operation(inner)).await
     }
 
     /// [`write_with`](Self::write_with), for an operation that changes the value.
@@ -675,14 +675,14 @@ impl<T> Async<T> {
         &mut self,
         mut operation: impl FnMut(&mut T) -> io::Result<R>,
     ) -> io::Result<R> {
-        let Async { lent, inner } = self;
-        lent.run(Direction::Write, || operation(inner)).await
+        let Async { borrowed, inner } = self;
+        borrowed.run(Direction::Write, || operation(inner)).await
     }
 }
 
 impl<T> HasIo for Async<T> {
     fn io(&self) -> &Io {
-        &self.lent.io
+        &self.borrowed.io
     }
 }
 
@@ -708,9 +708,9 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let Async { lent, inner } = &mut *self;
+        let Async { borrowed, inner } = &mut *self;
         let wanted = !bytes.is_empty();
-        lent.poll_operation(cx, Direction::Read, || {
+        borrowed.poll_operation(cx, Direction::Read, || {
             charged(or_nothing(wanted, inner.read(bytes)))
         })
     }
@@ -720,9 +720,9 @@ impl<T: IoSafe + Read> AsyncRead for Async<T> {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Async { lent, inner } = &mut *self;
+        let Async { borrowed, inner } = &mut *self;
         let wanted = has_room(buffers);
-        lent.poll_operation(cx, Direction::Read, || {
+        borrowed.poll_operation(cx, Direction::Read, || {
             charged(or_nothing(wanted, inner.read_vectored(buffers)))
         })
     }
@@ -763,8 +763,8 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Async { lent, inner } = &mut *self;
-        lent.poll_operation(cx, Direction::Write, || charged(inner.write(bytes)))
+        let Async { borrowed, inner } = &mut *self;
+        borrowed.poll_operation(cx, Direction::Write, || charged(inner.write(bytes)))
     }
 
     fn poll_write_vectored(
@@ -772,15 +772,15 @@ impl<T: IoSafe + Write> AsyncWrite for Async<T> {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Async { lent, inner } = &mut *self;
-        lent.poll_operation(cx, Direction::Write, || {
+        let Async { borrowed, inner } = &mut *self;
+        borrowed.poll_operation(cx, Direction::Write, || {
             charged(inner.write_vectored(buffers))
         })
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Async { lent, inner } = &mut *self;
-        lent.poll_operation(cx, Direction::Write, || inner.flush())
+        let Async { borrowed, inner } = &mut *self;
+        borrowed.poll_operation(cx, Direction::Write, || inner.flush())
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -58,10 +58,10 @@
 //! ```
 
 mod async_fd;
+mod borrowed;
 mod copy;
 mod duplex;
 mod io_safe;
-mod lent;
 pub(crate) mod operation;
 mod readable;
 

@@ -20,7 +20,7 @@
 //! the readiness. For the sockets of `net` the reported events decide, since only polder operates
 //! on them. The descriptor in an [`Async`](super::Async) belongs to the user, who may operate on it
 //! unseen: in that case the kernel is asked. (Waiting until such a descriptor is ready, which only
-//! asks, is a shorter loop, in `lent.rs`.)
+//! asks, is a shorter loop, in `borrowed.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the kernel was asked. Registering looks again under the lock that protects the count of events:

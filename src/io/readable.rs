@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Async;
-use super::lent::poll_level;
+use super::borrowed::poll_level;
 use super::operation::{HasIo, WaiterGuard};
 
 /// The future of [`Async::readable`].

@@ -352,7 +352,7 @@ mod loom_tests {
             }
         }
 
-        /// Polls once for the readiness of a lent descriptor, which asks the kernel each time.
+        /// Polls once for the readiness of a borrowed descriptor, which asks the kernel each time.
         fn poll_level(&self) -> bool {
             let waker = Waker::from(self.woken.clone());
             loop {
@@ -367,7 +367,7 @@ mod loom_tests {
             }
         }
 
-        /// Polls once a user's operation on a lent descriptor with an unread error queue. The
+        /// Polls once a user's operation on a borrowed descriptor with an unread error queue. The
         /// kernel always reports it ready, so after a failed attempt only an event shows something
         /// new.
         fn poll_beside_an_old_error(&self) -> Option<usize> {

@@ -22,7 +22,7 @@
 //! each acknowledgement of a TCP stream, a wake-up that serves no waiter. So a write that has to
 //! wait arms writability, and the first writable event without a waiter disarms it. (We do not
 //! disarm at the very first event: a writer that fills a buffer once fills it again, and so pays
-//! one system call for that, not two each time.) A lent descriptor, of which nothing is known, is
+//! one system call for that, not two each time.) A borrowed descriptor, of which nothing is known, is
 //! registered only for the directions that were waited for.
 //!
 //! Without edges, a source is registered for the directions that have waiters. With levels, an
@@ -75,8 +75,8 @@ pub(crate) enum SourceKind {
     /// A listener, a datagram socket, or a stream over TCP (such as MPTCP or kTLS) of which a short
     /// read shows nothing: a read does not show what is left.
     Other,
-    /// Any descriptor, lent by its owner.
-    Lent,
+    /// Any descriptor, borrowed from its owner.
+    Borrowed,
 }
 
 /// When an operation asks the kernel, and when it relies on the events that were reported.
@@ -117,11 +117,11 @@ pub(crate) struct Source {
     open: Option<Open>,
 }
 
-/// A descriptor, closed with its source or lent by its owner; or a socket of another kernel, which
+/// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel, which
 /// has none. Both descriptors are at the same offset, so that borrowing one takes no branch.
 enum Held {
     Owned(OwnedDescriptor),
-    Lent(BorrowedDescriptor<'static>),
+    Borrowed(BorrowedDescriptor<'static>),
     #[cfg_attr(not(feature = "net"), allow(dead_code))]
     OfKernel(Boxed<dyn sockets::Socket>),
 }
@@ -300,7 +300,7 @@ impl Source {
     pub(crate) fn held(&self) -> Result<BorrowedDescriptor<'_>, &Boxed<dyn sockets::Socket>> {
         match &self.held {
             Held::Owned(descriptor) => Ok(descriptor.as_descriptor()),
-            Held::Lent(descriptor) => Ok(descriptor.as_descriptor()),
+            Held::Borrowed(descriptor) => Ok(descriptor.as_descriptor()),
             Held::OfKernel(socket) => Err(socket),
         }
     }
@@ -493,7 +493,7 @@ impl Source {
                     Interest::READABLE | Interest::PRIORITY
                 }
                 SourceKind::Other => Interest::READABLE,
-                SourceKind::Lent => Interest::NONE,
+                SourceKind::Borrowed => Interest::NONE,
             };
             if reactor.stays_writable == Some(self.kind) {
                 interest |= Interest::WRITABLE;
@@ -951,12 +951,12 @@ impl Io {
     /// # Safety
     ///
     /// The descriptor must stay open until the last handle is dropped.
-    pub(crate) unsafe fn lent(descriptor: BorrowedDescriptor<'_>) -> Io {
+    pub(crate) unsafe fn borrowed(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { sys::lend(descriptor) };
         Io::with(
-            Held::Lent(descriptor),
-            SourceKind::Lent,
+            Held::Borrowed(descriptor),
+            SourceKind::Borrowed,
             ReadinessPolicy::AskKernel,
         )
     }
@@ -1116,7 +1116,11 @@ mod tests {
             }
             let driver = Driver::new(reactor.clone(), Arc::default());
             let (near, _far) = UnixStream::pair().unwrap();
-            let io = Io::new(near.into(), SourceKind::Lent, ReadinessPolicy::AskKernel);
+            let io = Io::new(
+                near.into(),
+                SourceKind::Borrowed,
+                ReadinessPolicy::AskKernel,
+            );
             let source = io.source();
             let wait = || {
                 let direction = Direction::Read;

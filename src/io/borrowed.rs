@@ -1,6 +1,6 @@
-//! [`LentIo`]: a descriptor that is lent to polder, and the tasks that wait for it.
+//! [`BorrowedIo`]: a descriptor that its owner keeps, and the tasks that wait for it.
 //!
-//! **Level-triggered.** The operations on a lent descriptor are the user's, who may read through
+//! **Level-triggered.** The operations on a borrowed descriptor are the user's, who may read through
 //! [`Async::get_ref`](super::Async::get_ref) unseen, return `WouldBlock` although a datagram is
 //! left, or wait for readability twice without reading in between. So no event is trusted: before
 //! each wait the kernel is asked whether the descriptor is ready *now* (`poll(2)` with a timeout of
@@ -24,16 +24,16 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
 use crate::sys;
 
-/// A lent descriptor.
-pub(super) struct LentIo {
+/// A borrowed descriptor.
+pub(super) struct BorrowedIo {
     pub(super) io: Io,
     /// The tasks that wait through a `poll_*` function, by direction.
     tasks: [Mutex<PollingTasks>; 2],
 }
 
-impl LentIo {
-    pub(super) fn new(io: Io) -> LentIo {
-        LentIo {
+impl BorrowedIo {
+    pub(super) fn new(io: Io) -> BorrowedIo {
+        BorrowedIo {
             io,
             tasks: [Mutex::default(), Mutex::default()],
         }
@@ -130,7 +130,7 @@ fn note_unblocked<R>(source: &Source, result: io::Result<R>) -> io::Result<R> {
     result
 }
 
-impl Drop for LentIo {
+impl Drop for BorrowedIo {
     /// The destructors of wakers are foreign code. (No lock is taken: in a child of `fork` a thread
     /// of the parent may hold it.)
     fn drop(&mut self) {
