@@ -102,7 +102,7 @@ use error::{busy, of_the_parent};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
-pub(crate) use selector::{Change, Request, Selector, Until};
+pub(crate) use selector::{Change, Request, Selector, Timeout};
 
 /// An open backend. See the [module](self) for the contract.
 ///
@@ -368,7 +368,7 @@ impl Poller {
         }
         // Clears the flag, even if the selector panics.
         let _done = OnDrop(|| self.waiting.store(false, Ordering::Release));
-        self.wait_unchecked(events, &Until::after(timeout, Instant::now), Instant::now)?;
+        self.wait_unchecked(events, &Timeout::after(timeout, Instant::now), Instant::now)?;
         Ok(events.len())
     }
 
@@ -381,29 +381,29 @@ impl Poller {
     pub(crate) fn wait_unchecked(
         &self,
         events: &mut Events,
-        until: &Until,
+        until: &Timeout,
         clock: fn() -> Instant,
     ) -> io::Result<Option<Instant>> {
         events.clear();
         self.check_process()?;
         let mut until = *until;
         loop {
-            let is_past = matches!(until, Until::Deadline { deadline, now } if deadline <= now);
+            let is_past = matches!(until, Timeout::At { deadline, now } if deadline <= now);
             let result = if is_past {
-                self.selector.wait(events, &Until::Now)
+                self.selector.wait(events, &Timeout::Zero)
             } else {
                 self.selector.wait(events, &until)
             };
             match (result, &mut until) {
-                (Ok(_), Until::Deadline { now, .. }) if is_past => return Ok(Some(*now)),
+                (Ok(_), Timeout::At { now, .. }) if is_past => return Ok(Some(*now)),
                 // The kernel timed it by its own clock, starting after `now`.
-                (Ok(true), Until::Deadline { deadline, .. }) if sys::has_kernel_clock() => {
+                (Ok(true), Timeout::At { deadline, .. }) if sys::has_kernel_clock() => {
                     return Ok(Some(*deadline));
                 }
                 (Ok(_), _) => return Ok(None),
                 (Err(error), until) => {
                     self.unless_interrupted(error)?;
-                    if let Until::Deadline { now, .. } = until {
+                    if let Timeout::At { now, .. } = until {
                         *now = clock();
                     }
                 }
@@ -427,7 +427,11 @@ impl Poller {
             AnySelector::Epoll(epoll) => epoll.wait_without_deadline(events, may_sleep, report),
             selector => {
                 events.clear();
-                let until = if may_sleep { Until::Never } else { Until::Now };
+                let until = if may_sleep {
+                    Timeout::Infinite
+                } else {
+                    Timeout::Zero
+                };
                 let result = selector.wait(events, &until);
                 for event in &*events {
                     report(event.token(), event.ready());
@@ -505,7 +509,7 @@ impl Poller {
     }
 
     /// See [`Selector::arm`].
-    pub(crate) fn arm(&self, until: Until) -> io::Result<()> {
+    pub(crate) fn arm(&self, until: Timeout) -> io::Result<()> {
         self.check_process()?;
         (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
     }

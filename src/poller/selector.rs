@@ -38,7 +38,7 @@ pub(crate) trait Selector: Send + Sync {
     ///
     /// `Interrupted`: nothing is reported, and the deadline may not have passed. The caller reads
     /// the clock and waits again.
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool>;
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
 
@@ -50,7 +50,7 @@ pub(crate) trait Selector: Send + Sync {
 
     /// Makes the descriptor also readable at the end of `until`. Called only if there is a
     /// descriptor, and never while a thread waits.
-    fn arm(&self, _until: Until) -> io::Result<()> {
+    fn arm(&self, _until: Timeout) -> io::Result<()> {
         Err(unsupported("a deadline in the kernel"))
     }
 
@@ -97,7 +97,7 @@ impl Selector for AnySelector {
         call!(self.change(descriptor, change))
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
         call!(self.wait(events, until))
     }
 
@@ -110,7 +110,7 @@ impl Selector for AnySelector {
         call!(self.descriptor())
     }
 
-    fn arm(&self, until: Until) -> io::Result<()> {
+    fn arm(&self, until: Timeout) -> io::Result<()> {
         call!(self.arm(until))
     }
 
@@ -132,32 +132,32 @@ impl AnySelector {
     }
 }
 
-/// The end of a wait without events.
+/// When a wait without events ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Until {
+pub(crate) enum Timeout {
     /// Immediately.
-    Now,
-    /// At `deadline`, by a clock that was last read at `now`. Always in the future. A backend
+    Zero,
+    /// At `deadline`, by a clock that was last read at `now`. In the future, for a selector. A backend
     /// passes the difference to the kernel, never the deadline: the process's clock need not be the
     /// kernel's.
-    Deadline {
+    At {
         deadline: Instant,
         now: Instant,
     },
-    Never,
+    Infinite,
 }
 
-impl Until {
+impl Timeout {
     /// Reads the clock only if necessary.
-    pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Until {
+    pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Timeout {
         match timeout {
-            None => Until::Never,
-            Some(Duration::ZERO) => Until::Now,
+            None => Timeout::Infinite,
+            Some(Duration::ZERO) => Timeout::Zero,
             Some(timeout) => {
                 let now = clock();
                 match now.checked_add(timeout) {
-                    Some(deadline) => Until::Deadline { deadline, now },
-                    None => Until::Never,
+                    Some(deadline) => Timeout::At { deadline, now },
+                    None => Timeout::Infinite,
                 }
             }
         }
@@ -165,11 +165,11 @@ impl Until {
 
     /// Returns `None` for forever.
     #[inline]
-    pub(crate) fn timeout(self) -> Option<Duration> {
+    pub(crate) fn duration(self) -> Option<Duration> {
         match self {
-            Until::Now => Some(Duration::ZERO),
-            Until::Deadline { deadline, now } => Some(deadline.saturating_duration_since(now)),
-            Until::Never => None,
+            Timeout::Zero => Some(Duration::ZERO),
+            Timeout::At { deadline, now } => Some(deadline.saturating_duration_since(now)),
+            Timeout::Infinite => None,
         }
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use super::timer_heap::{Key, TimerHeap, TimerWait};
 use super::{Parker, Reactor};
 use crate::clock::{end_of_tick, now, tick};
-use crate::poller::{Events, Until};
+use crate::poller::{Events, Timeout};
 use crate::sync::{drop_all, wake_all};
 use crate::telemetry::{Counters, Mark};
 
@@ -196,15 +196,15 @@ impl Driver {
     /// timer. The old deadline of one that was pushed back may cause a spurious wake-up. Reads the
     /// clock only if there is a timeout or a timer.
     #[inline]
-    pub(crate) fn until(&self, timeout: Option<Duration>) -> Until {
+    pub(crate) fn until(&self, timeout: Option<Duration>) -> Timeout {
         self.apply_timer_ops();
         if self.has_wakers() {
-            return Until::Now;
+            return Timeout::Zero;
         }
         if self.has_timers() {
             self.until_earliest(timeout)
         } else {
-            Until::after(timeout, now)
+            Timeout::after(timeout, now)
         }
     }
 
@@ -215,7 +215,7 @@ impl Driver {
     /// thread that sets an earlier one does so under the heap's lock, and then unparks the reactor.
     /// If that comes before `park`, the deadline is read here; if it comes after, the poller is
     /// notified. `loom` checks this below.
-    pub(crate) fn park_until(&self, timeout: Option<Duration>) -> Until {
+    pub(crate) fn park_until(&self, timeout: Option<Duration>) -> Timeout {
         // Anything sent before is read below.
         self.reactor.park();
         self.until(timeout)
@@ -223,7 +223,7 @@ impl Driver {
 
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.find_earliest();
-        self.until(None).timeout()
+        self.until(None).duration()
     }
 
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
@@ -273,7 +273,7 @@ impl Driver {
         }
     }
 
-    fn until_earliest(&self, timeout: Option<Duration>) -> Until {
+    fn until_earliest(&self, timeout: Option<Duration>) -> Timeout {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
         let slack = self.slack.get();
@@ -283,8 +283,8 @@ impl Driver {
             _ => earliest,
         };
         match self.not_before().map(after).into_iter().chain(end).min() {
-            Some(deadline) => Until::Deadline { deadline, now },
-            None => Until::Never,
+            Some(deadline) => Timeout::At { deadline, now },
+            None => Timeout::Infinite,
         }
     }
 
@@ -292,10 +292,10 @@ impl Driver {
     /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them. See
     /// "Foreign code" in `parking`.
     #[inline]
-    pub(crate) fn wait(&self, until: &Until) -> io::Result<bool> {
+    pub(crate) fn wait(&self, until: &Timeout) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
-        let may_sleep = !matches!(until, Until::Now);
+        let may_sleep = !matches!(until, Timeout::Zero);
         self.trace_if(may_sleep, Mark::Sleeps);
         let result = self.reactor.wait(self, events, until, wakers);
         self.trace_if(may_sleep, Mark::Awakes);
@@ -564,7 +564,7 @@ mod loom_tests {
             let until = driver.park_until(Some(FAR));
             let timers = others.map(|other| other.join().unwrap());
             let notified = reactor.resume() == Wakeup::Notified;
-            let timeout = until.timeout().unwrap();
+            let timeout = until.duration().unwrap();
             assert!(
                 notified || timeout == Duration::ZERO,
                 "it sleeps for {timeout:?}"

@@ -34,7 +34,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
-use crate::poller::{Events, Mode, Poller, Token, Until};
+use crate::poller::{Events, Mode, Poller, Timeout, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, wake_all};
 use crate::telemetry::Mark;
@@ -177,7 +177,7 @@ impl Reactor {
         &self,
         driver: &Driver,
         events: &mut Events,
-        until: &Until,
+        until: &Timeout,
         wakers: &mut Vec<Waker>,
     ) -> io::Result<Option<Instant>> {
         let reached = self.poller.wait_unchecked(events, until, now)?;

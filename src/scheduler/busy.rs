@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::worker::Worker;
 use crate::clock::now;
-use crate::poller::Until;
+use crate::poller::Timeout;
 use crate::sync::atomic::{Ordering, fence};
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -121,7 +121,7 @@ impl Worker {
             if let Some(work) = self.pool_work {
                 (work.poll)(self);
             } else if self.reactor.has_sources() {
-                self.wait_once(&Until::Now, None);
+                self.wait_once(&Timeout::Zero, None);
             }
             // A source may wake a task in place, under its lock: then only the run queue shows it.
             if self.needs_collect.get()

@@ -31,7 +31,7 @@ use super::shard::{Shard, ShardedWorkers};
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::clock::now;
-use crate::poller::Until;
+use crate::poller::Timeout;
 use crate::reactor::{Driver, Reactor};
 
 /// The queue length up to which no other worker is woken after a poll: that costs more than it
@@ -151,7 +151,7 @@ impl Worker {
     fn poll_with(&self, guard: PollerGuard<'_>) {
         self.pool.has_polled.set(true);
         if self.reactor.has_sources() {
-            self.wait_once(&Until::Now, Some(guard))
+            self.wait_once(&Timeout::Zero, Some(guard))
         } else {
             self.driver.forget_time()
         }
@@ -180,7 +180,7 @@ impl Worker {
         let Some(mut guard) = leader else {
             if self.reactor.poller().is_parents() {
                 // In a child of `fork` there is no leader. The wait fails, with a reason.
-                return self.wait_once(&Until::Now, None);
+                return self.wait_once(&Timeout::Zero, None);
             }
             self.driver.follow(&self.parker, timeout);
             return self.resume();
@@ -290,7 +290,7 @@ impl Worker {
         let driver = Driver::new(reactor, self.local.counters.clone());
         // If the wait fails here, it fails on the shard's own threads too.
         let has_sources = driver.reactor().has_sources();
-        let has_wakers = has_sources && driver.wait(&Until::Now).unwrap_or(false);
+        let has_wakers = has_sources && driver.wait(&Timeout::Zero).unwrap_or(false);
         guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
         if has_wakers {
             self.before_foreign_code();

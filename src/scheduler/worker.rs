@@ -40,7 +40,7 @@ use super::poller_lock::PollerGuard;
 use super::pool::{PoolWork, PoolWorker};
 use super::shared::{Drive, Remote, Shared};
 use crate::clock::{now, tick};
-use crate::poller::Until;
+use crate::poller::Timeout;
 use crate::reactor::{BATCH, Driver, Parker, Reactor, Wakeup};
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
@@ -317,7 +317,11 @@ impl Worker {
             }
             if may_sleep || self.reactor.has_sources() {
                 let result = self.driver.wait_without_deadline(may_sleep);
-                let until = if may_sleep { Until::Never } else { Until::Now };
+                let until = if may_sleep {
+                    Timeout::Infinite
+                } else {
+                    Timeout::Zero
+                };
                 self.come_awake(&until, result, None);
             }
         }
@@ -398,7 +402,7 @@ impl Worker {
     #[inline]
     fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
         let polls = self.reactor.has_sources() || self.embedded.get();
-        let mut until = polls.then_some(Until::Now);
+        let mut until = polls.then_some(Timeout::Zero);
         if may_sleep {
             self.local.counters.parks.add(1);
             self.note(self.parker.park());
@@ -451,7 +455,7 @@ impl Worker {
     #[inline(always)]
     fn come_awake(
         &self,
-        until: &Until,
+        until: &Timeout,
         has_wakers: io::Result<bool>,
         guard: Option<PollerGuard<'_>>,
     ) {
@@ -483,7 +487,7 @@ impl Worker {
 
     /// Waits once, then releases the `guard` before wakers are called.
     #[inline(never)]
-    pub(super) fn wait_once(&self, until: &Until, guard: Option<PollerGuard<'_>>) {
+    pub(super) fn wait_once(&self, until: &Timeout, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
             self.come_awake(until, Ok(false), guard);
             return self.sleep_briefly(until);
@@ -496,7 +500,7 @@ impl Worker {
     /// notifications would never be reported: foreign code has closed the poller's descriptor, or
     /// the process may no longer poll as many descriptors.
     #[cold]
-    fn cannot_wait(&self, until: &Until, error: &io::Error) {
+    fn cannot_wait(&self, until: &Timeout, error: &io::Error) {
         // Of memory, since poll and select allocate in each call, which some systems report as
         // EAGAIN; or of descriptors, since a wait on another thread takes one on io-uring.
         let shortages = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
@@ -524,9 +528,9 @@ impl Worker {
     /// Sleeps when a wait is not possible, after [`come_awake`](Self::come_awake). Anything sent
     /// meanwhile is found afterwards.
     #[cold]
-    fn sleep_briefly(&self, until: &Until) {
+    fn sleep_briefly(&self, until: &Timeout) {
         debug_assert!(self.parker.is_awake(), "it has resumed");
-        let timeout = until.timeout();
+        let timeout = until.duration();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }
 
@@ -682,7 +686,7 @@ impl Worker {
             self.parker.notify();
         }
         let until = self.driver.until(None);
-        let has_end = until != Until::Never;
+        let has_end = until != Timeout::Infinite;
         if self.reactor.poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
             self.parker.notify();

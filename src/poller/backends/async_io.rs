@@ -48,7 +48,7 @@ use super::polling as parker;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Until,
+    Selector, Timeout,
 };
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -511,9 +511,9 @@ impl Selector for AsyncIo {
         }
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
         self.rearm(events);
-        let at_once = *until == Until::Now;
+        let at_once = *until == Timeout::Zero;
         if at_once {
             self.poll_now();
         }

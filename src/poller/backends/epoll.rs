@@ -38,8 +38,8 @@ use super::flags;
 use super::notifier::Notifier;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Mode, Ready, Request, Selector, Token,
-    Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Mode, Ready, Request, Selector,
+    Timeout, Token,
 };
 use crate::sync::Mutex;
 use crate::sys::{self, Race, timespec};
@@ -277,11 +277,11 @@ impl Selector for Epoll {
         })
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
         let (timeout, proof) = match *until {
-            Until::Never => (None, Proof::None),
-            Until::Now => (Some(Duration::ZERO), Proof::Any),
-            Until::Deadline { deadline, now } => self.prepare(deadline, now),
+            Timeout::Infinite => (None, Proof::None),
+            Timeout::Zero => (Some(Duration::ZERO), Proof::Any),
+            Timeout::At { deadline, now } => self.prepare(deadline, now),
         };
         let limit = events.limit();
         let Events { list, kernel, .. } = events;
@@ -316,15 +316,15 @@ impl Selector for Epoll {
         Ok(self.epoll.as_fd())
     }
 
-    fn arm(&self, until: Until) -> io::Result<()> {
+    fn arm(&self, until: Timeout) -> io::Result<()> {
         let left = match until {
-            Until::Deadline { deadline, now } => return self.set_timer(deadline, now),
-            Until::Now => Duration::from_nanos(1),
-            Until::Never => Duration::ZERO, // Disarms it.
+            Timeout::At { deadline, now } => return self.set_timer(deadline, now),
+            Timeout::Zero => Duration::from_nanos(1),
+            Timeout::Infinite => Duration::ZERO, // Disarms it.
         };
         let mut timer = self.timer.lock();
         match (timer.armed.take(), until) {
-            (None, Until::Never) => Ok(()),
+            (None, Timeout::Infinite) => Ok(()),
             _ => self.arm_timer(&mut timer, left),
         }
     }
@@ -468,7 +468,7 @@ mod tests {
                 let timeout = Duration::from_micros(micros);
                 let start = Instant::now();
                 let deadline = clock + timeout;
-                let until = Until::Deadline {
+                let until = Timeout::At {
                     deadline,
                     now: clock,
                 };
@@ -498,7 +498,7 @@ mod tests {
             let start = Instant::now();
             // As for a foreign loop.
             epoll.set_timer(end, now).unwrap();
-            let until = Until::Deadline {
+            let until = Timeout::At {
                 deadline: end,
                 now: now + jump,
             };

@@ -82,7 +82,7 @@ use rustix::io::Errno;
 use super::epoll::{MAX_TIMEOUT, TIMER_RESOLUTION, round_up};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
-use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Until};
+use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Timeout};
 use crate::sync::Mutex;
 use crate::sys::{self, Race};
 
@@ -320,11 +320,11 @@ impl Selector for Uring {
         self.change_entry(descriptor.as_raw_fd(), change)
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
-        let may_sleep = *until != Until::Now;
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+        let may_sleep = *until != Timeout::Zero;
         let timeout = match *until {
-            Until::Deadline { deadline, now } => Some(self.timeout(deadline, now)),
-            Until::Now | Until::Never => None,
+            Timeout::At { deadline, now } => Some(self.timeout(deadline, now)),
+            Timeout::Zero | Timeout::Infinite => None,
         };
         let mut table = self.table.lock();
         table.is_idle = false;
@@ -390,16 +390,16 @@ impl Selector for Uring {
         Ok(self.eventfd.get().expect("it is there").descriptor())
     }
 
-    fn arm(&self, until: Until) -> io::Result<()> {
+    fn arm(&self, until: Timeout) -> io::Result<()> {
         let mut table = self.table.lock();
         self.acquire(&mut table)?;
         let (left, end, is_armed) = match until {
-            Until::Deadline { deadline, now } => {
+            Timeout::At { deadline, now } => {
                 let is_armed = table.timeout_end == Some(deadline) && sys::has_kernel_clock();
                 (self.timeout(deadline, now), Some(deadline), is_armed)
             }
-            Until::Now => (Duration::from_nanos(1), None, false),
-            Until::Never => (MAX_TIMEOUT, None, table.timeout == 0),
+            Timeout::Zero => (Duration::from_nanos(1), None, false),
+            Timeout::Infinite => (MAX_TIMEOUT, None, table.timeout == 0),
         };
         if !is_armed {
             // This also changes a submission that is still in the queue.

@@ -46,7 +46,7 @@ use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::error::failed;
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Until,
+    Selector, Timeout,
 };
 use crate::sync::Mutex;
 use crate::sys::{self as system, LONGEST_TIMEOUT};
@@ -413,8 +413,8 @@ impl Selector for Kqueue {
         result
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
-        let timeout = until.timeout();
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+        let timeout = until.duration();
         let cut = timeout.map(|timeout| timeout.min(LONGEST_TIMEOUT));
         let limit = events.limit();
         let buffer = &mut self.buffer.lock().0;
@@ -426,9 +426,9 @@ impl Selector for Kqueue {
             .kevent(&[], &mut buffer[..limit], cut)
             .map_err(|error| failed("kevent", error))?;
         let over = match until {
-            Until::Now => true,
-            Until::Deadline { .. } => count == 0 && cut == timeout,
-            Until::Never => false,
+            Timeout::Zero => true,
+            Timeout::At { .. } => count == 0 && cut == timeout,
+            Timeout::Infinite => false,
         };
         let mut notified = false;
         if count > 0 {
@@ -468,27 +468,27 @@ impl Selector for Kqueue {
         Ok(self.queue.descriptor())
     }
 
-    fn arm(&self, until: Until) -> io::Result<()> {
+    fn arm(&self, until: Timeout) -> io::Result<()> {
         let mut armed = self.armed.lock();
         let timer =
             |flags| sys::kevent_of(SELF_IDENT, EVFILT_TIMER, flags | EV_RECEIPT, SELF_UDATA);
         let delete = timer(EV_DELETE);
         let (result, deadline) = match until {
-            Until::Deadline { deadline, .. }
+            Timeout::At { deadline, .. }
                 if *armed == Some(deadline) && system::has_kernel_clock() =>
             {
                 return Ok(());
             }
-            Until::Deadline { deadline, now } => {
+            Timeout::At { deadline, now } => {
                 let mut add = timer(EV_ADD | EV_ONESHOT);
                 sys::set_timer(&mut add, (deadline - now).min(LONGEST_TIMEOUT));
                 // DragonFly does not restart a timer that is only added again (`kqueue_register` in
                 // its sys/kern/kern_event.c).
                 (change_all(&self.queue, [delete, add]), Some(deadline))
             }
-            Until::Now => return self.notifier.wake(),
-            Until::Never if armed.is_none() => return Ok(()),
-            Until::Never => (change_one(&self.queue, delete), None),
+            Timeout::Zero => return self.notifier.wake(),
+            Timeout::Infinite if armed.is_none() => return Ok(()),
+            Timeout::Infinite => (change_one(&self.queue, delete), None),
         };
         match result {
             // `NOENT`: one-shot, and reported.
@@ -605,7 +605,7 @@ mod tests {
 
     fn look(kqueue: &Kqueue, events: &mut Events) -> usize {
         events.clear();
-        match kqueue.wait(events, &Until::Now) {
+        match kqueue.wait(events, &Timeout::Zero) {
             Ok(_) => events.len(),
             Err(error) => panic!("{error}"),
         }
@@ -623,18 +623,18 @@ mod tests {
         for _ in 0..1_000 {
             kqueue.notify().unwrap();
             kqueue.notify().unwrap();
-            assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
             assert!(events.is_empty());
         }
         let interrupted = kqueue.wait(
             &mut events,
-            &Until::after(Some(Duration::from_millis(5)), Instant::now),
+            &Timeout::after(Some(Duration::from_millis(5)), Instant::now),
         );
         assert!(interrupted.unwrap(), "a notification was left over");
         std::thread::scope(|scope| {
             for _ in 0..100 {
                 scope.spawn(|| kqueue.notify().unwrap());
-                assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+                assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
             }
         });
     }
@@ -651,13 +651,13 @@ mod tests {
             }
             kqueue.notify().unwrap();
             let mut events = Events::with_capacity(room);
-            assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
             assert!(!events.is_empty(), "{room}: nothing was reported");
             for (ours, _) in &pairs {
                 kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
             }
             let start = Instant::now();
-            let until = Until::after(Some(Duration::from_millis(5)), Instant::now);
+            let until = Timeout::after(Some(Duration::from_millis(5)), Instant::now);
             events.clear();
             match kqueue.wait(&mut events, &until) {
                 Ok(over) => assert!(
@@ -853,7 +853,7 @@ mod tests {
             };
             break_it();
             events.clear();
-            assert!(!kqueue.wait(&mut events, &Until::Never).unwrap());
+            assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
             let event = events.iter().next().unwrap();
             assert!(event.is_writable() && event.is_error(), "{event:?}");
             let again = usize::from(mode == Mode::Level);

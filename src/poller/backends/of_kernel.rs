@@ -6,8 +6,8 @@ use std::io;
 
 use crate::kernel;
 use crate::poller::{
-    AnySelector, Backend, Capabilities, Change, Event, Events, Poller, Ready, Selector, Token,
-    Until,
+    AnySelector, Backend, Capabilities, Change, Event, Events, Poller, Ready, Selector, Timeout,
+    Token,
 };
 use crate::sys::{BorrowedDescriptor, Process};
 
@@ -81,7 +81,7 @@ impl Selector for OfKernel {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn wait(&self, events: &mut Events, _: &Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, _: &Timeout) -> io::Result<bool> {
         self.0.take(events.limit(), &mut |token, flags| {
             events.push(Event::new(Token(token), ready(flags)));
         });
@@ -93,11 +93,11 @@ impl Selector for OfKernel {
         Ok(())
     }
 
-    fn arm(&self, until: Until) -> io::Result<()> {
+    fn arm(&self, until: Timeout) -> io::Result<()> {
         match until {
-            Until::Now => self.0.notify(),
-            Until::Deadline { deadline, .. } => self.0.arm(Some(deadline)),
-            Until::Never => self.0.arm(None),
+            Timeout::Zero => self.0.notify(),
+            Timeout::At { deadline, .. } => self.0.arm(Some(deadline)),
+            Timeout::Infinite => self.0.arm(None),
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use polling::{Event as Report, PollMode};
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::{
     BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Token, Until,
+    Selector, Timeout, Token,
 };
 use crate::slab::{Slab, less_room};
 use crate::sync::Mutex;
@@ -88,23 +88,23 @@ impl Polling {
 
     /// Whether the wait that has just ended, if without events, was too short. A late wake ends the
     /// next wait, which need not have been woken itself.
-    fn was_too_short(&self, until: &Until) -> bool {
+    fn was_too_short(&self, until: &Timeout) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
         let too_early = match *until {
             // A check without sleeping has seen everything, and must end, however often it is
             // woken.
-            Until::Now => false,
-            Until::Deadline { deadline, .. } => Instant::now() < deadline,
-            Until::Never => true,
+            Timeout::Zero => false,
+            Timeout::At { deadline, .. } => Instant::now() < deadline,
+            Timeout::Infinite => true,
         };
         // Elsewhere only a timeout that was cut ends a wait early.
-        let may_be = cfg!(windows) || cut(until) != until.timeout();
+        let may_be = cfg!(windows) || cut(until) != until.duration();
         may_be && too_early && !notified
     }
 }
 
-fn cut(until: &Until) -> Option<Duration> {
-    until.timeout().map(|timeout| timeout.min(LONGEST_TIMEOUT))
+fn cut(until: &Timeout) -> Option<Duration> {
+    until.duration().map(|timeout| timeout.min(LONGEST_TIMEOUT))
 }
 
 impl Table {
@@ -189,7 +189,7 @@ impl Selector for Polling {
         result
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
         let mut buffer = self.buffer.lock();
         let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
         if buffer.capacity() != limit {
@@ -293,12 +293,12 @@ mod tests {
     fn interrupted_wait_repeated_unless_notified() {
         let platform = Polling::new().unwrap();
         let now = Instant::now();
-        let after = |time| Until::Deadline {
+        let after = |time| Timeout::At {
             deadline: now + time,
             now,
         };
         assert_eq!(cut(&after(LONGEST_TIMEOUT)), Some(LONGEST_TIMEOUT));
-        assert_eq!(cut(&Until::Never), None);
+        assert_eq!(cut(&Timeout::Infinite), None);
         let long = after(LONGEST_TIMEOUT * 2_000);
         assert_eq!(cut(&long), Some(LONGEST_TIMEOUT));
         assert!(platform.was_too_short(&long));
@@ -321,7 +321,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, &Until::Never).unwrap();
+                platform.wait(&mut events, &Timeout::Infinite).unwrap();
                 events.iter().map(|event| event.token()).collect::<Vec<_>>()
             });
             let start = Instant::now();
@@ -354,7 +354,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, &Until::Never).unwrap();
+                platform.wait(&mut events, &Timeout::Infinite).unwrap();
                 events.len()
             });
             let start = Instant::now();

@@ -31,7 +31,8 @@ use super::fd_table::FdTable;
 use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector, Until,
+    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector,
+    Timeout,
 };
 use crate::slab::shrink;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -281,8 +282,8 @@ impl Selector for TablePoller {
         Ok(())
     }
 
-    fn wait(&self, events: &mut Events, until: &Until) -> io::Result<bool> {
-        self.wait_once(events, until.timeout())
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+        self.wait_once(events, until.duration())
     }
 
     fn notify(&self) -> io::Result<()> {

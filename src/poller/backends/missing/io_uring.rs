@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::poller::error::unsupported;
-use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Until};
+use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Timeout};
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
@@ -32,7 +32,7 @@ impl Selector for Uring {
         match *self {}
     }
 
-    fn wait(&self, _: &mut Events, _: &Until) -> io::Result<bool> {
+    fn wait(&self, _: &mut Events, _: &Timeout) -> io::Result<bool> {
         match *self {}
     }
 
