@@ -100,7 +100,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
             let seen = source.snapshot(self.direction);
             match (self.attempt)(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if source.clear_if_spent(self.direction, seen)? != Blocked::Again {
+                    if source.clear_if_exhausted(self.direction, seen)? != Blocked::Again {
                         return Err(error);
                     }
                 }
@@ -136,12 +136,12 @@ pub(crate) fn poll<T>(
     loop {
         let seen = source.snapshot(direction);
         let mut blocks_often = false;
-        if source.is_worth_an_attempt(seen) {
+        if source.should_try(seen) {
             ready!(budget::consume(cx));
             match attempt(seen) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match source.clear_if_spent(direction, seen)? {
-                        Blocked::Spent => budget::restore(),
+                    match source.clear_if_exhausted(direction, seen)? {
+                        Blocked::Exhausted => budget::restore(),
                         Blocked::Again => {
                             wake_later(cx.waker());
                             return Poll::Pending;

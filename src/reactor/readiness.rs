@@ -1,14 +1,14 @@
 //! The known readiness of one source, and its waiters.
 //!
-//! Each direction has two counters: `events` counts reported events, and `spent` is the event up to
-//! which the readiness was used up. While they differ, an operation is worth a try. `state`, behind
+//! Each direction has two counters: `tick` counts reported events, and `consumed_tick` is the tick
+//! up to which the readiness was used up. While they differ, an operation is worth a try. `state`, behind
 //! a lock, holds the [waiters](Waiters), and the source's registrations, which must change together
 //! with them.
 //!
 //! **The protocol.**
 //!
 //! * An operation first takes a [`Snapshot`]. If that is ready, it tries; if the attempt would
-//!   block, it calls [`clear`](Readiness::clear) with the snapshot, which spends the events counted
+//!   block, it calls [`clear`](Readiness::clear) with the snapshot, which consumes the events counted
 //!   *before* the attempt.
 //! * An operation that finds its direction not ready takes the lock and calls
 //!   [`Readiness::register_waker`], which checks once more. If the direction is ready, the
@@ -17,13 +17,13 @@
 //!   lock; so counting needs only a plain load and store.
 //!
 //! **Why no edge is lost.** An event between an attempt and its clearing is counted beyond what the
-//! clearing spends, so the direction stays ready. (Two concurrent attempts may spend in the wrong
+//! clearing consumes, so the direction stays ready. (Two attempts at once may clear in the wrong
 //! order; that costs one more attempt.) **Why no waiter is lost.** Either the event's critical
 //! section precedes the waiter's, and the waiter sees the count; or it follows, and the event finds
 //! the waker. `loom` checks both below.
 //!
 //! **The counters wrap.** A direction may see 2³² events without an attempt that would block: an
-//! answer is written to each request, and there is always room. So each 2³¹ events a `spent` that
+//! answer is written to each request, and there is always room. So each 2³¹ events a `consumed_tick` that
 //! is as far behind moves up to the event before. An attempt may clear at the same moment: either
 //! store may be the last, and each is right, since the attempt has seen a recent event. (An attempt
 //! does not last for 2³¹ events.)
@@ -68,21 +68,21 @@ pub(crate) enum Registered {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
-    events: u32,
-    spent: u32,
+    tick: u32,
+    consumed_tick: u32,
     sticky: u8,
 }
 
 impl Snapshot {
     #[inline]
     pub(crate) fn is_ready(self) -> bool {
-        self.events != self.spent
+        self.tick != self.consumed_tick
     }
 
-    /// Returns `events` and `spent`. While both are the same, there was neither an event nor a
+    /// Returns `tick` and `consumed_tick`. While both are the same, there was neither an event nor a
     /// failed attempt.
     pub(crate) fn counts(self) -> (u32, u32) {
-        (self.events, self.spent)
+        (self.tick, self.consumed_tick)
     }
 
     pub(crate) fn is_closed(self) -> bool {
@@ -103,9 +103,9 @@ const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready:
 
 pub(super) struct Readiness {
     /// By direction. Written under the lock.
-    events: [AtomicU32; 2],
+    tick: [AtomicU32; 2],
     /// By direction. Written by the operation that has tried.
-    spent: [AtomicU32; 2],
+    consumed_tick: [AtomicU32; 2],
     /// The [`STICKY`] flags that were ever reported. Written under the lock.
     sticky: AtomicU8,
     /// Whether `state` may hold a waker: a hint to read without the lock. Written under it.
@@ -122,8 +122,8 @@ pub(super) struct State {
 impl Readiness {
     pub(super) fn new() -> Readiness {
         Readiness {
-            events: [AtomicU32::new(1), AtomicU32::new(1)],
-            spent: [AtomicU32::new(0), AtomicU32::new(0)],
+            tick: [AtomicU32::new(1), AtomicU32::new(1)],
+            consumed_tick: [AtomicU32::new(0), AtomicU32::new(0)],
             sticky: AtomicU8::new(0),
             has_waker: AtomicBool::new(false),
             state: Mutex::default(),
@@ -132,11 +132,11 @@ impl Readiness {
 
     #[inline]
     pub(super) fn snapshot(&self, direction: Direction) -> Snapshot {
-        // `events` first: an event in between makes the rest newer, not older.
-        let events = self.events[direction as usize].load(Ordering::Acquire);
+        // `tick` first: an event in between makes the rest newer, not older.
+        let tick = self.tick[direction as usize].load(Ordering::Acquire);
         Snapshot {
-            events,
-            spent: self.spent[direction as usize].load(Ordering::Relaxed),
+            tick,
+            consumed_tick: self.consumed_tick[direction as usize].load(Ordering::Relaxed),
             sticky: self.sticky.load(Ordering::Relaxed),
         }
     }
@@ -144,7 +144,7 @@ impl Readiness {
     /// Clears the direction after an attempt that began after `seen` found it not ready.
     #[inline]
     pub(super) fn clear(&self, direction: Direction, seen: Snapshot) {
-        self.spent[direction as usize].store(seen.events, Ordering::Relaxed);
+        self.consumed_tick[direction as usize].store(seen.tick, Ordering::Relaxed);
     }
 
     /// Called after a failed attempt that began after `seen` was taken: asks `query` whether the
@@ -161,7 +161,7 @@ impl Readiness {
         query: impl FnOnce(bool) -> Result<bool, E>,
     ) -> Result<bool, E> {
         let now = self.snapshot(direction);
-        let is_ready = query(now.events != seen.events)?;
+        let is_ready = query(now.tick != seen.tick)?;
         if !is_ready {
             self.clear(direction, now);
         }
@@ -216,18 +216,18 @@ impl Readiness {
         self.set_sticky_flags(state, ready);
         for direction in [Direction::Read, Direction::Write] {
             if ready.intersects(direction.ready()) {
-                let events = &self.events[direction as usize];
+                let tick = &self.tick[direction as usize];
                 if cfg!(loom) {
                     // Equivalent under the lock. Loom looks for a race of a store with the last
                     // access only: after a load by the same thread it misses another thread's.
-                    events.fetch_add(1, Ordering::Release);
+                    tick.fetch_add(1, Ordering::Release);
                 } else {
-                    let count = events.load(Ordering::Relaxed).wrapping_add(1);
-                    events.store(count, Ordering::Release);
+                    let count = tick.load(Ordering::Relaxed).wrapping_add(1);
+                    tick.store(count, Ordering::Release);
                     if count % HALF == 0 {
-                        let spent = &self.spent[direction as usize];
-                        if count.wrapping_sub(spent.load(Ordering::Relaxed)) >= HALF {
-                            spent.store(count.wrapping_sub(1), Ordering::Relaxed);
+                        let consumed = &self.consumed_tick[direction as usize];
+                        if count.wrapping_sub(consumed.load(Ordering::Relaxed)) >= HALF {
+                            consumed.store(count.wrapping_sub(1), Ordering::Relaxed);
                         }
                     }
                 }
@@ -498,7 +498,7 @@ mod loom_tests {
         model.preemption_bound = Some(2);
         model.check(|| {
             let world = Model::new();
-            // The other reader only tries, and may spend late what it saw.
+            // The other reader only tries, and may clear late what it saw.
             let other = {
                 let world = world.clone();
                 loom::thread::spawn(move || {
@@ -553,11 +553,11 @@ mod tests {
     fn readiness_survives_tick_wrap() {
         let readiness = Readiness::new();
         let direction = Direction::Write;
-        let count = &readiness.events[direction as usize];
-        for spent in [1, 7, HALF + 1, HALF + 7] {
-            readiness.spent[direction as usize].store(spent, Ordering::Relaxed);
+        let count = &readiness.tick[direction as usize];
+        for consumed in [1, 7, HALF + 1, HALF + 7] {
+            readiness.consumed_tick[direction as usize].store(consumed, Ordering::Relaxed);
             // The events at which the two are compared, and the event at which they would be equal.
-            for near in [HALF, 0, HALF, 0, spent] {
+            for near in [HALF, 0, HALF, 0, consumed] {
                 count.store(near.wrapping_sub(2), Ordering::Relaxed);
                 for _ in 0..4 {
                     let mut state = readiness.lock();

@@ -151,7 +151,7 @@ const MAX_BLOCKED_ATTEMPTS: u8 = 32;
 #[must_use]
 pub(crate) enum Blocked {
     /// The readiness is used up, and has been cleared: the operation waits for an event.
-    Spent,
+    Exhausted,
     /// The descriptor is ready nevertheless: the attempt is repeated after other tasks.
     Again,
     /// So were the attempts before: the operation [backs off](Source::back_off) first.
@@ -172,14 +172,14 @@ impl Source {
 
     /// Whether an attempt is worth its system call, given the reported events.
     #[inline]
-    pub(crate) fn is_worth_an_attempt(&self, seen: Snapshot) -> bool {
+    pub(crate) fn should_try(&self, seen: Snapshot) -> bool {
         seen.is_ready() || self.policy == ReadinessPolicy::AskKernel
     }
 
     /// Evaluates an attempt that would block and began after `seen` was taken. Clears the readiness
     /// if it is used up.
     #[inline]
-    pub(crate) fn clear_if_spent(
+    pub(crate) fn clear_if_exhausted(
         &self,
         direction: Direction,
         seen: Snapshot,
@@ -195,7 +195,7 @@ impl Source {
                 let query = |has_event| self.is_ready_now(direction, has_event);
                 if !self.readiness.refresh(direction, seen, query)? {
                     self.blocked_attempts.store(0, Ordering::Relaxed);
-                    return Ok(Blocked::Spent);
+                    return Ok(Blocked::Exhausted);
                 }
                 true
             }
@@ -204,7 +204,7 @@ impl Source {
             return Ok(self.count_blocked_attempt());
         }
         self.clear(direction, seen);
-        Ok(Blocked::Spent)
+        Ok(Blocked::Exhausted)
     }
 
     #[cold]

@@ -347,7 +347,7 @@ impl Socket {
         if result.as_ref().err().is_some_and(is_would_block) {
             for (direction, seen) in seen.into_iter().flatten() {
                 // If the kernel has more data, the next wait finds the direction ready.
-                let _ = source.clear_if_spent(direction, seen)?;
+                let _ = source.clear_if_exhausted(direction, seen)?;
             }
         }
         result
