@@ -82,7 +82,7 @@ impl BorrowedIo {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
         let registered = operation::register_waker(self.io.source(), direction, task.id, &waker);
-        if !matches!(registered, Ok(Registered::Waits)) {
+        if !matches!(registered, Ok(Registered::Pending)) {
             task.state.store(IDLE, Ordering::Release);
         }
         registered
@@ -163,7 +163,7 @@ pub(super) fn poll_level(
         }
         source.clear(direction, seen);
         budget::restore();
-        if register()? == Registered::Waits {
+        if register()? == Registered::Pending {
             return Poll::Pending;
         }
     }

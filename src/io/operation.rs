@@ -162,7 +162,7 @@ pub(crate) fn poll<T>(
             back_off(source, cx.waker(), direction, registered)?;
             return Poll::Pending;
         }
-        if registered == Registered::Waits {
+        if registered == Registered::Pending {
             return Poll::Pending;
         }
     }
@@ -199,8 +199,8 @@ fn back_off(
     registered: Registered,
 ) -> io::Result<()> {
     match registered {
-        Registered::Waits => source.back_off(direction),
-        Registered::IsReady => {
+        Registered::Pending => source.back_off(direction),
+        Registered::AlreadyReady => {
             waker.wake_by_ref();
             Ok(())
         }

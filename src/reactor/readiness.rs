@@ -61,9 +61,9 @@ impl Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Registered {
-    Waits,
+    Pending,
     /// The direction is ready by now: the operation must be tried again.
-    IsReady,
+    AlreadyReady,
 }
 
 #[derive(Clone, Copy)]
@@ -195,11 +195,11 @@ impl Readiness {
         spare: &mut Spare,
     ) -> Result<Registered, NeedsClone> {
         if self.snapshot(direction).is_ready() {
-            return Ok(Registered::IsReady);
+            return Ok(Registered::AlreadyReady);
         }
         state.waiters.register(direction, id, waker, spare)?;
         self.has_waker.store(true, Ordering::Relaxed);
-        Ok(Registered::Waits)
+        Ok(Registered::Pending)
     }
 
     /// Counts an event, or something treated as one, under the lock, and moves the wakers of its
@@ -326,7 +326,7 @@ mod loom_tests {
                     }
                     continue;
                 }
-                if self.register_waker(id, &waker) == Registered::Waits {
+                if self.register_waker(id, &waker) == Registered::Pending {
                     return None;
                 }
             }
@@ -361,7 +361,7 @@ mod loom_tests {
                     return true;
                 }
                 self.readiness.clear(Direction::Read, seen);
-                if self.register_waker(WaiterId::future(1), &waker) == Registered::Waits {
+                if self.register_waker(WaiterId::future(1), &waker) == Registered::Pending {
                     return false;
                 }
             }
@@ -382,7 +382,7 @@ mod loom_tests {
                 if (self.readiness.refresh(Direction::Read, seen, query)).unwrap() {
                     continue;
                 }
-                if self.register_waker(WaiterId::future(1), &waker) == Registered::Waits {
+                if self.register_waker(WaiterId::future(1), &waker) == Registered::Pending {
                     return None;
                 }
             }
@@ -545,7 +545,7 @@ mod tests {
         let mut spare = Spare::clone_of(waker);
         let left =
             readiness.register_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
-        assert_eq!(left, Ok(Registered::Waits));
+        assert_eq!(left, Ok(Registered::Pending));
     }
 
     /// A direction stays ready when its count of events wraps.
@@ -675,7 +675,7 @@ mod tests {
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
         let mut state = readiness.lock();
         let left = readiness.register_waker(&mut state, Direction::Read, id, &waker, &mut spare);
-        assert_eq!(left, Ok(Registered::IsReady), "the event is lost");
+        assert_eq!(left, Ok(Registered::AlreadyReady), "the event is lost");
     }
 
     /// A waker is cloned before the lock is taken and not in vain.
@@ -701,15 +701,15 @@ mod tests {
         };
         let mut spare = readiness.spare(&first);
         assert_eq!(Arc::strong_count(&nobody), 3);
-        assert_eq!(register(&first, &mut spare), Ok(Registered::Waits));
+        assert_eq!(register(&first, &mut spare), Ok(Registered::Pending));
         let mut spare = readiness.spare(&first);
-        assert_eq!(register(&first, &mut spare), Ok(Registered::Waits));
+        assert_eq!(register(&first, &mut spare), Ok(Registered::Pending));
         assert_eq!(Arc::strong_count(&nobody), 3, "cloned in vain");
         let (_, second) = waker();
         let mut spare = readiness.spare(&second);
         assert_eq!(register(&second, &mut spare), Err(NeedsClone));
         spare.fill(&second);
-        assert_eq!(register(&second, &mut spare), Ok(Registered::Waits));
+        assert_eq!(register(&second, &mut spare), Ok(Registered::Pending));
         drop(spare);
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
@@ -754,7 +754,7 @@ mod tests {
             wakers.len()
         };
         for round in 1..4 {
-            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(Registered::Waits));
+            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(Registered::Pending));
             assert!(readiness.lock().waiters.contains(Direction::Read));
             assert_eq!((deliver(), deliver()), (0, 0), "it is kept");
             assert_eq!(
@@ -783,7 +783,7 @@ mod tests {
         let (second, second_waker) = waker();
         assert_eq!(
             wait_kept(&readiness, 1, &first_waker),
-            Ok(Registered::Waits)
+            Ok(Registered::Pending)
         );
         readiness.deliver(
             &mut readiness.lock(),
@@ -802,7 +802,7 @@ mod tests {
         // The same waiter with another waker, which may be foreign code.
         assert_eq!(
             wait_kept(&readiness, 1, &first_waker),
-            Ok(Registered::Waits)
+            Ok(Registered::Pending)
         );
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();

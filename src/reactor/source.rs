@@ -404,15 +404,15 @@ impl Source {
                     drop(state);
                     spare.fill(waker);
                 }
-                (Ok(Registered::Waits), Some(registration)) => {
+                (Ok(Registered::Pending), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
                     state.waiters.set_kind(kind);
                     return Some(armed.map_or_else(
                         |error| self.refuse(state, error),
-                        |()| Ok(Registered::Waits),
+                        |()| Ok(Registered::Pending),
                     ));
                 }
-                _ => return Some(Ok(Registered::IsReady)),
+                _ => return Some(Ok(Registered::AlreadyReady)),
             }
         }
     }
@@ -440,14 +440,14 @@ impl Source {
                     drop(state);
                     spare.fill(waker);
                 }
-                (Ok(Registered::Waits), Some(registration)) => {
+                (Ok(Registered::Pending), Some(registration)) => {
                     let armed = self.add_interest(registration, interest(direction));
                     return armed.map_or_else(
                         |error| self.refuse(state, error),
-                        |()| Ok(Registered::Waits),
+                        |()| Ok(Registered::Pending),
                     );
                 }
-                _ => return Ok(Registered::IsReady),
+                _ => return Ok(Registered::AlreadyReady),
             }
         }
     }
@@ -1094,7 +1094,7 @@ mod tests {
                 source.clear(direction, source.snapshot(direction));
                 source.register_waker(&reactor, direction, io.id(), &waker)
             };
-            assert_eq!(wait(Direction::Read).unwrap(), Registered::Waits);
+            assert_eq!(wait(Direction::Read).unwrap(), Registered::Pending);
             source.change(reactor.poller(), Change::Deregister).unwrap();
             wait(Direction::Write).unwrap_err();
             assert!(count.0.load(Ordering::Relaxed) > 0, "the reader sleeps");
@@ -1127,7 +1127,7 @@ mod tests {
                 source.clear(direction, source.snapshot(direction));
                 source.register_waker(&reactor, direction, io.id(), Waker::noop())
             };
-            assert_eq!(wait().unwrap(), Registered::Waits);
+            assert_eq!(wait().unwrap(), Registered::Pending);
             source.change(reactor.poller(), Change::Deregister).unwrap();
             let state = source.readiness.lock();
             let token = state.registrations.first.as_ref().unwrap().token;
@@ -1198,7 +1198,7 @@ mod loom_tests {
             let waker = Waker::from(count.clone());
             let waits = (io.source()).register_waker(&reactor, Direction::Read, io.id(), &waker);
             closer.join().unwrap();
-            if matches!(waits, Ok(Registered::Waits)) {
+            if matches!(waits, Ok(Registered::Pending)) {
                 assert_eq!(count.0.load(Ordering::Acquire), 1, "it waits for ever");
             }
             assert!(
@@ -1219,7 +1219,7 @@ mod loom_tests {
                 move || {
                     let (id, waker) = (io.new_future_id(), Waker::noop());
                     let waits = (io.source()).register_waker(&reactor, Direction::Read, id, waker);
-                    assert_eq!(waits.unwrap(), Registered::Waits, "nothing has happened");
+                    assert_eq!(waits.unwrap(), Registered::Pending, "nothing has happened");
                 }
             };
             let other = loom::thread::spawn(wait(reactors[1].clone(), io.clone()));
@@ -1245,7 +1245,7 @@ mod loom_tests {
             let (first, second) = (reactor(), reactor());
             let id = io.new_future_id();
             let wait = (io.source()).register_waker(&first, Direction::Read, id, Waker::noop());
-            assert_eq!(wait.unwrap(), Registered::Waits);
+            assert_eq!(wait.unwrap(), Registered::Pending);
             io.remove_waiter(id);
             // Meanwhile the reactor that it leaves closes.
             let closer = {
@@ -1262,7 +1262,7 @@ mod loom_tests {
             );
             // If it is ready, the operation should be tried again, and has not come back here.
             assert!(
-                waits == Registered::IsReady || is_with(&io, &second),
+                waits == Registered::AlreadyReady || is_with(&io, &second),
                 "it waits, and is registered nowhere"
             );
             second.close(&mut Vec::new());

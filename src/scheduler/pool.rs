@@ -413,7 +413,7 @@ mod tests {
                 let (source, direction) = (io.source(), Direction::Read);
                 source.clear(direction, source.snapshot(direction));
                 let waits = source.register_waker(reactor, direction, io.id(), Waker::noop());
-                assert_eq!(waits.unwrap(), Registered::Waits);
+                assert_eq!(waits.unwrap(), Registered::Pending);
             }
             assert_eq!(reactor.has_sources(), has_sources);
             sleeps.park_as(false);
