@@ -28,7 +28,7 @@ pub(in crate::poller) fn busy() -> io::Error {
 }
 
 #[cold]
-pub(in crate::poller) fn of_the_parent() -> io::Error {
+pub(in crate::poller) fn forked_error() -> io::Error {
     sys::unsupported(
         "this poller was made before `fork`, by the parent of this process: a child makes its own",
     )

@@ -98,7 +98,7 @@ pub use backend::Backend;
 #[cfg(all(unix, feature = "signal"))]
 pub(crate) use backends::notifier::WakeDescriptor;
 pub use capabilities::Capabilities;
-use error::{busy, of_the_parent};
+use error::{busy, forked_error};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 use selector::AnySelector;
@@ -473,7 +473,7 @@ impl Poller {
     /// The kernel's error, if it refuses to write to a descriptor of the poller; the next call
     /// tries again.
     pub fn notify(&self) -> io::Result<()> {
-        if self.is_parents() {
+        if self.is_inherited() {
             return Ok(()); // No wait is possible here.
         }
         self.selector
@@ -516,7 +516,7 @@ impl Poller {
 
     /// See [`Selector::on_idle`].
     pub(crate) fn on_idle(&self) {
-        if !self.is_parents() {
+        if !self.is_inherited() {
             self.selector.on_idle();
         }
     }
@@ -524,18 +524,18 @@ impl Poller {
     /// Whether submissions are pending that only the next wait flushes (io_uring).
     #[inline]
     pub(crate) fn has_submissions(&self) -> bool {
-        !self.is_parents() && self.selector.has_submissions()
+        !self.is_inherited() && self.selector.has_submissions()
     }
 
     #[inline]
-    pub(crate) fn is_parents(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         !self.process.is_current()
     }
 
     #[inline]
     fn check_process(&self) -> io::Result<()> {
-        if self.is_parents() {
-            Err(of_the_parent())
+        if self.is_inherited() {
+            Err(forked_error())
         } else {
             Ok(())
         }
@@ -569,7 +569,7 @@ impl Drop for Poller {
     /// the kernel's set, or, if the selector's descriptor was not inherited and its number was
     /// reused, close an unrelated descriptor.
     fn drop(&mut self) {
-        if !self.is_parents() {
+        if !self.is_inherited() {
             // SAFETY: it is not used after this.
             unsafe { ManuallyDrop::drop(&mut self.selector) };
         }

@@ -91,7 +91,7 @@ impl Parker {
 
     fn notify_thread(&self) {
         // In a child of `fork` that thread does not exist, and may have held the lock.
-        if !self.poller.is_parents() {
+        if !self.poller.is_inherited() {
             self.thread.notify_one();
         }
     }

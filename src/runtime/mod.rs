@@ -519,7 +519,7 @@ impl Drop for Runtime {
             return;
         }
         let threads = std::mem::take(&mut self.threads);
-        if self.shared().main().reactor.poller().is_parents() {
+        if self.shared().main().reactor.poller().is_inherited() {
             // A child of `fork` has none of these threads, and another thread of the parent may
             // have held a lock, or been about to queue a task.
             std::mem::forget((self.worker.clone(), threads));

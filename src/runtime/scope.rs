@@ -112,7 +112,7 @@ impl Runtime {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(wait)) {
                 failure = Some(panic);
                 // A child of `fork` does not have the pool's threads, which would drop their tasks.
-                let is_child = self.shared().main().reactor.poller().is_parents();
+                let is_child = self.shared().main().reactor.poller().is_inherited();
                 if self.worker.is_driven() || is_child && self.workers() > 1 {
                     // One of its tasks is further up this stack, and will not be dropped.
                     std::process::abort();

@@ -323,7 +323,7 @@ fn schedule_from_outside(runnable: Runnable) {
 fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
     // In a child of `fork` no thread runs the parent's tasks, and the queue's lock may be held
     // forever.
-    if shared.main().reactor.poller().is_parents() {
+    if shared.main().reactor.poller().is_inherited() {
         std::mem::forget(runnable);
         return false;
     }

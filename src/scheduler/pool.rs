@@ -178,7 +178,7 @@ impl Worker {
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         }
         let Some(mut guard) = leader else {
-            if self.reactor.poller().is_parents() {
+            if self.reactor.poller().is_inherited() {
                 // In a child of `fork` there is no leader. The wait fails, with a reason.
                 return self.wait_once(&Timeout::Zero, None);
             }
