@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::timer_heap::{Key, TimerHeap, TimerWait};
+use super::timer_heap::{TimerHeap, TimerOp, TimerWait};
 use super::{Parker, Reactor};
 use crate::clock::{end_of_tick, now, tick};
 use crate::poller::{Events, Timeout};
@@ -99,51 +99,6 @@ impl Default for Scratch {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum TimerOp {
-    Remove,
-    Reset(Option<Instant>),
-}
-
-/// Operations for the driver, of which the last one for each timer counts. Superseded ones are
-/// removed from time to time, so that memory is bounded even if the worker is not driven. (The key
-/// of a timer with a pending removal is not reused until the driver has applied the removal.)
-#[derive(Default)]
-pub(super) struct TimerOps {
-    /// In the order of the requests, which decides among equal deadlines.
-    ops: Vec<(Key, TimerOp)>,
-    left: usize,
-}
-
-impl TimerOps {
-    /// The number of superseded operations that are tolerated.
-    const FEW: usize = 64;
-
-    pub(super) fn len(&self) -> usize {
-        self.ops.len()
-    }
-
-    pub(super) fn push(&mut self, key: Key, op: TimerOp) {
-        self.ops.push((key, op));
-        if self.ops.len() > 2 * self.left + TimerOps::FEW {
-            self.sweep();
-        }
-    }
-
-    fn sweep(&mut self) {
-        let keys = self.ops.iter().map(|(key, _)| key.index() + 1).max();
-        let mut has_later = vec![false; keys.unwrap_or(0)];
-        self.ops.reverse();
-        (self.ops).retain(|(key, _)| !std::mem::replace(&mut has_later[key.index()], true));
-        self.ops.reverse();
-        self.left = self.ops.len();
-    }
-
-    pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
-        std::mem::take(self).ops
-    }
-}
-
 impl Driver {
     pub(crate) fn new(reactor: Arc<Reactor>, counters: Arc<Counters>) -> Driver {
         Driver {
@@ -169,11 +124,6 @@ impl Driver {
     #[inline]
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {
         &self.reactor
-    }
-
-    #[inline]
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     #[inline]
@@ -294,26 +244,51 @@ impl Driver {
     #[inline]
     pub(crate) fn wait(&self, until: &Timeout) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let Scratch { events, wakers, .. } = &mut *scratch;
         let may_sleep = !matches!(until, Timeout::Zero);
         self.trace_if(may_sleep, Mark::Sleeps);
-        let result = self.reactor.wait(self, events, until, wakers);
+        let result = (self.reactor.poller).wait_unchecked(&mut scratch.events, until, now);
+        if result.is_ok() && !scratch.events.is_empty() {
+            self.deliver(&mut scratch);
+        }
         self.trace_if(may_sleep, Mark::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
         let has_wakers = self.keep(scratch);
         result.map(|_| has_wakers)
     }
 
+    fn deliver(&self, scratch: &mut Scratch) {
+        let Scratch { events, wakers, .. } = scratch;
+        self.counters.events.add(events.len());
+        let trace = self.counters.trace();
+        let table = self.reactor.sources.lock();
+        for event in &*events {
+            let Some(source) = table.get(event.token()) else {
+                continue;
+            };
+            if let Some(trace) = trace {
+                trace.push(Mark::Ready(source.number()));
+            }
+            source.deliver(self, event.token(), event.ready(), wakers);
+        }
+    }
+
     /// [`wait`](Self::wait) without a deadline or trace; polls without sleeping unless it
-    /// `may_sleep`.
+    /// `may_sleep`. Also returns if it was interrupted.
     #[inline]
     pub(crate) fn wait_without_deadline(&self, may_sleep: bool) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
         self.reached.set(None);
-        let result = self
-            .reactor
-            .wait_without_deadline(self, may_sleep, events, wakers);
+        let (reactor, mut table) = (&*self.reactor, None);
+        let deliver = |token, ready| {
+            self.counters.events.add(1);
+            let table = table.get_or_insert_with(|| reactor.sources.lock());
+            if let Some(source) = table.get(token) {
+                source.deliver(self, token, ready, wakers);
+            }
+        };
+        let result = (reactor.poller).wait_without_deadline(events, may_sleep, deliver);
+        drop(table);
         let has_wakers = self.keep(scratch);
         result.map(|()| has_wakers)
     }
@@ -669,12 +644,6 @@ mod loom_tests {
 mod tests {
     use super::*;
 
-    fn two() -> (Key, Key, Instant) {
-        let (mut heap, when) = (TimerHeap::new(), now());
-        let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);
-        (one, other, when)
-    }
-
     /// With slack a wake up is at the next moment of the grid and never early.
     #[test]
     fn slack_wakes_on_grid_never_early() {
@@ -692,38 +661,5 @@ mod tests {
         }
         let earlier = origin.checked_sub(ns(5)).unwrap();
         assert_eq!(slack(ns(3)).after(earlier), earlier);
-    }
-
-    /// Operations are never many more than twice the timers.
-    #[test]
-    fn operations_bounded_by_twice_timers() {
-        let (one, other, when) = two();
-        let mut ops = TimerOps::default();
-        for i in 0..1_000 {
-            let later = when + Duration::from_millis(i);
-            ops.push(one, TimerOp::Reset(Some(later)));
-            ops.push(other, TimerOp::Reset(Some(later)));
-            ops.push(one, TimerOp::Reset(None));
-            assert!(ops.len() <= 4 + TimerOps::FEW, "{}", ops.len());
-        }
-    }
-
-    /// The last operation of each timer counts in the order of requests.
-    ///
-    /// Equal deadlines fire in the order in which they were set, on any thread.
-    #[test]
-    fn timers_last_operation_counts() {
-        let (one, other, when) = two();
-        let mut ops = TimerOps::default();
-        ops.push(one, TimerOp::Reset(Some(when)));
-        ops.push(other, TimerOp::Reset(Some(when)));
-        ops.push(one, TimerOp::Reset(None));
-        ops.push(one, TimerOp::Reset(Some(when)));
-        ops.sweep();
-        let taken = ops.take();
-        assert_eq!(ops.len(), 0);
-        let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(Some(_))));
-        let keys: Vec<Key> = taken.iter().map(|(key, _)| *key).collect();
-        assert!(resets && keys == [other, one], "{taken:?}");
     }
 }

@@ -24,10 +24,9 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::driver::TimerOps;
 use super::registry::{self, Reactors};
 use super::table::SourceTable;
-use super::timer_heap::TimerHeap;
+use super::timer_heap::{TimerHeap, TimerOps};
 use super::{MutexGuard, Reactor};
 use crate::sys;
 

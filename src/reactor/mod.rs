@@ -14,6 +14,7 @@
 mod driver;
 #[cfg(unix)]
 mod fork;
+mod io_handle;
 mod parker;
 pub(crate) mod parking;
 mod readiness;
@@ -33,23 +34,21 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::clock::now;
-use crate::poller::{Events, Mode, Poller, Timeout, Token};
+use crate::poller::{Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, wake_all};
-use crate::telemetry::Mark;
-use driver::{TimerOp, TimerOps};
 use table::SourceTable;
-use timer_heap::{Key, TimerHeap};
+use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 
 pub(crate) use driver::{BATCH, Driver};
+pub(crate) use io_handle::Io;
 pub(crate) use parker::Parker;
 pub(crate) use parking::Wakeup;
-pub(crate) use readiness::{Direction, Registered, Snapshot};
-pub(crate) use source::{Blocked, Io, ReadinessPolicy, Source, SourceKind, SourceWait};
+pub(crate) use readiness::{Registered, Snapshot};
+pub(crate) use source::{Blocked, ReadinessPolicy, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
-pub(crate) use waiters::{WaiterId, WakerKind};
+pub(crate) use waiters::{Direction, WaiterId, WakerKind};
 
 /// The number of table places visited per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;
@@ -117,6 +116,8 @@ impl Reactor {
             queued_waker_count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         });
+        #[cfg(unix)]
+        fork::take_locks_at_fork();
         registry::add(&reactor);
         reactor
     }
@@ -169,55 +170,6 @@ impl Reactor {
     #[inline]
     pub(crate) fn has_sources(&self) -> bool {
         self.source_count.load(Ordering::Relaxed) > 0 || self.poller.has_submissions()
-    }
-
-    /// Waits once, and collects the wakers of ready sources. For the driver only.
-    #[inline]
-    fn wait(
-        &self,
-        driver: &Driver,
-        events: &mut Events,
-        until: &Timeout,
-        wakers: &mut Vec<Waker>,
-    ) -> io::Result<Option<Instant>> {
-        let reached = self.poller.wait_unchecked(events, until, now)?;
-        if events.is_empty() {
-            return Ok(reached);
-        }
-        let counters = driver.counters();
-        counters.events.add(events.len());
-        let table = self.sources.lock();
-        for event in &*events {
-            let Some(source) = table.get(event.token()) else {
-                continue;
-            };
-            if let Some(trace) = counters.trace() {
-                trace.push(Mark::Ready(source.number()));
-            }
-            source.deliver(driver, event.token(), event.ready(), wakers);
-        }
-        Ok(reached)
-    }
-
-    /// [`wait`](Self::wait) without a deadline. Also returns if it was interrupted.
-    #[inline]
-    fn wait_without_deadline(
-        &self,
-        driver: &Driver,
-        may_sleep: bool,
-        events: &mut Events,
-        wakers: &mut Vec<Waker>,
-    ) -> io::Result<()> {
-        let counters = driver.counters();
-        let mut table = None;
-        self.poller
-            .wait_without_deadline(events, may_sleep, |token, ready| {
-                counters.events.add(1);
-                let table = table.get_or_insert_with(|| self.sources.lock());
-                if let Some(source) = table.get(token) {
-                    source.deliver(driver, token, ready, wakers);
-                }
-            })
     }
 
     /// For the driver only.

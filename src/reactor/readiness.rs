@@ -37,26 +37,10 @@
 use std::task::Waker;
 
 use super::registration::Registrations;
-use super::waiters::{WaiterId, Waiters};
+use super::waiters::{Direction, WaiterId, Waiters};
 use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Direction {
-    Read,
-    Write,
-}
-
-impl Direction {
-    #[inline]
-    pub(super) fn ready(self) -> Ready {
-        match self {
-            Direction::Read => Ready::READABLE,
-            Direction::Write => Ready::WRITABLE,
-        }
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]

@@ -31,8 +31,6 @@ pub(super) fn new_id() -> u64 {
 }
 
 pub(super) fn add(reactor: &Arc<Reactor>) {
-    #[cfg(unix)]
-    super::fork::take_locks_at_fork();
     lock().push((reactor.id, Arc::downgrade(reactor)));
 }
 

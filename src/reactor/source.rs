@@ -48,21 +48,20 @@
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
 //! A waker is called and dropped under none of them, except for a task's own (see `waiters`).
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Direction, Readiness, Registered, Snapshot, State};
+use super::readiness::{Readiness, Registered, Snapshot, State};
 use super::registration::{Registration, Registrations};
-use super::waiters::{WaiterId, WakerKind};
+use super::waiters::{Direction, WaiterId, WakerKind};
 use super::{Driver, Reactor, Token};
 use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
+use crate::sync::{MutexGuard, NeedsClone, wake_all};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::{Open, SocketType};
+use crate::telemetry::Open;
 
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,12 +96,12 @@ pub(crate) enum ReadinessPolicy {
 }
 
 pub(crate) struct Source {
-    readiness: Readiness,
-    held: Held,
+    pub(super) readiness: Readiness,
+    pub(super) held: Held,
     kind: SourceKind,
     policy: ReadinessPolicy,
     /// Number of [`Io`] handles.
-    handles: AtomicUsize,
+    pub(super) handles: AtomicUsize,
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
     has_read: AtomicBool,
@@ -114,12 +113,12 @@ pub(crate) struct Source {
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
     trusts_short_reads: AtomicBool,
     /// Counts it among the open sockets.
-    open: Option<Open>,
+    pub(super) open: Option<Open>,
 }
 
 /// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel, which
 /// has none. Both descriptors are at the same offset, so that borrowing one takes no branch.
-enum Held {
+pub(super) enum Held {
     Owned(OwnedDescriptor),
     Borrowed(BorrowedDescriptor<'static>),
     #[cfg_attr(not(feature = "net"), allow(dead_code))]
@@ -159,6 +158,22 @@ pub(crate) enum Blocked {
 }
 
 impl Source {
+    pub(super) fn new(held: Held, kind: SourceKind, policy: ReadinessPolicy) -> Source {
+        Source {
+            readiness: Readiness::new(),
+            held,
+            kind,
+            policy,
+            handles: AtomicUsize::new(1),
+            next_id: AtomicU32::new(1),
+            has_read: AtomicBool::new(false),
+            blocked_attempts: AtomicU8::new(0),
+            shut_down: Default::default(),
+            trusts_short_reads: AtomicBool::new(false),
+            open: None,
+        }
+    }
+
     #[inline]
     pub(crate) fn snapshot(&self, direction: Direction) -> Snapshot {
         self.readiness.snapshot(direction)
@@ -537,7 +552,7 @@ impl Source {
 
     /// Ends registrations that were taken out of the state. Called under the state's lock, like
     /// registering, so that the state and the pollers agree.
-    fn deregister(&self, registrations: Registrations) -> Registrations {
+    pub(super) fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             // Fails only if foreign code has closed our descriptor: then it is not in the poller
             // either. (For a socket of another kernel: only if that has ended.)
@@ -859,7 +874,7 @@ impl Source {
         self.kind
     }
 
-    fn next_id(&self) -> u32 {
+    pub(super) fn next_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -916,159 +931,13 @@ fn interest(direction: Direction) -> Interest {
     }
 }
 
-/// A handle to a source, held by a user's socket. Clones share the source.
-pub(crate) struct Io {
-    source: Arc<Source>,
-    id: WaiterId,
-}
-
-/// Without the source, its waiters and its reactors.
-impl fmt::Debug for Io {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Io")
-    }
-}
-
-impl Io {
-    /// Takes over a descriptor, which must be non-blocking.
-    pub(crate) fn new(
-        descriptor: OwnedDescriptor,
-        kind: SourceKind,
-        policy: ReadinessPolicy,
-    ) -> Io {
-        Io::with(Held::Owned(descriptor), kind, policy)
-    }
-
-    /// Takes over a socket of another kernel.
-    #[cfg(feature = "net")]
-    pub(crate) fn of_kernel(socket: Boxed<dyn sockets::Socket>, kind: SourceKind) -> Io {
-        Io::with(Held::OfKernel(socket), kind, ReadinessPolicy::Cached)
-    }
-
-    /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
-    /// file.
-    ///
-    /// # Safety
-    ///
-    /// The descriptor must stay open until the last handle is dropped.
-    pub(crate) unsafe fn borrowed(descriptor: BorrowedDescriptor<'_>) -> Io {
-        // SAFETY: the caller promises it.
-        let descriptor = unsafe { sys::lend(descriptor) };
-        Io::with(
-            Held::Borrowed(descriptor),
-            SourceKind::Borrowed,
-            ReadinessPolicy::AskKernel,
-        )
-    }
-
-    fn with(held: Held, kind: SourceKind, policy: ReadinessPolicy) -> Io {
-        Io {
-            source: Arc::new(Source {
-                readiness: Readiness::new(),
-                held,
-                kind,
-                policy,
-                handles: AtomicUsize::new(1),
-                next_id: AtomicU32::new(1),
-                has_read: AtomicBool::new(false),
-                blocked_attempts: AtomicU8::new(0),
-                shut_down: Default::default(),
-                trusts_short_reads: AtomicBool::new(false),
-                open: None,
-            }),
-            id: WaiterId::handle(0),
-        }
-    }
-
-    /// Counts the new source among the open sockets, or among those of `Async`, which have no type.
-    pub(crate) fn counted(mut self, socket_type: Option<SocketType>) -> Io {
-        let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
-        source.open = Some(Open::new(socket_type));
-        self
-    }
-
-    #[inline]
-    pub(crate) fn source(&self) -> &Arc<Source> {
-        &self.source
-    }
-
-    /// Returns this handle's identity as a waiter.
-    #[inline]
-    pub(crate) fn id(&self) -> WaiterId {
-        self.id
-    }
-
-    /// Returns an identity for a future, which waits for one operation and is then
-    /// [removed](Self::remove_waiter).
-    pub(crate) fn new_future_id(&self) -> WaiterId {
-        WaiterId::future(self.source.next_id())
-    }
-
-    /// Returns an identity for a waiter that waits again and again.
-    pub(crate) fn new_handle_id(&self) -> WaiterId {
-        WaiterId::handle(self.source.next_id())
-    }
-
-    /// Drops the wakers of a waiter that no longer waits.
-    pub(crate) fn remove_waiter(&self, id: WaiterId) {
-        let wakers = self.source.readiness.remove_waiter(id);
-        drop_all(wakers.into_iter().flatten());
-    }
-
-    /// Returns the descriptor itself, deregistered; or a duplicate of it if other handles share it.
-    ///
-    /// # Errors
-    ///
-    /// If another kernel has the socket, or no descriptor is free.
-    pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        let source = self.source.clone();
-        drop(self);
-        match Arc::try_unwrap(source) {
-            Ok(Source {
-                held: Held::Owned(descriptor),
-                ..
-            }) => Ok(descriptor),
-            Ok(source) => source.descriptor()?.try_clone_to_owned(),
-            Err(source) => source.descriptor()?.try_clone_to_owned(),
-        }
-    }
-}
-
-impl Clone for Io {
-    fn clone(&self) -> Io {
-        self.source.handles.fetch_add(1, Ordering::Relaxed);
-        Io {
-            id: self.new_handle_id(),
-            source: self.source.clone(),
-        }
-    }
-}
-
-impl Drop for Io {
-    fn drop(&mut self) {
-        let source = &self.source;
-        if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return self.remove_waiter(self.id);
-        }
-        // The last handle: nothing can wait any more, and the reactor lets go of the source, so
-        // that the descriptor closes here and now.
-        let mut wakers = Vec::new();
-        let left = {
-            let mut state = source.readiness.lock();
-            state.waiters.take_all(&mut wakers);
-            source.deregister(std::mem::take(&mut state.registrations))
-        };
-        left.free_tokens();
-        drop_all(wakers);
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, not(loom), target_os = "linux"))]
 mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::poller::Backend;
+    use crate::reactor::Io;
 
     struct Count(AtomicUsize);
 
@@ -1147,6 +1016,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::poller::Backend;
+    use crate::reactor::Io;
     use std::os::unix::net::UnixStream;
 
     fn reactor() -> Arc<Reactor> {

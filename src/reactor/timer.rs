@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::driver::{Driver, TimerOp};
-use super::timer_heap::{Key, TimerHeap};
-use super::{Reactor, registry};
+use super::timer_heap::{Key, TimerHeap, TimerOp};
+use super::{Driver, Reactor, registry};
 use crate::sync::{Spare, drop_all};
 
 /// A pending timer, removed when dropped.

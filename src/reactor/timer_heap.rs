@@ -382,9 +382,55 @@ impl TimerHeap {
     }
 }
 
+#[derive(Clone, Debug)]
+pub(super) enum TimerOp {
+    Remove,
+    Reset(Option<Instant>),
+}
+
+/// Operations for the driver, of which the last one for each timer counts. Superseded ones are
+/// removed from time to time, so that memory is bounded even if the worker is not driven. (The key
+/// of a timer with a pending removal is not reused until the driver has applied the removal.)
+#[derive(Default)]
+pub(super) struct TimerOps {
+    /// In the order of the requests, which decides among equal deadlines.
+    ops: Vec<(Key, TimerOp)>,
+    left: usize,
+}
+
+impl TimerOps {
+    /// The number of superseded operations that are tolerated.
+    const FEW: usize = 64;
+
+    pub(super) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    pub(super) fn push(&mut self, key: Key, op: TimerOp) {
+        self.ops.push((key, op));
+        if self.ops.len() > 2 * self.left + TimerOps::FEW {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        let keys = self.ops.iter().map(|(key, _)| key.index() + 1).max();
+        let mut has_later = vec![false; keys.unwrap_or(0)];
+        self.ops.reverse();
+        (self.ops).retain(|(key, _)| !std::mem::replace(&mut has_later[key.index()], true));
+        self.ops.reverse();
+        self.left = self.ops.len();
+    }
+
+    pub(super) fn take(&mut self) -> Vec<(Key, TimerOp)> {
+        std::mem::take(self).ops
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::now;
     use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::task::Wake;
@@ -584,5 +630,44 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % below
         }
+    }
+
+    fn two() -> (Key, Key, Instant) {
+        let (mut heap, when) = (TimerHeap::new(), now());
+        let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);
+        (one, other, when)
+    }
+
+    /// Operations are never many more than twice the timers.
+    #[test]
+    fn operations_bounded_by_twice_timers() {
+        let (one, other, when) = two();
+        let mut ops = TimerOps::default();
+        for i in 0..1_000 {
+            let later = when + Duration::from_millis(i);
+            ops.push(one, TimerOp::Reset(Some(later)));
+            ops.push(other, TimerOp::Reset(Some(later)));
+            ops.push(one, TimerOp::Reset(None));
+            assert!(ops.len() <= 4 + TimerOps::FEW, "{}", ops.len());
+        }
+    }
+
+    /// The last operation of each timer counts in the order of requests.
+    ///
+    /// Equal deadlines fire in the order in which they were set, on any thread.
+    #[test]
+    fn timers_last_operation_counts() {
+        let (one, other, when) = two();
+        let mut ops = TimerOps::default();
+        ops.push(one, TimerOp::Reset(Some(when)));
+        ops.push(other, TimerOp::Reset(Some(when)));
+        ops.push(one, TimerOp::Reset(None));
+        ops.push(one, TimerOp::Reset(Some(when)));
+        ops.sweep();
+        let taken = ops.take();
+        assert_eq!(ops.len(), 0);
+        let resets = (taken.iter()).all(|(_, op)| matches!(op, TimerOp::Reset(Some(_))));
+        let keys: Vec<Key> = taken.iter().map(|(key, _)| *key).collect();
+        assert!(resets && keys == [other, one], "{taken:?}");
     }
 }

@@ -30,9 +30,25 @@
 
 use std::task::Waker;
 
-use super::readiness::Direction;
 use super::sorted_vec_map::SortedVecMap;
+use crate::poller::Ready;
 use crate::sync::{NeedsClone, Spare};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+impl Direction {
+    #[inline]
+    pub(super) fn ready(self) -> Ready {
+        match self {
+            Direction::Read => Ready::READABLE,
+            Direction::Write => Ready::WRITABLE,
+        }
+    }
+}
 
 /// Unique among the waiters of one source. After 2^31 waiters a number is reused: one of two
 /// waiters misses a wake only if the first one still waits in the same direction.
