@@ -167,7 +167,7 @@ impl Driver {
     /// notified. `loom` checks this below.
     pub(crate) fn park_until(&self, timeout: Option<Duration>) -> Timeout {
         // Anything sent before is read below.
-        self.reactor.park();
+        self.reactor.parker.park();
         self.until(timeout)
     }
 
@@ -442,8 +442,8 @@ impl Driver {
 mod loom_tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::Wakeup;
     use crate::reactor::timer::{TimerHandle, TimerState};
+    use crate::reactor::{PoolId, Wakeup};
     use crate::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
@@ -466,7 +466,7 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(move || {
             let poller = Poller::new(Backend::default()).unwrap();
-            let reactor = Reactor::new(poller);
+            let reactor = Reactor::new(poller, None);
             let driver = Driver::new(reactor.clone(), Arc::default());
             let insert = |when| (driver.timers.borrow_mut()).insert(when, Waker::noop().clone());
             let (key, _) = insert(now() + FAR);
@@ -480,10 +480,10 @@ mod loom_tests {
                     }
                 })
             };
-            let came_before = reactor.park() != Wakeup::None;
+            let came_before = reactor.parker.park() != Wakeup::None;
             let before = driver.next_timeout();
             remote.join().unwrap();
-            let notified = reactor.resume() == Wakeup::Notified;
+            let notified = reactor.parker.resume() == Wakeup::Notified;
             let after = driver.next_timeout();
             let changed =
                 |timeout: Option<Duration>| timeout.is_none_or(|timeout| timeout < FAR / 2);
@@ -527,7 +527,10 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let reactor = Reactor::for_shard(Poller::new(Backend::default()).unwrap(), None);
+            let reactor = Reactor::new(
+                Poller::new(Backend::default()).unwrap(),
+                Some(PoolId::new()),
+            );
             let driver = Driver::new(reactor.clone(), Arc::default());
             let set = |when: Instant| {
                 let reactor = reactor.clone();
@@ -538,7 +541,7 @@ mod loom_tests {
             let others = [loom::thread::spawn(first), loom::thread::spawn(second)];
             let until = driver.park_until(Some(FAR));
             let timers = others.map(|other| other.join().unwrap());
-            let notified = reactor.resume() == Wakeup::Notified;
+            let notified = reactor.parker.resume() == Wakeup::Notified;
             let timeout = until.duration().unwrap();
             assert!(
                 notified || timeout == Duration::ZERO,
@@ -552,7 +555,7 @@ mod loom_tests {
     #[test]
     fn locked_timer_not_fired_by_closing_reactor() {
         loom::model(|| {
-            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap(), None);
             let waker = Waker::noop();
             let timer = TimerHandle::insert(&reactor, None, now() + FAR, waker).unwrap();
             let closer = loom::thread::spawn(move || reactor.close(&mut Vec::new()));
@@ -585,7 +588,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap(), None);
             let driver = Driver::new(reactor.clone(), Arc::default());
             let woken = loom::sync::Arc::new(AtomicUsize::new(0));
             let wakers = vec![
@@ -609,17 +612,17 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+            let reactor = Reactor::new(Poller::new(Backend::default()).unwrap(), None);
             let driver = Driver::new(reactor.clone(), Arc::default());
             let caller = {
                 let reactor = reactor.clone();
                 let queue = move || reactor.queue_and_unpark(&mut vec![Waker::noop().clone(); 3]);
                 loom::thread::spawn(move || assert_eq!(queue(), 3))
             };
-            let came_before = reactor.park() != Wakeup::None;
+            let came_before = reactor.parker.park() != Wakeup::None;
             let before = driver.next_timeout();
             caller.join().unwrap();
-            let notified = reactor.resume() == Wakeup::Notified;
+            let notified = reactor.parker.resume() == Wakeup::Notified;
             assert!(came_before || notified || before == Some(Duration::ZERO));
             assert_eq!(driver.next_timeout(), Some(Duration::ZERO), "it is lost");
             driver.fire(0, || {});

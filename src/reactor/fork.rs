@@ -132,7 +132,7 @@ mod tests {
     /// A child takes the locks that another thread held when it was forked.
     #[test]
     fn fork_child_takes_locks_held_by_threads() {
-        let reactor = &Reactor::new(Poller::new(Backend::default()).unwrap());
+        let reactor = &Reactor::new(Poller::new(Backend::default()).unwrap(), None);
         let is_over = &AtomicBool::new(false);
         for nth in 0..3 {
             let (holds, is_held) = mpsc::channel();
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_reactor_that_closes_is_known_to_forks() {
-        let reactor = Reactor::new(Poller::new(Backend::default()).unwrap());
+        let reactor = Reactor::new(Poller::new(Backend::default()).unwrap(), None);
         let is_known = || registry::find(reactor.id).is_some();
         let far = Instant::now() + Duration::from_secs(3_600);
         let timer = reactor.insert_locked_timer(far, Waker::noop().clone());
@@ -192,7 +192,7 @@ mod tests {
     /// Threads that fork and drop reactors at the same time all go on.
     #[test]
     fn forks_and_reactor_drops_all_proceed() {
-        let reactor = || Reactor::new(Poller::new(Backend::default()).unwrap());
+        let reactor = || Reactor::new(Poller::new(Backend::default()).unwrap(), None);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

@@ -53,6 +53,16 @@ pub(crate) use waiters::{Direction, WaiterId, WakerKind};
 /// The number of table places visited per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;
 
+/// Names the pool to which several reactors belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PoolId(u64);
+
+impl PoolId {
+    pub(crate) fn new() -> PoolId {
+        PoolId(registry::new_id())
+    }
+}
+
 pub(crate) struct Reactor {
     /// Names the reactor for timers that hold no reference to it.
     id: u64,
@@ -60,9 +70,9 @@ pub(crate) struct Reactor {
     /// How sources are registered: see the head of `source`.
     mode: Mode,
     stays_writable: Option<SourceKind>,
-    /// For a shard's reactor, the pool: the id of its first reactor. All timers are in the locked
-    /// heap then, where every worker of the shard can fire them: see `driver`.
-    pool_id: Option<u64>,
+    /// Set for a shard's reactor. All timers are in the locked heap then, where every worker of the
+    /// shard can fire them: see `driver`.
+    pool: Option<PoolId>,
     /// The worker's parker; a shard's own, for its poller.
     parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
@@ -81,22 +91,12 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    pub(crate) fn new(poller: Poller) -> Arc<Reactor> {
-        Reactor::with(registry::new_id(), poller, None)
-    }
-
-    /// Creates a shard's reactor. `first` is the reactor of the pool's first shard, if this is
-    /// another.
-    pub(crate) fn for_shard(poller: Poller, first: Option<&Reactor>) -> Arc<Reactor> {
-        let id = registry::new_id();
-        Reactor::with(id, poller, Some(first.map_or(id, |first| first.id)))
-    }
-
-    fn with(id: u64, poller: Poller, pool_id: Option<u64>) -> Arc<Reactor> {
+    /// `pool`: for the reactor of a shard.
+    pub(crate) fn new(poller: Poller, pool: Option<PoolId>) -> Arc<Reactor> {
         let poller = Arc::new(poller);
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
-            id,
+            id: registry::new_id(),
             parker: Arc::new(Parker::new(poller.clone())),
             poller,
             mode: match (can.edge, can.level) {
@@ -105,7 +105,7 @@ impl Reactor {
                 (false, false) => Mode::OneShot,
             },
             stays_writable: (can.edge && can.tcp_room_on_demand).then_some(SourceKind::TcpStream),
-            pool_id,
+            pool,
             sources: Mutex::new(SourceTable::default()),
             locked_timers: Mutex::new(TimerHeap::new()),
             timer_ops: Mutex::new(TimerOps::default()),
@@ -130,7 +130,7 @@ impl Reactor {
     /// Also true for the same reactor of a pool.
     #[inline]
     pub(crate) fn shares_pool_with(&self, other: &Reactor) -> bool {
-        self.pool_id.is_some() && self.pool_id == other.pool_id
+        self.pool.is_some() && self.pool == other.pool
     }
 
     #[inline]
@@ -146,21 +146,6 @@ impl Reactor {
     /// one for each worker.
     pub(crate) fn parker_of_worker(&self, of_kernel: Option<Poller>) -> Arc<Parker> {
         Arc::new(Parker::of_pool(self.poller.clone(), of_kernel))
-    }
-
-    #[inline]
-    pub(crate) fn unpark(&self) -> bool {
-        self.parker.unpark()
-    }
-
-    #[inline]
-    pub(crate) fn park(&self) -> Wakeup {
-        self.parker.park()
-    }
-
-    #[inline]
-    pub(crate) fn resume(&self) -> Wakeup {
-        self.parker.resume()
     }
 
     pub(crate) fn sources(&self) -> usize {
@@ -244,7 +229,7 @@ impl Reactor {
         ops.push(key, op);
         self.timer_op_count.store(ops.len(), Ordering::Relaxed);
         drop(ops);
-        self.unpark();
+        self.parker.unpark();
     }
 
     // Locked timers: for `timer` and `driver` only.
@@ -321,7 +306,7 @@ impl Reactor {
     fn queue_and_unpark(&self, wakers: &mut Vec<Waker>) -> usize {
         let queued = self.queue_wakers(wakers);
         if queued > 0 {
-            self.unpark();
+            self.parker.unpark();
         }
         queued
     }
@@ -339,7 +324,7 @@ impl Reactor {
         self.locked_timer_count.store(count, Ordering::Relaxed);
         drop(timers);
         if earliest {
-            self.unpark();
+            self.parker.unpark();
         }
         Some(key)
     }
@@ -352,7 +337,7 @@ impl Reactor {
         let earliest = timers.reset(key, when);
         drop(timers);
         if earliest {
-            self.unpark();
+            self.parker.unpark();
         }
     }
 

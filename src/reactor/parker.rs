@@ -106,7 +106,7 @@ impl Parker {
         self.parking.park()
     }
 
-    /// [`park`](Self::park) of a pool worker, as the leader if it `leads`.
+    /// [`park`](Self::park) of a pool worker, as the leader if it `is_leader`.
     ///
     /// A thread that finds the worker parked reads `is_leader` after it has exchanged the state
     /// that `park` wrote. So it reads the value that was written before that `park`, or a newer
@@ -114,8 +114,8 @@ impl Parker {
     /// unpark; the notification, which may be sent to the wrong place, is not needed. `loom` checks
     /// this below.
     #[inline]
-    pub(crate) fn park_as(&self, leads: bool) -> Wakeup {
-        self.is_leader.store(leads, Ordering::Relaxed);
+    pub(crate) fn park_as(&self, is_leader: bool) -> Wakeup {
+        self.is_leader.store(is_leader, Ordering::Relaxed);
         self.park()
     }
 

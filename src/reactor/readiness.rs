@@ -36,7 +36,6 @@
 
 use std::task::Waker;
 
-use super::registration::Registrations;
 use super::waiters::{Direction, WaiterId, Waiters};
 use crate::poller::Ready;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -85,7 +84,7 @@ const HALF: u32 = 1 << 31;
 
 const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready::UNKNOWN.0;
 
-pub(super) struct Readiness {
+pub(super) struct Readiness<R = ()> {
     /// By direction. Written under the lock.
     tick: [AtomicU32; 2],
     /// By direction. Written by the operation that has tried.
@@ -94,17 +93,18 @@ pub(super) struct Readiness {
     sticky: AtomicU8,
     /// Whether `state` may hold a waker: a hint to read without the lock. Written under it.
     has_waker: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<State<R>>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct State<R> {
     pub(super) waiters: Waiters,
-    pub(super) registrations: Registrations,
+    /// The source's, which change together with its waiters.
+    pub(super) registrations: R,
 }
 
-impl Readiness {
-    pub(super) fn new() -> Readiness {
+impl<R: Default> Readiness<R> {
+    pub(super) fn new() -> Readiness<R> {
         Readiness {
             tick: [AtomicU32::new(1), AtomicU32::new(1)],
             consumed_tick: [AtomicU32::new(0), AtomicU32::new(0)],
@@ -153,7 +153,7 @@ impl Readiness {
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock()
     }
 
@@ -172,7 +172,7 @@ impl Readiness {
     #[inline]
     pub(super) fn register_waker(
         &self,
-        state: &mut State,
+        state: &mut State<R>,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -192,7 +192,7 @@ impl Readiness {
     #[inline(always)]
     pub(super) fn deliver(
         &self,
-        state: &mut State,
+        state: &mut State<R>,
         ready: Ready,
         may_keep: bool,
         wakers: &mut Vec<Waker>,
@@ -223,7 +223,7 @@ impl Readiness {
     }
 
     #[inline]
-    pub(super) fn set_sticky_flags(&self, _: &mut State, ready: Ready) {
+    pub(super) fn set_sticky_flags(&self, _: &mut State<R>, ready: Ready) {
         if ready.0 & STICKY != 0 {
             let sticky = self.sticky.load(Ordering::Relaxed) | (ready.0 & STICKY);
             self.sticky.store(sticky, Ordering::Relaxed);
@@ -275,7 +275,7 @@ mod loom_tests {
     impl Model {
         fn new() -> Arc<Model> {
             Arc::new(Model {
-                readiness: Readiness::new(),
+                readiness: <Readiness>::new(),
                 bytes: AtomicUsize::new(0),
                 woken: std::sync::Arc::new(Wakes {
                     count: AtomicUsize::new(0),
@@ -535,7 +535,7 @@ mod tests {
     /// A direction stays ready when its count of events wraps.
     #[test]
     fn readiness_survives_tick_wrap() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let direction = Direction::Write;
         let count = &readiness.tick[direction as usize];
         for consumed in [1, 7, HALF + 1, HALF + 7] {
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_comes_again_replaces_its_waker() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
         for id in [1, 2, 1, 2, 2, 1] {
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_goes_leaves_no_waker() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let (nobody, waker) = waker();
         for id in 1..4 {
             wait(&readiness, Direction::Read, id, &waker);
@@ -613,7 +613,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn those_who_wait_are_woken_in_their_order() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let names = ["a", "b", "c", "x", "y", "z"].map(|name| (name, waker().1));
         let future = |index: usize| {
             let id = WaiterId::future(index as u32);
@@ -646,7 +646,7 @@ mod tests {
 
     #[test]
     fn an_event_while_the_kernel_is_asked_is_seen() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let seen = readiness.snapshot(Direction::Read);
         let is_ready = readiness.refresh(Direction::Read, seen, |has_event| {
             assert!(!has_event, "none has come yet");
@@ -670,7 +670,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn waker_cloned_before_lock_and_not_in_vain() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let (nobody, first) = waker();
         let register = |waker: &Waker, spare: &mut Spare| {
             readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
@@ -731,7 +731,7 @@ mod tests {
         }
         let count = Arc::new(Count(Default::default()));
         let waker = Waker::from(count.clone());
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let deliver = || {
             let mut wakers = Vec::new();
             readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);
@@ -762,7 +762,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn kept_waker_yields_to_next_waiter() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
         assert_eq!(
@@ -796,7 +796,7 @@ mod tests {
 
     #[test]
     fn an_event_wakes_its_direction_only() {
-        let readiness = Readiness::new();
+        let readiness = <Readiness>::new();
         let (_nobody, waker) = waker();
         wait(&readiness, Direction::Read, 1, &waker);
         wait(&readiness, Direction::Write, 1, &waker);

@@ -52,7 +52,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Readiness, Registered, Snapshot, State};
+use super::readiness::{Readiness, Registered, Snapshot};
 use super::registration::{Registration, Registrations};
 use super::waiters::{Direction, WaiterId, WakerKind};
 use super::{Driver, Reactor, Token};
@@ -95,8 +95,10 @@ pub(crate) enum ReadinessPolicy {
     AskKernel,
 }
 
+type State = super::readiness::State<Registrations>;
+
 pub(crate) struct Source {
-    pub(super) readiness: Readiness,
+    pub(super) readiness: Readiness<Registrations>,
     pub(super) held: Held,
     kind: SourceKind,
     policy: ReadinessPolicy,
@@ -953,7 +955,7 @@ mod tests {
     #[test]
     fn refused_wait_leaves_other_direction_to_retry() {
         for backend in Backend::available() {
-            let reactor = Reactor::new(Poller::new(backend).unwrap());
+            let reactor = Reactor::new(Poller::new(backend).unwrap(), None);
             let (near, _far) = UnixStream::pair().unwrap();
             let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);
             let source = io.source();
@@ -979,7 +981,7 @@ mod tests {
     #[test]
     fn abandoned_source_not_waited_for() {
         for backend in Backend::available() {
-            let reactor = Reactor::new(Poller::new(backend).unwrap());
+            let reactor = Reactor::new(Poller::new(backend).unwrap(), None);
             if reactor.mode != Mode::Level {
                 continue;
             }
@@ -1020,7 +1022,7 @@ mod loom_tests {
     use std::os::unix::net::UnixStream;
 
     fn reactor() -> Arc<Reactor> {
-        Reactor::new(Poller::new(Backend::default()).unwrap())
+        Reactor::new(Poller::new(Backend::default()).unwrap(), None)
     }
 
     /// A handle that is known not to be readable.

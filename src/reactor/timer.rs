@@ -57,7 +57,7 @@ impl TimerHandle {
         waker: &Waker,
     ) -> Option<TimerHandle> {
         let waker = waker.clone();
-        let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.pool_id.is_none();
+        let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.pool.is_none();
         if let Some(driver) = here.filter(is_local) {
             let (key, _) = driver.with_timers(reactor.id, |timers| timers.insert(when, waker))?;
             let heap = Heap::Local(reactor.id);

@@ -274,7 +274,7 @@ pub(super) fn unpark(reactor: &Reactor) {
         current.is_some_and(|current| current.driver.drives(reactor) && reactor.parker().is_awake())
     });
     if !is_awake_here {
-        reactor.unpark();
+        reactor.parker().unpark();
     }
 }
 

@@ -55,7 +55,7 @@ use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
 use super::{Affinity, Header, Local, Runnable, current, late};
 use crate::poller::Poller;
-use crate::reactor::{Driver, Parker, Reactor};
+use crate::reactor::{Driver, Parker, PoolId, Reactor};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, OnDrop};
 use crate::telemetry::{Counter, Counters, TraceLog, requests::Requests};
@@ -240,10 +240,10 @@ impl Shared {
     pub(crate) fn with_pool(shards_of: Vec<(Poller, Vec<Option<Poller>>)>, main: Poller) -> Shared {
         let mut remotes: Vec<Arc<Remote>> = Vec::new();
         let mut shards: Vec<Shard> = Vec::new();
+        let pool = PoolId::new();
         for (poller, workers) in shards_of {
             let first = remotes.len();
-            let of_first = remotes.first().map(|remote| &*remote.reactor);
-            let reactor = Reactor::for_shard(poller, of_first);
+            let reactor = Reactor::new(poller, Some(pool));
             for of_kernel in workers {
                 let parker = reactor.parker_of_worker(of_kernel);
                 remotes.push(Arc::new(Remote::new(reactor.clone(), parker, true)));
@@ -257,7 +257,7 @@ impl Shared {
     }
 
     fn with(mut remotes: Vec<Arc<Remote>>, shards: Vec<Shard>, main: Poller) -> Shared {
-        let main = Reactor::new(main);
+        let main = Reactor::new(main, None);
         let parker = main.parker().clone();
         remotes.push(Arc::new(Remote::new(main, parker, false)));
         Shared {

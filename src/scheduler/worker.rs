@@ -461,7 +461,7 @@ impl Worker {
     ) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.sleeps) {
-            self.reactor.resume();
+            self.reactor.parker().resume();
         }
         drop(guard);
         match has_wakers {
@@ -676,7 +676,7 @@ impl Worker {
             && !self.has_failed();
         if local.is_pool_worker() {
             // In a simulated world. A timer that is set elsewhere notifies.
-            self.reactor.park();
+            self.reactor.parker().park();
             local.shared.unpark_main_if_no_task_is_left();
             is_idle &= !local.has_tasks_elsewhere();
         }
