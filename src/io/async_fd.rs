@@ -1,5 +1,5 @@
-//! [`Async`]: any descriptor that the backend can wait for. See `borrowed.rs` for how it waits, and how
-//! far it trusts reported readiness.
+//! [`Async`]: any descriptor that the backend can wait for. See `borrowed.rs` for how it waits, and
+//! how far it trusts reported readiness.
 //!
 //! **Ownership.** The user's value owns the descriptor; the source has only its number. The order
 //! of the fields ensures that the source is deregistered before the value is dropped. While it is

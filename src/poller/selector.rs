@@ -137,9 +137,9 @@ impl AnySelector {
 pub(crate) enum Timeout {
     /// Immediately.
     Zero,
-    /// At `deadline`, by a clock that was last read at `now`. In the future, for a selector. A backend
-    /// passes the difference to the kernel, never the deadline: the process's clock need not be the
-    /// kernel's.
+    /// At `deadline`, by a clock that was last read at `now`. In the future, for a selector. A
+    /// backend passes the difference to the kernel, never the deadline: the process's clock need
+    /// not be the kernel's.
     At {
         deadline: Instant,
         now: Instant,

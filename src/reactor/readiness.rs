@@ -1,15 +1,15 @@
 //! The known readiness of one source, and its waiters.
 //!
 //! Each direction has two counters: `tick` counts reported events, and `consumed_tick` is the tick
-//! up to which the readiness was used up. While they differ, an operation is worth a try. `state`, behind
-//! a lock, holds the [waiters](Waiters), and the source's registrations, which must change together
-//! with them.
+//! up to which the readiness was used up. While they differ, an operation is worth a try. `state`,
+//! behind a lock, holds the [waiters](Waiters), and the source's registrations, which must change
+//! together with them.
 //!
 //! **The protocol.**
 //!
 //! * An operation first takes a [`Snapshot`]. If that is ready, it tries; if the attempt would
-//!   block, it calls [`clear`](Readiness::clear) with the snapshot, which consumes the events counted
-//!   *before* the attempt.
+//!   block, it calls [`clear`](Readiness::clear) with the snapshot, which consumes the events
+//!   counted *before* the attempt.
 //! * An operation that finds its direction not ready takes the lock and calls
 //!   [`Readiness::register_waker`], which checks once more. If the direction is ready, the
 //!   operation is tried again; if not, the waker is stored.
@@ -23,10 +23,10 @@
 //! the waker. `loom` checks both below.
 //!
 //! **The counters wrap.** A direction may see 2³² events without an attempt that would block: an
-//! answer is written to each request, and there is always room. So each 2³¹ events a `consumed_tick` that
-//! is as far behind moves up to the event before. An attempt may clear at the same moment: either
-//! store may be the last, and each is right, since the attempt has seen a recent event. (An attempt
-//! does not last for 2³¹ events.)
+//! answer is written to each request, and there is always room. So each 2³¹ events a
+//! `consumed_tick` that is as far behind moves up to the event before. An attempt may clear at the
+//! same moment: either store may be the last, and each is right, since the attempt has seen a
+//! recent event. (An attempt does not last for 2³¹ events.)
 //!
 //! A direction starts ready: nothing is known yet, so the first operation tries.
 //!
@@ -62,8 +62,8 @@ impl Snapshot {
         self.tick != self.consumed_tick
     }
 
-    /// Returns `tick` and `consumed_tick`. While both are the same, there was neither an event nor a
-    /// failed attempt.
+    /// Returns `tick` and `consumed_tick`. While both are the same, there was neither an event nor
+    /// a failed attempt.
     pub(crate) fn counts(self) -> (u32, u32) {
         (self.tick, self.consumed_tick)
     }

@@ -22,8 +22,8 @@
 //! each acknowledgement of a TCP stream, a wake-up that serves no waiter. So a write that has to
 //! wait arms writability, and the first writable event without a waiter disarms it. (We do not
 //! disarm at the very first event: a writer that fills a buffer once fills it again, and so pays
-//! one system call for that, not two each time.) A borrowed descriptor, of which nothing is known, is
-//! registered only for the directions that were waited for.
+//! one system call for that, not two each time.) A borrowed descriptor, of which nothing is known,
+//! is registered only for the directions that were waited for.
 //!
 //! Without edges, a source is registered for the directions that have waiters. With levels, an
 //! event that wakes a waiter leaves its direction armed, since most likely it is waited for again
@@ -118,8 +118,8 @@ pub(crate) struct Source {
     pub(super) open: Option<Open>,
 }
 
-/// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel, which
-/// has none. Both descriptors are at the same offset, so that borrowing one takes no branch.
+/// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel,
+/// which has none. Both descriptors are at the same offset, so that borrowing one takes no branch.
 pub(super) enum Held {
     Owned(OwnedDescriptor),
     Borrowed(BorrowedDescriptor<'static>),

@@ -160,8 +160,8 @@ impl Epoll {
         sys::set_timerfd(descriptor, left).map_err(|error| failed("timerfd_settime", error))
     }
 
-    /// Prepares a call that waits until `deadline`: its timeout, and the result that proves that the
-    /// deadline has passed.
+    /// Prepares a call that waits until `deadline`: its timeout, and the result that proves that
+    /// the deadline has passed.
     fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, Proof) {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= COARSE_TIMEOUT {
