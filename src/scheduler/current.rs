@@ -1,26 +1,23 @@
-//! The scheduler's and the reactor's thread-locals: the worker that a thread drives, and the task
-//! that runs on it.
+//! The thread-local of the scheduler and the reactor: the worker that a thread drives.
 //!
 //! [`Current`] is the worker that the thread drives. A worker may be driven within a task of
 //! another worker, so [`enter`] remembers the worker that was current before, and [`Entered`]
 //! restores it. The reactor has no thread-local: its functions take the thread's [`Driver`] as an
 //! argument.
 //!
-//! **The running task** is in a separate thread-local, which each poll of a task writes without
-//! access to the worker. A nested drive resets and restores it.
-//!
 //! **Foreign code.** [`with_local`] borrows the slot: no foreign waker may be cloned, called or
 //! dropped within it, since that may enter another worker. Code that handles wakers takes a clone
 //! ([`current_local`], [`driver`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{RawWakerVTable, Waker};
+use std::task::Waker;
 
-use super::{Header, Id, Local, Shared};
+use super::header::{Header, Running, is_task_waker, with_running};
+use super::local::Local;
+use super::shared::Shared;
 use crate::reactor::{Driver, Reactor, WakerKind};
 use crate::sync::wake_all;
 
@@ -34,140 +31,6 @@ thread_local! {
     /// of other thread-locals. Nothing leaks, since dropping an `Entered` undoes its `enter`.
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
-
-    static RUNNING: Cell<Running> = const { Cell::new(Running::NOBODY) };
-
-    /// The id, if no task runs, of this thread's call of `unblock`, or of the task whose output it
-    /// drops.
-    static CALL: Cell<Option<Id>> = const { Cell::new(None) };
-}
-
-type WakerParts = (*const (), *const RawWakerVTable);
-
-fn parts(waker: &Waker) -> WakerParts {
-    (waker.data(), ptr::from_ref(waker.vtable()))
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
-    /// The parts of the task's own waker, unique as long as the task exists.
-    waker: WakerParts,
-    /// The parts of the waker that it is polled with, if different: see `spans`.
-    #[cfg(feature = "tracing")]
-    wrapper: WakerParts,
-    header: *const Header,
-}
-
-impl Running {
-    const NOBODY: Running = Running {
-        waker: (ptr::null(), ptr::null()),
-        #[cfg(feature = "tracing")]
-        wrapper: (ptr::null(), ptr::null()),
-        header: ptr::null(),
-    };
-
-    #[inline]
-    pub(super) fn get() -> Running {
-        RUNNING.try_with(Cell::get).expect("it has no destructor")
-    }
-
-    #[inline]
-    pub(super) fn set(self) {
-        (RUNNING.try_with(|running| running.set(self))).expect("it has no destructor");
-    }
-
-    #[inline]
-    pub(super) fn reset() {
-        Running::NOBODY.set();
-    }
-
-    #[inline]
-    fn of(header: &Header) -> Running {
-        let mut running = Running::NOBODY;
-        running.header = header;
-        running
-    }
-
-    #[inline]
-    fn waker_kind(self, waker: &Waker) -> WakerKind {
-        let is = |(data, vtable): WakerParts| {
-            ptr::eq(data, waker.data()) && ptr::eq(vtable, waker.vtable())
-        };
-        if is(self.waker) {
-            return WakerKind::Task;
-        }
-        #[cfg(feature = "tracing")]
-        if is(self.wrapper) {
-            return WakerKind::TracedTask;
-        }
-        WakerKind::Foreign
-    }
-}
-
-/// Sets the running task, until its runnable's `run` has returned or its future is dropped.
-#[inline]
-pub(crate) fn set_running(waker: &Waker, header: &Header) {
-    let mut running = Running::of(header);
-    running.waker = parts(waker);
-    running.set();
-}
-
-/// Calls `drop_future`, which drops a task's future and does not unwind, with that task as the
-/// running one, so that destructors see its id. Afterwards no task counts as running: its memory
-/// may be freed before `Runnable::run` returns, which wakes the awaiting task.
-#[inline]
-pub(crate) fn drop_within(header: &Header, drop_future: impl FnOnce()) {
-    let outer = Running::get();
-    let is_polled_here = ptr::eq(outer.header, header);
-    if !is_polled_here {
-        // The task is cancelled, perhaps within a poll of another. It is not being polled, so it
-        // has no waker here.
-        Running::of(header).set();
-    }
-    drop_future();
-    if is_polled_here {
-        Running::reset();
-    } else {
-        outer.set();
-    }
-}
-
-/// Records the waker that the running task is about to be polled with: its own, or its span's,
-/// which runs no foreign code either: a clone or a drop of it only changes a count.
-#[cfg(feature = "tracing")]
-#[inline]
-pub(crate) fn set_wrapper(waker: &Waker) {
-    let mut running = Running::get();
-    running.wrapper = parts(waker);
-    running.set();
-}
-
-/// Calls `f`, which runs no foreign code, with the task that runs on this thread.
-#[inline]
-pub(crate) fn with_running<R>(f: impl FnOnce(&Header) -> R) -> Option<R> {
-    let header = Running::get().header;
-    // SAFETY: null, or the metadata of a task whose `TaskFuture` is being polled (`set_running`) or
-    // dropped (`drop_within`). The latter resets it before that is gone, also within
-    // `Runnable::run`; and the metadata is in the same allocation as that, and is dropped after
-    // it.
-    let header = unsafe { header.as_ref() };
-    header.map(f)
-}
-
-/// The id of the running task, of the call of `unblock`, or of the task whose output is dropped.
-pub(crate) fn running_id() -> Option<Id> {
-    with_running(|header| header.id).or_else(|| CALL.get())
-}
-
-/// Calls `f`, which does not unwind, as the call of `unblock` with this id, or as the ended task
-/// with this id. May be called within another task.
-pub(crate) fn within<R>(id: Id, f: impl FnOnce() -> R) -> R {
-    let outer = (Running::get(), CALL.replace(Some(id)));
-    Running::reset();
-    let result = f();
-    CALL.set(outer.1);
-    outer.0.set();
-    result
 }
 
 /// Calls `f`, which runs no foreign code (see above), with the worker that this thread drives.
@@ -237,12 +100,6 @@ pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> 
             is_here.then_some(WakerKind::Foreign)
         }
     })
-}
-
-/// Whether `waker` is the running task's own, which only queues the task, on any thread.
-#[inline]
-pub(crate) fn is_task_waker(waker: &Waker) -> bool {
-    Running::get().waker_kind(waker) == WakerKind::Task
 }
 
 /// Whether calling and dropping `waker`, on any thread, runs no foreign code: it belongs to the

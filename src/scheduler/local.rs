@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::budget::{BUDGET, FIRST_BUDGET};
-use super::current::Running;
+use super::header::Running;
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;

@@ -33,6 +33,7 @@ mod busy;
 mod by_choice;
 mod closing;
 mod current;
+mod header;
 mod idle;
 mod late;
 mod local;
@@ -47,89 +48,38 @@ mod run_queue;
 mod shard;
 mod shared;
 mod shutdown;
-mod task_ref;
 mod trace;
 mod worker;
 
 use std::io;
-use std::panic::Location;
 use std::sync::Arc;
 
 use async_task::ScheduleInfo;
 
 use crate::clock::{now, tick};
 use crate::kernel;
-use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::telemetry::{Id, Label, Name, WaitReason};
+use crate::telemetry::{Id, Label, WaitReason};
 
 pub(crate) use busy::BusyPollConfig;
-#[cfg(feature = "tracing")]
-pub(crate) use current::set_wrapper;
 use current::{Current, with_current};
 pub(crate) use current::{
-    current_local, current_worker, driver, drop_within, is_task_waker, only_queues, running_id,
-    set_running, wake_each, waker_kind, with_local, with_running, with_worker_of, within,
+    current_local, current_worker, driver, only_queues, wake_each, waker_kind, with_local,
+    with_worker_of,
 };
+#[cfg(feature = "tracing")]
+pub(crate) use header::set_wrapper;
+pub(crate) use header::{
+    Affinity, Header, Runnable, TaskRef, drop_within, is_task_waker, running_id, set_running,
+    with_running, within,
+};
+use header::{INDEX, STEALABLE, TRACED, UNASSIGNED, UNCOUNTED};
 pub(crate) use local::Local;
 pub(crate) use main_future::{MainFuture, record_wait};
 pub(crate) use owned::{OwnedKey, bind, task_ended, task_forgotten};
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
-pub(crate) use task_ref::TaskRef;
 #[cfg(feature = "blocking")]
 pub(crate) use trace::current_trace;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
-
-/// The metadata of a task, stored next to its future.
-pub(crate) struct Header {
-    shared: Arc<Shared>,
-    /// The task's [`Affinity`], and [`TRACED`].
-    ///
-    /// Written only by the thread that polls the task or has its runnable. This exclusive access
-    /// passes between threads by an atomic operation on the task's state or by a queue, so relaxed
-    /// accesses suffice.
-    state: AtomicU16,
-    /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
-    is_aborted: AtomicBool,
-    is_finished: AtomicBool,
-    /// When it was spawned: see [`clock::tick`](crate::clock::tick).
-    pub(crate) spawned: u32,
-    pub(crate) id: Id,
-    pub(crate) site: &'static Location<'static>,
-    name: Option<Box<Name>>,
-    /// Written like `state`.
-    pub(crate) wait_reason: AtomicU64,
-    /// The number of polls, which wraps, and the time of the last one by its worker's clock.
-    /// Written like `state`.
-    pub(crate) polls: AtomicU32,
-    pub(crate) polled: AtomicU32,
-}
-
-/// The worker of a task: its index if the task is pinned; [`STEALABLE`] and the index of the worker
-/// that ran it last, or [`UNASSIGNED`] before its first run, if it is stealable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Affinity(u16);
-
-impl Affinity {
-    const ANY: Affinity = Affinity(STEALABLE | UNASSIGNED);
-
-    pub(crate) fn pinned(index: usize) -> Affinity {
-        Affinity(index as u16)
-    }
-}
-
-/// The bits of an [`Affinity`] that are the worker's index. The main worker's is the largest.
-const INDEX: u16 = 0x0fff;
-
-/// A stealable task that no pool worker has run yet.
-const UNASSIGNED: u16 = INDEX;
-
-const STEALABLE: u16 = 1 << 12;
-
-const TRACED: u16 = 1 << 13;
-
-/// The runtime was closing when the task was spawned, and neither waits for it nor counts its end:
-/// see [`late`].
-const UNCOUNTED: u16 = 1 << 14;
 
 impl Header {
     /// Counts the task as spawned, unless another thread spawns it while the runtime closes: see
@@ -149,108 +99,7 @@ impl Header {
             None if shared.is_closing() => flags |= UNCOUNTED,
             _ => shared.task_spawned(here),
         }
-        Header {
-            shared: shared.clone(),
-            state: AtomicU16::new(affinity.0 | flags),
-            spawned,
-            id,
-            site: label.site,
-            name: label.name,
-            wait_reason: AtomicU64::new(0),
-            polls: AtomicU32::new(0),
-            polled: AtomicU32::new(spawned),
-            is_aborted: AtomicBool::new(false),
-            is_finished: AtomicBool::new(false),
-        }
-    }
-
-    /// Makes the task drop its future at its next poll; the caller wakes it.
-    pub(crate) fn set_aborted(&self) {
-        // Relaxed: the wake that follows publishes it.
-        self.is_aborted.store(true, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.is_aborted.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_finished(&self) {
-        self.is_finished.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_finished(&self) -> bool {
-        self.is_finished.load(Ordering::Acquire)
-    }
-
-    /// Whether the task was never polled. When the number of polls wraps to zero, the time of the
-    /// last poll differs from that of the spawn.
-    fn is_new(&self) -> bool {
-        self.polls.load(Ordering::Relaxed) == 0
-            && self.polled.load(Ordering::Relaxed) == self.spawned
-    }
-
-    pub(crate) fn name(&self) -> Option<&Name> {
-        self.name.as_deref()
-    }
-
-    #[inline]
-    fn state(&self) -> u16 {
-        self.state.load(Ordering::Relaxed)
-    }
-
-    /// [`UNASSIGNED`] if the task has no worker yet.
-    #[inline]
-    pub(crate) fn index(&self) -> usize {
-        (self.state() & INDEX) as usize
-    }
-
-    #[inline]
-    fn is_traced(&self) -> bool {
-        self.state() & TRACED != 0
-    }
-
-    #[inline]
-    fn is_stealable(&self) -> bool {
-        self.state() & STEALABLE != 0
-    }
-
-    #[inline]
-    fn is_counted(&self) -> bool {
-        self.state() & UNCOUNTED == 0
-    }
-
-    /// Counts the end of a task that its spawner is about to drop before it has run.
-    fn end_count(&self) {
-        if self.is_counted() {
-            self.state
-                .store(self.state() | UNCOUNTED, Ordering::Relaxed);
-            self.shared.task_ended(None);
-        }
-    }
-
-    #[inline]
-    fn assign(&self, index: usize) {
-        let state = self.state() & !INDEX | index as u16;
-        self.state.store(state, Ordering::Relaxed);
-    }
-
-    /// Begins a poll, on a worker that last read its clock at `tick`. Returns whether it is the
-    /// first poll.
-    #[inline]
-    fn begin_poll(&self, tick: u32) -> bool {
-        let before = self.polls.load(Ordering::Relaxed);
-        self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
-        self.polled.store(tick, Ordering::Relaxed);
-        self.set_wait_reason(WaitReason::UNKNOWN);
-        before == 0
-    }
-
-    /// `NOTHING` after a wake, `WOKEN_WHILE_RUNNING` after a wake during a poll.
-    #[inline]
-    fn set_wait_reason(&self, reason: u64) {
-        self.wait_reason.store(reason, Ordering::Relaxed);
+        Header::of(shared, affinity.0 | flags, (id, spawned), label)
     }
 }
 
@@ -261,22 +110,6 @@ pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
 
 pub(crate) fn new_id() -> Id {
     with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
-}
-
-pub(crate) type Runnable = async_task::Runnable<Header>;
-
-/// A runnable is `Send`, since its metadata is. Only stealable tasks' runnables change threads.
-impl run_queue::Item for Runnable {
-    #[inline]
-    fn into_raw(self) -> std::ptr::NonNull<()> {
-        Runnable::into_raw(self)
-    }
-
-    #[inline]
-    unsafe fn from_raw(raw: std::ptr::NonNull<()>) -> Runnable {
-        // SAFETY: the caller has it from `Runnable::into_raw`, and passes it on once.
-        unsafe { Runnable::from_raw(raw) }
-    }
 }
 
 /// The schedule function of every task, new or woken, on any thread. `async-task` does not call it
@@ -343,6 +176,7 @@ fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::panic::Location;
 
     use super::*;
     use crate::poller::{Backend, Poller};
