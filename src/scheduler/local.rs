@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::budget::{BUDGET, FIRST_BUDGET};
-use super::header::Running;
+use super::header::{Header, INDEX, Runnable, Running, STEALABLE, TaskRef, UNASSIGNED};
 use super::idle::IdleWorkers;
 use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
-use super::{Header, INDEX, Runnable, STEALABLE, TaskRef, UNASSIGNED};
+
 use crate::clock::{now, tick};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ pub(crate) struct Local {
     /// Tasks that were woken while they ran. They run again after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     /// The tasks that are pinned here, were polled and still have their futures, except a task in
-    /// its first poll: see `owned`.
+    /// its first poll: see `schedule`.
     pub(crate) owned: RefCell<Slab<TaskRef>>,
     /// The number of operations that the running task may still complete; if negative, the number
     /// of its refusals. Reset by each poll.

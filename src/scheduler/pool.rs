@@ -25,10 +25,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::monitor::{INTERVAL, common_moment};
-use super::owned::StealableTasks;
 use super::poller_lock::{PollerGuard, Sleep, Sleeper, SleepingWorker};
 use super::shard::{Shard, ShardedWorkers};
-use super::shared::Shared;
+use super::shared::{Shared, StealableTasks};
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Timeout;

@@ -36,7 +36,7 @@
 //! main worker reads the count after they have exited. A spawner that has seen the flag counts no
 //! further task, and counts the end of one that it has counted before it drops it. So the main
 //! worker waits for at most one task of each thread, and for none of its destructors: see
-//! [`late`](super::late), and [`closing`](super::closing) for the cleanup of stealable tasks.
+//! [`spawn`](super::spawn), and [`closing`](super::closing) for the cleanup of stealable tasks.
 //!
 //! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
@@ -45,17 +45,19 @@
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
+use super::Local;
 use super::closing::ClosingFlag;
+use super::header::{Affinity, Header, Runnable, TaskRef};
 use super::idle::{Idle, IdleWorkers};
 use super::mutex_queue::MutexQueue;
-use super::owned::StealableTasks;
 use super::pool::{POOL_WORK, PoolWork};
 use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
-use super::{Affinity, Header, Local, Runnable, current, late};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, PoolId, Reactor};
+use crate::slab::Slab;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, OnDrop};
 use crate::telemetry::{Counter, Counters, TraceLog, requests::Requests};
@@ -86,8 +88,8 @@ pub(crate) struct Shared {
     /// Pool workers that have exited, or will never start.
     pub(super) exited: AtomicUsize,
     last_task_waiters: AtomicUsize,
-    /// The number of tasks spawned by destructors of late tasks: see [`late`](super::late).
-    late: AtomicUsize,
+    /// The number of tasks spawned by destructors of late tasks: see [`spawn`](super::spawn).
+    pub(super) late: AtomicUsize,
     /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
     /// task or a waker of this runtime, each of which owns `Shared`. Closing takes it out, to break
     /// the cycle.
@@ -155,6 +157,49 @@ impl Stealable {
         let mut taken = None;
         self.queue.steal(1, true, |runnable| taken = Some(runnable));
         taken
+    }
+}
+
+/// The stealable tasks that a worker was the first to poll, until their futures are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct StealableTasks {
+    tasks: Mutex<Slab<TaskRef>>,
+    /// The length of the list, readable without the lock. Written under it.
+    count: AtomicUsize,
+}
+
+impl StealableTasks {
+    pub(super) fn wake_all(&self) {
+        let tasks = self.tasks.lock();
+        let wakers: Vec<Waker> = tasks.values().map(|task| task.waker().clone()).collect();
+        drop(tasks);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Calls `f`, which runs no foreign code, with each task.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&TaskRef)) {
+        self.tasks.lock().values().for_each(&mut f);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    #[inline(never)]
+    pub(super) fn insert(&self, task: TaskRef) -> usize {
+        let mut tasks = self.tasks.lock();
+        let index = tasks.insert(task);
+        self.count.store(tasks.len(), Ordering::Relaxed);
+        index
+    }
+
+    #[inline(never)]
+    pub(super) fn remove(&self, index: usize) {
+        let mut tasks = self.tasks.lock();
+        let removed = tasks.remove(index);
+        self.count.store(tasks.len(), Ordering::Relaxed);
+        drop(tasks);
+        drop(removed);
     }
 }
 
@@ -434,35 +479,6 @@ impl Shared {
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
         self.main().parker.unpark_best_effort();
-    }
-
-    /// Schedules a new task. If the runtime is closing, drops and so cancels it: see
-    /// [`late`](super::late).
-    #[inline]
-    pub(crate) fn schedule_new(&self, runnable: Runnable) {
-        if self.is_closing() {
-            self.refuse(runnable)
-        } else {
-            runnable.schedule()
-        }
-    }
-
-    #[cold]
-    fn refuse(&self, runnable: Runnable) {
-        // The runtime's own workers need no count: see "Closing".
-        if !current::is_of(self) {
-            runnable.metadata().end_count();
-        }
-        late::drop_late(runnable)
-    }
-
-    /// Whether to leak the future that is about to be spawned, because the runtime closes and the
-    /// destructors of late tasks have spawned too many.
-    #[inline]
-    pub(crate) fn forgets(&self) -> bool {
-        self.is_closing()
-            && late::is_dropping()
-            && self.late.fetch_add(1, Ordering::Relaxed) >= late::LIMIT
     }
 
     pub(crate) fn injected(&self) -> usize {

@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::closing::{ClosingWorkers, drop_all_tasks};
-use super::late;
+use super::spawn;
 use super::worker::Worker;
 use crate::clock::now;
 use crate::reactor::Driver;
@@ -85,7 +85,7 @@ impl Worker {
     fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
-            late::drop_queued();
+            spawn::drop_queued();
             local.take_inbox();
             local.yield_mark.set(None);
             local.release_yielded();
@@ -100,7 +100,7 @@ impl Worker {
             if let (Some(work), Some(stealable)) = (self.pool_work, &local.stealable) {
                 (work.wake_all)(&stealable.owned);
             }
-            if local.has_work() || late::has_queued() {
+            if local.has_work() || spawn::has_queued() {
                 continue;
             }
             if self.remote().pinned.get() == 0 {
@@ -133,7 +133,7 @@ impl ClosingWorkers for Worker {
     }
 
     fn has_ready_tasks(&self) -> bool {
-        late::has_queued() || self.shared().has_any()
+        spawn::has_queued() || self.shared().has_any()
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {

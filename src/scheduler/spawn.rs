@@ -1,7 +1,8 @@
-//! Late tasks: spawned while their runtime closes, or after that.
+//! The spawn of a task: it is counted and scheduled; or, while its runtime closes, dropped.
 //!
-//! The spawner cancels such a task immediately: it drops its future. That may run a destructor that
-//! spawns the next task, and so on. To bound the stack, a thread that has [`DEPTH`] such drops on
+//! **Late tasks** are spawned while their runtime closes, or after that. The spawner cancels such a
+//! task immediately: it drops its future. That may run a destructor that spawns the next task, and
+//! so on. To bound the stack, a thread that has [`DEPTH`] such drops on
 //! its stack queues further tasks, and drops them when the outermost drop returns. Below that depth
 //! a destructor may wait for the task that it spawns, which has been cancelled by then.
 //!
@@ -22,19 +23,76 @@
 //! restart a failed task, this would never end. So after [`LIMIT`] tasks of a runtime further
 //! futures are leaked ([`Shared::forgets`]). (What such a future would have reported when dropped
 //! is lost: a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
-//!
-//! [`Shared::forgets`]: super::Shared::forgets
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
-use super::Runnable;
+use super::current::{self, Current, with_current, with_local};
+use super::header::{Affinity, Header, Runnable, TRACED, UNCOUNTED};
+use super::shared::Shared;
+use crate::clock::{now, tick};
+use crate::sync::atomic::Ordering;
 use crate::sync::contain;
+use crate::telemetry::{Id, Label};
+
+impl Header {
+    /// Counts the task as spawned, unless another thread spawns it while the runtime closes.
+    #[inline]
+    pub(crate) fn new(shared: &Arc<Shared>, affinity: Affinity, label: Label) -> Header {
+        let (here, id, spawned) = with_current(|current| match current {
+            Some(Current { local, .. }) => {
+                let is_here = Arc::ptr_eq(&local.shared, shared);
+                let id = local.ids.next();
+                (is_here.then_some(local.index), id, local.counters.tick())
+            }
+            None => (None, Id::of_no_worker(), tick(now())),
+        });
+        let mut flags = if shared.trace.is_some() { TRACED } else { 0 };
+        match here {
+            None if shared.is_closing() => flags |= UNCOUNTED,
+            _ => shared.task_spawned(here),
+        }
+        Header::of(shared, affinity.0 | flags, (id, spawned), label)
+    }
+}
+
+pub(crate) fn new_id() -> Id {
+    with_local(|local| local.ids.next()).unwrap_or_else(Id::of_no_worker)
+}
+
+impl Shared {
+    /// Schedules a new task. If the runtime is closing, drops and so cancels it.
+    #[inline]
+    pub(crate) fn schedule_new(&self, runnable: Runnable) {
+        if self.is_closing() {
+            self.refuse(runnable)
+        } else {
+            runnable.schedule()
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, runnable: Runnable) {
+        // The runtime's own workers need no count: see "Closing".
+        if !current::is_of(self) {
+            runnable.metadata().end_count();
+        }
+        drop_late(runnable)
+    }
+
+    /// Whether to leak the future that is about to be spawned, because the runtime closes and the
+    /// destructors of late tasks have spawned too many.
+    #[inline]
+    pub(crate) fn forgets(&self) -> bool {
+        self.is_closing() && is_dropping() && self.late.fetch_add(1, Ordering::Relaxed) >= LIMIT
+    }
+}
 
 /// How many tasks of a runtime destructors of late tasks may spawn: more than any program needs,
 /// and few enough to be dropped in a fraction of a second.
-pub(super) const LIMIT: usize = 1 << 17;
+const LIMIT: usize = 1 << 17;
 
 /// How many drops of late tasks a thread's stack may have: enough for destructors that clean up
 /// with tasks, at the cost of a few dozen kilobytes.
@@ -60,12 +118,12 @@ fn with_late<R>(f: impl FnOnce(&mut Late) -> R) -> R {
 }
 
 #[cold]
-pub(super) fn is_dropping() -> bool {
+fn is_dropping() -> bool {
     with_late(|late| late.depth > 0)
 }
 
 /// Drops a task that was never polled: now, or after the tasks that this thread is dropping.
-pub(super) fn drop_late(runnable: Runnable) {
+fn drop_late(runnable: Runnable) {
     let now = with_late(|late| {
         if late.depth == DEPTH {
             late.queue.push_back(runnable);

@@ -1,0 +1,408 @@
+//! The functions that a task calls: to be queued, listed and removed.
+//!
+//! * [`schedule`] queues a task that is new or woken.
+//! * [`bind`] enters it in the list of its worker when its first poll has returned `Pending`, so
+//!   short tasks are in no list. Dumps, `Debug` and metrics read the lists. Closing wakes every
+//!   task in them, so that its runnable is queued and can be dropped.
+//! * [`task_ended`] removes it when its future was dropped, and counts its end.
+//!
+//! **The lists.** Only the worker's thread accesses the list of its pinned tasks (`Local::owned`).
+//! A stealable task stays in the list ([`StealableTasks`](super::shared::StealableTasks), with a
+//! lock) of the worker that polled it first, since only the task has its position in the list. The
+//! thread that drops the future removes it, nearly always that worker, so the lock is rarely
+//! contended.
+//!
+//! Wakers in the lists are async-task's, or a reference count around one (`spans`), so cloning one
+//! runs no foreign code. They are woken outside of borrow and lock. Dropping one within is allowed:
+//! it is not the task's last reference while the future exists, or is being dropped.
+//!
+//! **Traces.** A worker keeps the events of its tasks in the ring among its counters. Events from
+//! any other thread are in the runtime's [`TraceLog`].
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::task::Waker;
+
+use async_task::ScheduleInfo;
+
+use super::current::{Current, with_current, with_local, with_worker_of};
+use super::header::{Header, Runnable, TaskRef};
+use super::local::Local;
+use super::shared::Shared;
+#[cfg(feature = "blocking")]
+use crate::telemetry::TraceLog;
+use crate::telemetry::{Mark, WaitReason};
+
+/// The schedule function of every task, new or woken, on any thread. `async-task` does not call it
+/// again before the task has run.
+pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
+    runnable.metadata().set_wait_reason(WaitReason::NOTHING);
+    if runnable.metadata().is_traced() {
+        trace_scheduled(runnable.metadata());
+    }
+    // Runs no foreign code, so the worker may stay borrowed.
+    with_current(|current| match current {
+        Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
+            if let Some(runnable) = local.schedule_here(runnable, info.woken_while_running) {
+                schedule_elsewhere(local, runnable);
+            }
+        }
+        _ => schedule_from_outside(runnable),
+    });
+}
+
+#[inline(never)]
+fn schedule_elsewhere(local: &Local, runnable: Runnable) {
+    let is_injected = push_remote(&local.shared, runnable);
+    // The first task that a pool worker's task spawns: see "Waking" in `shared`. Between two tasks
+    // each spawn wakes a worker, since foreign code such as a waker may block on what it spawns.
+    let is_left_here =
+        is_injected && local.is_running_task.get() && !local.has_pending_wake.replace(true);
+    if is_injected && !is_left_here {
+        local.shared.wake_one();
+    }
+}
+
+#[inline(never)]
+fn schedule_from_outside(runnable: Runnable) {
+    // A queued task may run, end, and drop its reference to `Shared`.
+    let shared = Arc::clone(&runnable.metadata().shared);
+    if push_remote(&shared, runnable) {
+        shared.wake_one();
+    }
+}
+
+/// Pushes a pinned task to its worker's inbox, and a stealable one to the inject queue. Returns
+/// whether a pool worker should be woken for it.
+fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
+    // In a child of `fork` no thread runs the parent's tasks, and the queue's lock may be held
+    // forever.
+    if shared.main().reactor.poller().is_parents() {
+        std::mem::forget(runnable);
+        return false;
+    }
+    if !runnable.metadata().is_stealable() {
+        let remote = shared.remote(runnable.metadata().index());
+        remote.inbox.push(runnable);
+        remote.parker.note_wake_from_elsewhere();
+        remote.parker.unpark();
+        return false;
+    }
+    shared.inject_queue.push(runnable);
+    // If the runtime closes, the pool workers may have exited, and the main worker waits for this
+    // task.
+    !shared.unpark_main_if_closing()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OwnedKey {
+    worker: u32,
+    /// The index plus one, so that an `Option` of the key takes eight bytes.
+    place: NonZeroU32,
+}
+
+impl OwnedKey {
+    #[inline]
+    fn new(worker: usize, index: usize) -> OwnedKey {
+        let index = u32::try_from(index).expect("fewer than 2^32 tasks");
+        OwnedKey {
+            worker: worker as u32,
+            place: NonZeroU32::MIN.saturating_add(index),
+        }
+    }
+
+    #[inline]
+    fn index(self) -> usize {
+        self.place.get() as usize - 1
+    }
+}
+
+/// Adds a task to the list of the current worker, after a first poll that has returned `Pending`.
+pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
+    with_local(|local| {
+        debug_assert!(local.owns(header), "a task is polled by its own worker");
+        let task = TaskRef::new(header, waker.clone());
+        let index = if header.is_stealable() {
+            local.stealable().owned.insert(task)
+        } else {
+            local.remote.pinned.add(1);
+            local.owned.borrow_mut().insert(task)
+        };
+        OwnedKey::new(local.index, index)
+    })
+}
+
+/// Removes a task, if it was bound, after its future was dropped, and counts its end. Called on its
+/// worker's thread if it is bound and pinned, on any thread otherwise.
+pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
+    header.set_finished();
+    if header.is_traced() {
+        trace_ended(header);
+    }
+    if let Some(key) = key.take_if(|_| header.is_stealable()) {
+        let list = &header.shared.stealable(key.worker as usize).owned;
+        list.remove(key.index());
+    }
+    let index = with_local(|local| {
+        if !Arc::ptr_eq(&local.shared, &header.shared) {
+            return None;
+        }
+        if let (Some(key), true) = (key, local.index == header.index()) {
+            let pinned = &local.remote.pinned;
+            pinned.set(pinned.get() - 1);
+            // Empty if closing has taken the list.
+            let removed = local.owned.borrow_mut().remove(key.index());
+            drop(removed);
+        }
+        Some(local.index)
+    });
+    if header.is_counted() {
+        header.shared.task_ended(index.flatten());
+    }
+}
+
+/// Ends a task whose future was forgotten, before its spawner drops the runnable.
+pub(crate) fn task_forgotten(header: &Header) {
+    header.end_count();
+    task_ended(header, None);
+}
+
+#[cold]
+fn trace_scheduled(header: &Header) {
+    let id = header.id.as_u64();
+    if !header.is_new() {
+        return trace(header, Mark::Woken(id));
+    }
+    if let (Some(name), Some(log)) = (header.name(), &header.shared.trace) {
+        log.add_name(id, name);
+    }
+    trace(header, Mark::Spawned((id, header.site)));
+}
+
+#[cold]
+fn trace_ended(header: &Header) {
+    trace(header, Mark::Ended(header.id.as_u64()));
+}
+
+fn trace(header: &Header, what: Mark) {
+    let here = with_worker_of(&header.shared, |local, _| {
+        local.counters.trace().map(|own| own.push(what))
+    });
+    if let (None, Some(log)) = (here.flatten(), &header.shared.trace) {
+        log.push(what);
+    }
+}
+
+#[cfg(feature = "blocking")]
+pub(crate) fn current_trace() -> Option<Arc<TraceLog>> {
+    with_local(|local| local.shared.trace.clone()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::panic::Location;
+
+    use super::*;
+    use crate::poller::{Backend, Poller};
+    use crate::scheduler::{BusyPollConfig, Worker, current, local};
+    use crate::sync::atomic::Ordering;
+
+    fn pool_worker() -> (Worker, impl Fn() -> Runnable) {
+        let poller = || Poller::new(Backend::default()).unwrap();
+        let shared = Arc::new(Shared::with_pool(
+            vec![(poller(), vec![None, None])],
+            poller(),
+        ));
+        let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
+        let spawn = move || {
+            let (runnable, task) =
+                crate::task::new(&shared, pending::<()>(), Location::caller().into());
+            task.detach();
+            runnable
+        };
+        (worker, spawn)
+    }
+
+    fn id(runnable: &Runnable) -> u64 {
+        runnable.metadata().id.as_u64()
+    }
+
+    fn drop_tasks(worker: &Worker) {
+        worker.local.yield_mark.set(None);
+        while let Some(runnable) = worker.local.pop() {
+            drop(runnable);
+        }
+        while worker.shared().take_any().is_some() {}
+    }
+
+    /// The main worker of a runtime that closes is woken for what it waits for.
+    ///
+    /// `closing` models the main worker's side.
+    #[test]
+    fn closing_main_worker_woken_for_its_wait() {
+        let (worker, spawn) = pool_worker();
+        let shared = worker.shared();
+        let main = || &shared.main().parker;
+        let wakes_main = |what: &str, f: &dyn Fn()| {
+            main().park();
+            f();
+            assert!(!main().is_parked(), "{what}");
+        };
+        main().park();
+        push_remote(shared, spawn());
+        assert!(main().is_parked(), "it does not close yet");
+        shared.start_closing();
+        wakes_main("a task was pushed", &|| {
+            push_remote(shared, spawn());
+        });
+        wakes_main("a task has ended", &|| drop(shared.take_any()));
+        wakes_main("a worker has exited", &|| shared.worker_exited());
+        drop_tasks(&worker);
+    }
+
+    /// The task that a worker was woken for comes before those that stay.
+    ///
+    /// Otherwise a pinned task that computes would delay it, and no other worker could take it.
+    #[test]
+    fn woken_task_precedes_local_ones() {
+        let (worker, spawn) = pool_worker();
+        let local = &worker.local;
+        // Two rounds, since the two queues alternate.
+        for _ in 0..2 {
+            let (queued, lifo) = (spawn(), spawn());
+            let next_id = id(&lifo);
+            local.push(queued);
+            local.push_lifo(local.stealable(), lifo);
+            let is_next = || local.pop().map(|task| id(&task) == next_id);
+            assert_eq!(
+                [is_next(), is_next(), is_next()],
+                [Some(true), Some(false), None]
+            );
+        }
+    }
+
+    /// A dump lists the tasks that were never polled.
+    #[test]
+    fn a_new_task_that_runs_next_is_known() {
+        let (worker, spawn) = pool_worker();
+        let next = spawn();
+        let is_next = id(&next);
+        worker.local.push_lifo(worker.local.stealable(), next);
+        let mut known = Vec::new();
+        (worker.local).for_each_new(|header| known.push(header.id.as_u64()));
+        assert_eq!(known, [is_next]);
+        drop_tasks(&worker);
+    }
+
+    /// A task is not new again after 2³² polls.
+    #[test]
+    fn task_not_new_again_after_2_to_the_32_polls() {
+        let (worker, spawn) = pool_worker();
+        let task = spawn();
+        let header = task.metadata();
+        assert!(header.is_new());
+        header.begin_poll(header.spawned);
+        assert!(!header.is_new());
+        header.polls.store(u32::MAX, Ordering::Relaxed);
+        header.begin_poll(header.spawned + 1);
+        assert!(!header.is_new());
+        drop(task);
+        drop_tasks(&worker);
+    }
+
+    /// An idle worker is woken for what a waker spawns and not for the first of a task.
+    ///
+    /// A waker may block on what it spawns; a task most likely awaits it.
+    #[test]
+    fn spawn_in_waker_wakes_idle_worker() {
+        for is_running_task in [false, true] {
+            let (worker, spawn) = pool_worker();
+            let idle = &worker.shared().remote(1).parker;
+            let entered = current::enter(&worker.local, &worker.driver);
+            idle.park();
+            worker.local.is_running_task.set(is_running_task);
+            spawn().schedule();
+            assert_eq!(idle.is_parked(), is_running_task);
+            drop(entered);
+            drop_tasks(&worker);
+        }
+    }
+
+    /// Also with injected tasks in between.
+    #[test]
+    fn pinned_tasks_and_stealable_ones_take_turns() {
+        let (worker, spawn) = pool_worker();
+        let local = &worker.local;
+        let stay: Vec<_> = (0..4).map(|_| spawn()).collect();
+        let ids: Vec<_> = stay.iter().map(id).collect();
+        stay.into_iter().for_each(|task| local.push(task));
+        (0..4).for_each(|_| local.push_stealable(spawn()));
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            let task = worker.next_of_pool().unwrap();
+            order.push(ids.contains(&id(&task)));
+            worker.shared().inject_queue.push(spawn());
+            local.polls_new_next.set(true);
+            drop(worker.next_of_pool());
+        }
+        assert_eq!(order, [true, false].repeat(4));
+        drop_tasks(&worker);
+    }
+
+    /// After a task that yields new ones run but not without end.
+    ///
+    /// Otherwise the last of many new tasks would wait until all others had used up their budgets.
+    /// Without a limit, new tasks would starve the worker's own.
+    #[test]
+    fn yield_lets_new_tasks_run_boundedly() {
+        let (worker, spawn) = pool_worker();
+        let (local, shared) = (&worker.local, worker.shared());
+        let own: Vec<_> = (0..2).map(|_| spawn()).collect();
+        let ids: Vec<_> = own.iter().map(id).collect();
+        own.into_iter().for_each(|task| local.push_stealable(task));
+        (0..100).for_each(|_| shared.inject_queue.push(spawn()));
+        let mut running = worker.next_of_pool().unwrap();
+        assert_eq!(id(&running), ids[0]);
+        let mut new = 0;
+        loop {
+            assert!(local.schedule_here(running, true).is_none());
+            running = worker.next_of_pool().unwrap();
+            if ids.contains(&id(&running)) {
+                break;
+            }
+            new += 1;
+        }
+        assert_eq!(id(&running), ids[1]);
+        assert_eq!(new, local::YIELDS_PER_OWN_RUN - 1);
+        drop(running);
+        drop_tasks(&worker);
+    }
+
+    /// After a task that yields no injected one runs that was polled before.
+    ///
+    /// For example tasks that did not fit in the worker's queue.
+    #[test]
+    fn yield_lets_no_polled_injected_task_run() {
+        let (worker, spawn) = pool_worker();
+        let (local, shared) = (&worker.local, worker.shared());
+        let own: Vec<_> = (0..2).map(|_| spawn()).collect();
+        let last = id(&own[1]);
+        own.into_iter().for_each(|task| local.push_stealable(task));
+        let polled = spawn();
+        polled.metadata().begin_poll(0);
+        shared.inject_queue.push(polled);
+        let first = worker.next_of_pool().unwrap();
+        assert!(local.schedule_here(first, true).is_none());
+        let next = worker.next_of_pool().unwrap();
+        assert_eq!(id(&next), last);
+        drop(next);
+        drop_tasks(&worker);
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn a_task_takes_no_more_than_64_bytes_of_ours() {
+        assert!(size_of::<Header>() <= 64);
+    }
+}
