@@ -3,15 +3,8 @@
 
 use std::task::{Context, Poll};
 
-use super::with_local;
-
-/// The number of operations that may succeed in one poll of a task: enough to drain a turn's
-/// events, and few enough that others wait for microseconds.
-pub(super) const BUDGET: i32 = 128;
-
-/// The budget of a first poll. When many tasks with much to do are spawned together, the last one
-/// starts after the first polls of all others.
-pub(super) const FIRST_BUDGET: i32 = 32;
+use super::current::with_local;
+use super::local::BUDGET;
 
 /// The number of bytes that a unit pays for. A whole budget pays for 256 KiB, which takes some 50
 /// µs. So 300 busy connections delay another one by some ten milliseconds, instead of some hundred
@@ -92,6 +85,7 @@ fn charge_units(units: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::local::FIRST_BUDGET;
     use std::future::poll_fn;
 
     /// After as many refusals as operations there is a new budget.

@@ -13,12 +13,13 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 use super::header::{Header, Running, is_task_waker, with_running};
-use super::local::Local;
+use super::local::{Local, MainWaker};
 use super::shared::Shared;
 use crate::reactor::{Driver, Reactor, WakerKind};
+use crate::sync::atomic::Ordering;
 use crate::sync::wake_all;
 
 pub(super) struct Current {
@@ -132,6 +133,19 @@ pub(super) fn unpark(reactor: &Reactor) {
     });
     if !is_awake_here {
         reactor.parker().unpark();
+    }
+}
+
+impl Wake for MainWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    #[inline]
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The flag is written before the worker is unparked: see `reactor::parking`.
+        self.woken.store(true, Ordering::Release);
+        unpark(&self.reactor);
     }
 }
 

@@ -7,22 +7,33 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
-use super::budget::{BUDGET, FIRST_BUDGET};
-use super::header::{Header, INDEX, Runnable, Running, STEALABLE, TaskRef, UNASSIGNED};
+use super::header::{
+    Header, INDEX, Runnable, Running, STEALABLE, TaskRef, UNASSIGNED, with_running,
+};
 use super::idle::IdleWorkers;
-use super::main_future::MainFuture;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
 
 use crate::clock::{now, tick};
+use crate::reactor::Reactor;
 use crate::slab::{Slab, shrink_queue};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::telemetry::requests::Requests;
-use crate::telemetry::{Counters, Ids, Mark, SAMPLE, Traced, WaitReason};
+use crate::telemetry::{Counters, Ids, MAIN_FUTURE, Mark, SAMPLE, Traced, WaitReason};
+
+/// The number of operations that may succeed in one poll of a task: enough to drain a turn's
+/// events, and few enough that others wait for microseconds.
+pub(super) const BUDGET: i32 = 128;
+
+/// The budget of a first poll. When many tasks with much to do are spawned together, the last one
+/// starts after the first polls of all others.
+pub(super) const FIRST_BUDGET: i32 = 32;
 
 /// The maximum number of consecutive tasks taken from the LIFO slot, which holds the task that the
 /// running one has woken: two tasks that wake each other must not starve the others.
@@ -124,6 +135,30 @@ impl Local {
             poll_ended: Cell::new(None),
             mains: RefCell::default(),
             has_pending_wake: Cell::new(false),
+        }
+    }
+
+    /// Registers a future of `block_on`, until the result is dropped.
+    pub(super) fn enter_main(
+        &self,
+        site: &'static Location<'static>,
+        waker: Arc<MainWaker>,
+    ) -> Main<'_> {
+        let tick = self.counters.tick();
+        let future = Rc::new(MainFuture {
+            waker,
+            site,
+            began: tick,
+            polled: Cell::new(tick),
+            polls: Cell::new(0),
+            wait_reason: Cell::new(0),
+            is_in_poll: Cell::new(false),
+        });
+        self.mains.borrow_mut().push(future.clone());
+        Main {
+            local: self,
+            future,
+            outer: reason_of_main(),
         }
     }
 
@@ -532,5 +567,126 @@ impl Local {
                 self.shared.wake_one_if_idle();
             }
         }
+    }
+}
+
+/// A future of `block_on` that a worker drives, polled among its tasks and listed in dumps. Written
+/// on the worker's thread.
+pub(crate) struct MainFuture {
+    pub(super) waker: Arc<MainWaker>,
+    pub(crate) site: &'static Location<'static>,
+    /// When the worker got it, and when it was last polled: see
+    /// [`clock::tick`](crate::clock::tick).
+    pub(crate) began: u32,
+    pub(crate) polled: Cell<u32>,
+    pub(crate) polls: Cell<u32>,
+    pub(super) wait_reason: Cell<u64>,
+    pub(crate) is_in_poll: Cell<bool>,
+}
+
+impl MainFuture {
+    #[inline]
+    pub(super) fn begin_poll(&self, tick: u32) {
+        self.polls.set(self.polls.get().wrapping_add(1));
+        self.polled.set(tick);
+        self.is_in_poll.set(true);
+        set_reason_of_main(WaitReason::UNKNOWN);
+    }
+
+    #[inline]
+    pub(super) fn end_poll(&self) {
+        self.wait_reason.set(reason_of_main());
+        self.is_in_poll.set(false);
+    }
+
+    pub(crate) fn wait_reason(&self) -> u64 {
+        if self.waker.is_woken() {
+            WaitReason::NOTHING
+        } else {
+            self.wait_reason.get()
+        }
+    }
+
+    pub(super) fn is_woken_by(&self, waker: &Waker) -> bool {
+        Waker::from(self.waker.clone()).will_wake(waker)
+    }
+
+    pub(crate) fn waker_address(&self) -> usize {
+        Arc::as_ptr(&self.waker).addr()
+    }
+}
+
+thread_local! {
+    /// Of the future of `block_on` that this thread polled last.
+    static REASON_OF_MAIN: Cell<u64> = const { Cell::new(WaitReason::NOTHING) };
+}
+
+#[inline]
+fn set_reason_of_main(word: u64) {
+    (REASON_OF_MAIN.try_with(|reason| reason.set(word))).expect("it has no destructor");
+}
+
+#[inline]
+fn reason_of_main() -> u64 {
+    REASON_OF_MAIN
+        .try_with(Cell::get)
+        .expect("it has no destructor")
+}
+
+/// Records what a future that returns `Pending` waits for, in the running task or `block_on`'s
+/// future.
+#[inline]
+pub(crate) fn record_wait(reason: WaitReason) {
+    let word = reason.encode();
+    if with_running(|header: &Header| header.set_wait_reason(word)).is_none() {
+        set_reason_of_main(word);
+    }
+}
+
+pub(super) struct Main<'a> {
+    local: &'a Local,
+    pub(super) future: Rc<MainFuture>,
+    /// The wait reason of the enclosing future, if its current poll has recorded one.
+    outer: u64,
+}
+
+impl Drop for Main<'_> {
+    fn drop(&mut self) {
+        if self.future.is_in_poll.get() && self.local.counters.trace().is_some() {
+            self.local.poll_ends(MAIN_FUTURE);
+        }
+        let popped = self.local.mains.borrow_mut().pop();
+        drop(popped);
+        set_reason_of_main(self.outer);
+    }
+}
+
+pub(super) struct MainWaker {
+    pub(super) woken: AtomicBool,
+    pub(super) reactor: Arc<Reactor>,
+}
+
+impl MainWaker {
+    /// Initially woken, so that the future is polled once.
+    pub(super) fn new(reactor: Arc<Reactor>) -> MainWaker {
+        MainWaker {
+            woken: AtomicBool::new(true),
+            reactor,
+        }
+    }
+
+    #[inline]
+    pub(super) fn reset(&self) {
+        self.woken.swap(false, Ordering::Acquire);
+    }
+
+    /// Called on the worker's thread.
+    pub(super) fn set_woken(&self) {
+        self.woken.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed)
     }
 }

@@ -36,7 +36,6 @@ mod current;
 mod header;
 mod idle;
 mod local;
-mod main_future;
 mod monitor;
 mod mutex_queue;
 mod nested;
@@ -64,8 +63,7 @@ pub(crate) use header::{
     Affinity, Header, Runnable, TaskRef, drop_within, is_task_waker, running_id, set_running,
     with_running, within,
 };
-pub(crate) use local::Local;
-pub(crate) use main_future::{MainFuture, record_wait};
+pub(crate) use local::{Local, MainFuture, record_wait};
 #[cfg(feature = "blocking")]
 pub(crate) use schedule::current_trace;
 pub(crate) use schedule::{OwnedKey, bind, schedule, task_ended, task_forgotten};

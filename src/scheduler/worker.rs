@@ -30,12 +30,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Runnable;
-use super::budget::BUDGET;
 use super::busy::{BusyPollConfig, IdlePeriod};
 use super::current::{self, Entered};
 use super::header::Running;
-use super::local::Local;
-use super::main_future::{MainFuture, MainWaker};
+use super::local::{BUDGET, Local, MainWaker};
 use super::nested::{Nested, Patience};
 use super::poller_lock::PollerGuard;
 use super::pool::{PoolWork, PoolWorker};
@@ -154,7 +152,7 @@ impl Worker {
         let main = Arc::new(MainWaker::new(self.remote().reactor.clone()));
         let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
-        let entered = MainFuture::enter(&self.local, site, main.clone());
+        let entered = self.local.enter_main(site, main.clone());
         let is_traced = self.local.counters.trace().is_some();
         loop {
             let mut yielded = false;
