@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The rules about several workers in a pool without its monitor (src/scheduler/monitor.rs): a wake-up that is missing is a
+# The rules about several workers in a pool without its monitor (src/scheduler/shard.rs): a wake-up that is missing is a
 # test that hangs, where the monitor would find what is ready within 12 ms. A test's own deadline ends it.
 #
 #     ci/no_monitor.sh [TEST…]

@@ -361,8 +361,7 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Header) -> R) -> Option<R> {
     let header = Running::get().header;
     // SAFETY: null, or the metadata of a task whose `TaskFuture` is being polled (`set_running`) or
     // dropped (`drop_within`). The latter resets it before that is gone, also within
-    // `Runnable::run`; and the metadata is in the same allocation as that, and is dropped after
-    // it.
+    // `Runnable::run`; and the metadata is in the same allocation as that, and is dropped after it.
     let header = unsafe { header.as_ref() };
     header.map(f)
 }

@@ -36,16 +36,15 @@ mod current;
 mod header;
 mod idle;
 mod local;
-mod monitor;
 mod mutex_queue;
 mod nested;
-mod poller_lock;
 mod pool;
 mod run_queue;
 mod schedule;
 mod shard;
 mod shared;
 mod shutdown;
+mod sleep;
 mod spawn;
 mod worker;
 

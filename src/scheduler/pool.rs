@@ -1,7 +1,7 @@
 //! The waiting and stealing of a pool worker.
 //!
 //! The workers of a [shard](super::shard) share one reactor, with the sockets and timers of all
-//! their tasks. One of them at a time waits in its poller: see [`poller_lock`](super::poller_lock).
+//! their tasks. One of them at a time waits in its poller: see [`sleep`](super::sleep).
 //!
 //! * A worker that has tasks to run tries the poller's lock between two turns. If it gets it, it
 //!   polls without sleeping, and fires timers.
@@ -12,7 +12,7 @@
 //! * If more than [`MANY_READY`] tasks are in its queue when it has polled, and after a task that
 //!   has made others ready, an idle worker is woken to search: see [`idle`](super::idle).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
-//!   slot](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
+//!   slot](super::run_queue) stays, unless its worker is stuck: see [`shard`](super::shard).
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
 //!
 //! **Why no timer is late.** A leader that falls asleep has read the earliest deadline, or is
@@ -24,10 +24,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::monitor::{INTERVAL, common_moment};
-use super::poller_lock::{PollerGuard, Sleep, Sleeper, SleepingWorker};
-use super::shard::{Shard, ShardedWorkers};
+use super::shard::{INTERVAL, PollerGuard, Shard, ShardedWorkers, common_moment};
 use super::shared::{Shared, StealableTasks};
+use super::sleep::{Sleep, Sleeper, SleepingWorker};
 use super::worker::Worker;
 use crate::clock::now;
 use crate::poller::Timeout;
@@ -81,7 +80,7 @@ pub(super) struct PoolWorker {
     /// Whether it has held the lock since it last fired timers, or has found some due while it
     /// polled for a while: then it fires them at the end of its turn.
     pub(super) has_polled: Cell<bool>,
-    /// The [uses](super::poller_lock::PollerLock::uses) of each shard's lock at the last visit.
+    /// The [uses](super::shard::PollerLock::uses) of each shard's lock at the last visit.
     visited: Box<[Cell<usize>]>,
 }
 

@@ -1,15 +1,51 @@
-//! The shard of a pool: workers that share a poller.
+//! The shard of a pool: workers that share a poller, its lock, and a monitor.
 //!
 //! A shard has `Builder::workers_per_poller` workers. All of their sources and timers are with one
-//! reactor, which has a [poller lock](super::poller_lock). A source is registered with the shard of
-//! the worker that first waits for it, and stays there, since any worker of the pool may wake a
-//! stealable task. So large pools do not share one table of sources and one kernel object. (With 64
-//! workers on one epoll, tokio measured 75 µs for a registration at the median, and with one epoll
-//! for each 8 workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
+//! reactor, in whose poller one of them at a time waits: the one that holds the [`PollerLock`] (see
+//! [`sleep`](super::sleep)). A source is registered with the shard of the worker that first waits
+//! for it, and stays there, since any worker of the pool may wake a stealable task. So large pools
+//! do not share one table of sources and one kernel object. (With 64 workers on one epoll, tokio
+//! measured 75 µs for a registration at the median, and with one epoll for each 8 workers 3 µs:
+//! <https://github.com/tokio-rs/tokio/pull/8450>.)
 //!
-//! **A full shard**, in which no worker is idle, has no [monitor](super::monitor) of its own. The
-//! monitor of another shard, or a worker of another shard between its turns, polls for it, unless
-//! another one has within the last interval.
+//! # The monitor
+//!
+//! The monitor is one idle worker that periodically inspects those that are awake (Go: sysmon). A
+//! worker that computes for long delays the tasks in its queue and, if it was its shard's leader,
+//! the poller's events. So while one worker of a shard is awake and another one idle, an idle one,
+//! the *monitor*, sleeps until its next [inspection](common_moment) at most. Then it steals, polls
+//! if the poller's lock is free, and records which of the others are *stuck*: awake, and in the
+//! same poll as at the inspection before. While all are awake, each polls between two turns, and
+//! inspects the others as often.
+//!
+//! The monitor keeps its role until others have not worked for an interval, so that workers that
+//! sleep only for moments need not wake each other for it.
+//!
+//! **How often.** In most programs no task computes. So the monitor inspects every
+//! [`LONG_INTERVAL`], and every [`INTERVAL`] only after an inspection that has found a worker
+//! stuck, until [`CALM`] in a row have found none ([`interval`](Monitor::interval)). An inspection
+//! at a long interval that finds another worker awake is followed by one after a short interval,
+//! which shows whether that worker is stuck.
+//!
+//! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than
+//! the leader, which events wake: so the monitor sleeps from one inspection to the next.
+//!
+//! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
+//! work after a sleep ([`begin_work`](Monitor::begin_work)) looks, after a fence, for the mark. If
+//! no other worker has it, it passes the mark to an idle worker, which it wakes. If none is idle,
+//! it removes the mark, and looks again, after another fence. (If the chosen one woke by itself,
+//! perhaps before it had the mark, the mark is taken back and the choice restarts.) A worker that
+//! is about to sleep parks, and then, after a fence, looks whether another one is awake, and if so,
+//! takes the mark or sees that another one has it ([`try_acquire`](Monitor::try_acquire)). So one
+//! of the two sees what the other wrote. A worker that was woken with the mark keeps it when it
+//! sleeps again, or passes it on when it begins to work. A monitor removes its mark before it parks
+//! without it. `loom` checks this below.
+//!
+//! Not covered is the moment before `begin_work`, in which an awake worker has done nothing yet.
+//!
+//! **A full shard**, in which no worker is idle, has no monitor of its own. The monitor of another
+//! shard, or a worker of another shard between its turns, polls for it, unless another one has
+//! within the last interval.
 //!
 //! A worker that begins to work has resumed, and then, after a fence, looks whether its shard has a
 //! monitor, or an idle worker, which it makes the monitor. If it has neither, and no other shard
@@ -18,12 +54,13 @@
 //! sees that another shard has one. So either the worker that makes a shard full sees the other one
 //! parked, or that one sees the full shard. A monitor releases its mark before it does either. If
 //! two monitors leave a full shard to each other, the later look sees that the other has released.
-//! `loom` checks this in `monitor`.
+//! `loom` checks this below.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
-use super::monitor::Monitor;
-use super::poller_lock::PollerLock;
+use crate::clock::since_start;
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Pool workers that share a reactor. Aligned, since they write it in each turn.
 #[repr(align(128))]
@@ -93,5 +130,545 @@ pub(super) trait ShardedWorkers {
                 !shard.workers.contains(&index) && self.wake_idle_of(shard.workers.clone())
             });
         }
+    }
+}
+
+/// The right to wait in a shard's poller. Odd while held; each use adds two.
+#[derive(Default)]
+pub(super) struct PollerLock(AtomicUsize);
+
+pub(super) struct PollerGuard<'a> {
+    lock: &'a PollerLock,
+    /// Whether its worker has parked the shard's reactor to sleep in its poller, and resumes it.
+    /// Otherwise, in a simulated world, it may be parked for another worker.
+    pub(super) sleeps: bool,
+}
+
+impl PollerLock {
+    #[inline]
+    pub(super) fn try_lock(&self) -> Option<PollerGuard<'_>> {
+        let before = self.0.fetch_or(1, Ordering::Acquire);
+        let sleeps = false;
+        (before % 2 == 0).then(|| PollerGuard { lock: self, sleeps })
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.uses() % 2 == 0
+    }
+
+    /// Changes whenever the lock is taken or released.
+    pub(super) fn uses(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PollerGuard<'_> {
+    /// Releases the lock on a thread of another shard, which will not try it again before it
+    /// sleeps. A worker that has found the lock taken is parked, and `wake_idle` wakes an idle one;
+    /// or it parks later, and then sees that the lock is free.
+    pub(super) fn unlock_and_wake<R>(self, wake_idle: impl FnOnce() -> R) -> R {
+        drop(self);
+        fence(Ordering::SeqCst);
+        wake_idle()
+    }
+}
+
+impl Drop for PollerGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The time between two inspections, after one has found a worker stuck. An event or a timer that
+/// is due while all others compute is found within five quarters of this, and a task behind a long
+/// poll within nine, since that poll may have begun just after an inspection. So this, and the
+/// monitor's time to wake up, stay below a millisecond. (If the monitor itself begins to work, the
+/// next one goes by its own inspections, and a task in the LIFO slot may wait for one more
+/// interval.)
+///
+/// Each worker keeps the moment of its next inspection while it works or sleeps. If each sleep of a
+/// monitor started a new interval, workers that are woken repeatedly, or that alternate as the
+/// monitor, would never inspect.
+///
+/// Under Miri an inspection takes longer. Without a monitor ([`IS_ON`]) there is none.
+pub(super) const INTERVAL: Duration = if !IS_ON {
+    Duration::from_secs(3_600)
+} else if cfg!(miri) {
+    Duration::from_millis(50)
+} else {
+    Duration::from_micros(350)
+};
+
+/// The time between two inspections otherwise. A timer that becomes due while all others compute
+/// waits for this and a quarter of an [`INTERVAL`]; a task behind a long poll for an [`INTERVAL`]
+/// more, less than 12 ms.
+const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
+
+/// The number of inspections in a row without a stuck worker after which they are rare again: 11
+/// ms, if others work all the time. A preempted worker looks stuck, too, and on a busy machine that
+/// happens every few milliseconds.
+const CALM: usize = 32;
+
+/// False with `--cfg polder_no_monitor`: a missing wake-up then hangs a test, where the monitor
+/// would only make it a little late (`ci/no_monitor.sh`).
+const IS_ON: bool = !cfg!(polder_no_monitor);
+
+#[derive(Debug)]
+pub(super) struct Monitor {
+    /// The mark: the index of its worker plus one, or zero. Its worker removes it or passes it on.
+    /// A thread that has passed it to a worker that was awake takes it back.
+    mark: AtomicUsize,
+    /// The number of inspections since one has found a worker stuck, at most [`CALM`]. A lost
+    /// update at worst keeps inspections frequent for a little longer.
+    calm: AtomicUsize,
+}
+
+/// Returns the time of the inspection that is due at `next`: a multiple of [`INTERVAL`], at most a
+/// quarter of it later. Idempotent.
+///
+/// The workers of a busy server sleep and wake many times in an interval. As each monitor waits for
+/// the same moment, the poller's timer is set once and not for each sleep. Setting it takes 4 to 11
+/// µs in a virtual machine, where it traps (Intel Xeon, Linux 6.18): with a separate moment for
+/// each sleep, HTTP on two workers took 10 to 20 % more CPU time.
+pub(super) fn common_moment(next: Instant) -> Instant {
+    let latest = next + INTERVAL / 4;
+    let past = since_start(latest).as_nanos() as u64 % INTERVAL.as_nanos() as u64;
+    latest - Duration::from_nanos(past)
+}
+
+impl Default for Monitor {
+    fn default() -> Monitor {
+        Monitor {
+            mark: AtomicUsize::new(0),
+            calm: AtomicUsize::new(CALM),
+        }
+    }
+}
+
+impl Monitor {
+    pub(super) fn is_held(&self) -> bool {
+        self.mark.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the worker at `index` is the monitor. Exact on its thread, unless another one passes
+    /// it the mark at that moment.
+    #[inline]
+    pub(super) fn is_held_by(&self, index: usize) -> bool {
+        self.mark.load(Ordering::Relaxed) == index + 1
+    }
+
+    pub(super) fn interval(&self) -> Duration {
+        if self.calm.load(Ordering::Relaxed) < CALM {
+            INTERVAL
+        } else {
+            LONG_INTERVAL
+        }
+    }
+
+    pub(super) fn inspected(&self, is_any_stuck: bool) {
+        let calm = self.calm.load(Ordering::Relaxed);
+        let next = if is_any_stuck { 0 } else { calm + 1 };
+        if next <= CALM {
+            self.calm.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the worker at `index`, which has parked and is not the monitor, the monitor if there
+    /// is none and others are awake, or it expects so. Returns whether it succeeded.
+    pub(super) fn try_acquire(
+        &self,
+        index: usize,
+        expects: bool,
+        workers: &impl ShardedWorkers,
+    ) -> bool {
+        IS_ON && (expects || workers.needs_monitor(index)) && self.replace(0, index + 1)
+    }
+
+    pub(super) fn release(&self, index: usize) {
+        self.replace(index + 1, 0);
+    }
+
+    /// Called when the worker at `index` begins to work after a sleep: makes an idle worker the
+    /// monitor.
+    #[inline]
+    pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
+        fence(Ordering::SeqCst);
+        let mark = self.mark.load(Ordering::Relaxed);
+        if IS_ON && (mark == 0 || mark == index + 1) {
+            self.pass_on(mark, index, workers);
+        }
+    }
+
+    /// Passes the mark from the worker at `index`, or from none, to an idle worker.
+    #[cold]
+    fn pass_on(&self, mark: usize, index: usize, workers: &impl ShardedWorkers) {
+        let mut mark = mark;
+        loop {
+            let idle = workers.find_idle_of(workers.shard(index).workers.clone());
+            match idle {
+                Some(idle) => {
+                    if !self.replace(mark, idle + 1) || workers.wake(idle) {
+                        return;
+                    }
+                    mark = idle + 1;
+                }
+                // It has looked since no worker has the mark.
+                None if mark == 0 => break,
+                None => {}
+            }
+            // From now on a worker that falls asleep sees that there is no monitor. One that fell
+            // asleep before is found now.
+            if !self.replace(mark, 0) {
+                return;
+            }
+            mark = 0;
+            fence(Ordering::SeqCst);
+        }
+        workers.wake_idle_beside(index);
+    }
+
+    fn replace(&self, old: usize, new: usize) -> bool {
+        (self.mark)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::now;
+    use std::cell::Cell;
+    use std::ops::Range;
+
+    struct Workers {
+        shards: [Shard; 1],
+        are_awake: bool,
+        woken: Cell<usize>,
+    }
+
+    impl Workers {
+        fn new(are_awake: bool) -> Workers {
+            Workers {
+                shards: [Shard::new(0..2)],
+                are_awake,
+                woken: Cell::default(),
+            }
+        }
+    }
+
+    impl ShardedWorkers for Workers {
+        fn shards(&self) -> &[Shard] {
+            &self.shards
+        }
+
+        fn shard(&self, _: usize) -> &Shard {
+            &self.shards[0]
+        }
+
+        fn is_parked(&self, _: usize) -> bool {
+            !self.are_awake
+        }
+
+        fn find_idle_of(&self, _: Range<usize>) -> Option<usize> {
+            (!self.are_awake).then_some(1)
+        }
+
+        fn wake(&self, _: usize) -> bool {
+            self.woken.set(self.woken.get() + 1);
+            true
+        }
+    }
+
+    /// One idle worker inspects while another one is awake, or expected to be.
+    #[test]
+    fn one_idle_worker_monitors_awake_ones() {
+        for (are_awake, expects) in [(true, false), (false, true)] {
+            let workers = Workers::new(are_awake);
+            let monitor = &workers.shards[0].monitor;
+            assert!(monitor.try_acquire(0, expects, &workers));
+            assert!(!monitor.try_acquire(1, expects, &workers), "there is one");
+            monitor.release(1);
+            assert!(monitor.is_held_by(0), "it is not that one's");
+            monitor.release(0);
+            assert!(monitor.try_acquire(1, expects, &workers));
+        }
+        let asleep = Workers::new(false);
+        assert!(!asleep.shards[0].monitor.try_acquire(0, false, &asleep));
+    }
+
+    /// Workers that fall asleep within an interval inspect at the same moment.
+    #[test]
+    fn inspections_of_sleepers_coincide() {
+        let start = now();
+        let mut moments = Vec::new();
+        for hundredths in 0..400 {
+            let now = start + INTERVAL * hundredths / 100;
+            let next = common_moment(now + INTERVAL);
+            assert_eq!(next, common_moment(next), "it stays the same");
+            let wait = next - now;
+            assert!(wait > INTERVAL / 4 && wait <= INTERVAL * 5 / 4, "{wait:?}");
+            moments.push(next);
+        }
+        assert!(moments.is_sorted());
+        moments.dedup();
+        assert!(moments.len() <= 5, "in four intervals: {moments:?}");
+    }
+
+    /// Inspections are frequent until many in a row have found no worker stuck.
+    #[test]
+    fn inspections_slow_down_when_none_stuck() {
+        let monitor = Monitor::default();
+        assert_eq!(monitor.interval(), LONG_INTERVAL, "nobody has computed");
+        for _ in 0..2 {
+            monitor.inspected(true);
+            for _ in 0..CALM {
+                assert_eq!(monitor.interval(), INTERVAL);
+                monitor.inspected(false);
+            }
+            assert_eq!(monitor.interval(), LONG_INTERVAL);
+            monitor.inspected(false);
+            assert_eq!(monitor.interval(), LONG_INTERVAL);
+        }
+    }
+
+    /// A worker that begins to work wakes an idle one, unless one inspects already.
+    #[test]
+    fn starting_worker_wakes_monitor_if_none() {
+        let mut workers = Workers::new(false);
+        workers.shards[0].monitor.begin_work(0, &workers);
+        assert_eq!(workers.woken.get(), 1);
+        assert!(workers.shards[0].monitor.is_held_by(1), "it has the mark");
+        workers.shards[0].monitor.begin_work(0, &workers);
+        assert_eq!(workers.woken.get(), 1, "one watches");
+        workers.shards[0].monitor.begin_work(1, &workers);
+        assert_eq!(workers.woken.get(), 2, "the monitor begins to work");
+        workers.are_awake = true;
+        workers.shards[0].monitor.begin_work(1, &workers);
+        assert!(!workers.shards[0].monitor.is_held(), "nobody is idle");
+    }
+
+    #[test]
+    fn a_lock_is_taken_once_and_counts_its_uses() {
+        let lock = PollerLock::default();
+        let mut seen = vec![lock.uses()];
+        for _ in 0..2 {
+            assert!(lock.is_free());
+            let taken = lock.try_lock().unwrap();
+            assert!(!lock.is_free() && lock.try_lock().is_none());
+            seen.push(lock.uses());
+            drop(taken);
+            seen.push(lock.uses());
+        }
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!(seen.len(), count, "{seen:?}");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::reactor::parking::Parking;
+    use loom::sync::Arc;
+    use std::ops::Range;
+
+    /// Workers that go to sleep and begin to work, without work, inspections and pollers.
+    struct Model {
+        shards: Vec<Shard>,
+        workers: Vec<Worker>,
+    }
+
+    struct Worker {
+        parking: Parking,
+    }
+
+    impl ShardedWorkers for Model {
+        fn shards(&self) -> &[Shard] {
+            &self.shards
+        }
+
+        fn shard(&self, index: usize) -> &Shard {
+            &self.shards[index / self.shards[0].workers.len()]
+        }
+
+        fn is_parked(&self, index: usize) -> bool {
+            self.workers[index].parking.is_parked()
+        }
+
+        fn find_idle_of(&self, mut workers: Range<usize>) -> Option<usize> {
+            workers.find(|&index| self.is_parked(index))
+        }
+
+        fn wake(&self, index: usize) -> bool {
+            self.workers[index].parking.unpark()
+        }
+    }
+
+    impl Model {
+        fn new(shards: &[usize]) -> Arc<Model> {
+            let worker = || Worker {
+                parking: Parking::default(),
+            };
+            Arc::new(Model {
+                workers: (0..shards.iter().sum()).map(|_| worker()).collect(),
+                shards: (shards.iter())
+                    .scan(0, |start, count| {
+                        let workers = *start..*start + count;
+                        *start = workers.end;
+                        Some(Shard::new(workers))
+                    })
+                    .collect(),
+            })
+        }
+
+        fn sleep(&self, index: usize) {
+            let monitor = &self.shard(index).monitor;
+            monitor.release(index);
+            self.workers[index].parking.park();
+            monitor.try_acquire(index, false, self);
+        }
+
+        fn wake_up(&self, index: usize) {
+            self.workers[index].parking.resume();
+            self.shard(index).monitor.begin_work(index, self);
+        }
+
+        fn sleep_if_woken(&self, index: usize) {
+            if !self.is_parked(index) {
+                self.workers[index].parking.resume();
+                self.workers[index].parking.park();
+                let monitor = &self.shard(index).monitor;
+                if !monitor.is_held_by(index) {
+                    monitor.try_acquire(index, false, self);
+                }
+            }
+        }
+
+        /// Whether a worker is awake, and all idle ones sleep without a limit. A worker that was
+        /// woken with the mark is about to see it.
+        fn is_unwatched(&self) -> bool {
+            let is_parked = |index: &usize| self.is_parked(*index);
+            let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
+            let watches = |index: usize| {
+                !self.workers[index].parking.is_awake()
+                    && self.shard(index).monitor.is_held_by(index)
+            };
+            !awake.is_empty() && !idle.is_empty() && !(0..self.workers.len()).any(watches)
+        }
+    }
+
+    fn wake_up_while(world: &Arc<Model>, other: fn(&Model)) {
+        wake_up_of_while(0, world, other);
+    }
+
+    fn wake_up_of_while(index: usize, world: &Arc<Model>, other: fn(&Model)) {
+        let other = {
+            let world = world.clone();
+            loom::thread::spawn(move || other(&world))
+        };
+        world.wake_up(index);
+        other.join().unwrap();
+        assert!(!world.is_unwatched());
+    }
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    /// No worker begins to work unwatched while another one falls asleep.
+    #[test]
+    fn work_begins_while_other_sleeps_is_watched() {
+        check(|| {
+            let world = Model::new(&[2]);
+            world.sleep(0);
+            wake_up_while(&world, |world| world.sleep(1));
+        });
+    }
+
+    /// A monitor that begins to work leaves the others to another idle worker.
+    #[test]
+    fn monitor_starting_work_hands_over() {
+        check(|| {
+            let world = Model::new(&[3]);
+            world.sleep(0);
+            assert!(world.shards[0].monitor.is_held_by(0));
+            wake_up_while(&world, |world| world.sleep(1));
+        });
+    }
+
+    /// Two workers that begin to work at the same time are watched by the third.
+    #[test]
+    fn two_starting_workers_watched_by_third() {
+        check(|| {
+            let world = Model::new(&[3]);
+            for index in 0..3 {
+                world.sleep(index);
+            }
+            wake_up_while(&world, |world| world.wake_up(1));
+        });
+    }
+
+    /// A worker that is woken to inspect does so when it sleeps again.
+    ///
+    /// It is woken with the mark, and has nothing to do.
+    #[test]
+    fn worker_woken_to_monitor_does_on_sleep() {
+        check(|| {
+            let world = Model::new(&[3]);
+            for index in 0..3 {
+                world.sleep(index);
+            }
+            wake_up_while(&world, |world| {
+                world.sleep_if_woken(1);
+                world.sleep_if_woken(1);
+            });
+            world.sleep_if_woken(1);
+            assert!(!world.is_unwatched());
+        });
+    }
+
+    #[test]
+    fn a_full_shard_is_watched_by_another_one() {
+        check(|| {
+            let world = Model::new(&[1, 1]);
+            world.sleep(0);
+            wake_up_while(&world, |world| world.sleep(1));
+        });
+    }
+
+    /// A shard that two workers fill at the same time is watched by a third one.
+    #[test]
+    fn shard_filled_by_two_workers_watched_by_third() {
+        check(|| {
+            let world = Model::new(&[2, 1]);
+            for index in 0..3 {
+                world.sleep(index);
+            }
+            wake_up_while(&world, |world| world.wake_up(1));
+        });
+    }
+
+    /// A full shard keeps a monitor where one leaves it to another.
+    ///
+    /// The third shard's worker falls asleep and leaves it to another shard's monitor, which begins
+    /// to work.
+    #[test]
+    fn full_shard_keeps_its_monitor() {
+        check(|| {
+            let world = Model::new(&[1, 1, 1]);
+            world.sleep(1);
+            wake_up_of_while(1, &world, |world| world.sleep(2));
+        });
+        check(|| {
+            let world = Model::new(&[1, 1, 1]);
+            world.sleep(1);
+            world.sleep(2);
+            wake_up_of_while(0, &world, |world| world.sleep(2));
+            assert!(!world.is_unwatched());
+        });
     }
 }

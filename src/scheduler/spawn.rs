@@ -2,9 +2,9 @@
 //!
 //! **Late tasks** are spawned while their runtime closes, or after that. The spawner cancels such a
 //! task immediately: it drops its future. That may run a destructor that spawns the next task, and
-//! so on. To bound the stack, a thread that has [`DEPTH`] such drops on
-//! its stack queues further tasks, and drops them when the outermost drop returns. Below that depth
-//! a destructor may wait for the task that it spawns, which has been cancelled by then.
+//! so on. To bound the stack, a thread that has [`DEPTH`] such drops on its stack queues further
+//! tasks, and drops them when the outermost drop returns. Below that depth a destructor may wait
+//! for the task that it spawns, which has been cancelled by then.
 //!
 //! **Why no task stays in the queue.** The queue belongs to the thread. The outermost drop returns
 //! only when the queue is empty, and contains panics of destructors and wakers until then. A

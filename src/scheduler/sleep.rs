@@ -1,8 +1,9 @@
-//! The lock of a [shard](super::shard)'s poller, and how a pool worker falls asleep.
+//! The sleep of a pool worker: as the leader of its [shard](super::shard), or as a follower.
 //!
-//! A worker holds the lock while it waits in the poller, and releases it before a waker is called
-//! or a task runs. The lock is only ever tried. An idle worker that gets it is the *leader*: it
-//! sleeps in the poller. Any other idle worker is a *follower*: it sleeps until it is notified.
+//! A worker holds the lock of the shard's poller while it waits there, and releases it before a
+//! waker is called or a task runs. The lock is only ever tried. An idle worker that gets it is the
+//! *leader*: it sleeps in the poller. Any other idle worker is a *follower*: it sleeps until it is
+//! notified.
 //!
 //! **Why the poller is never left alone** while all sleep. A worker tries the lock before it parks.
 //! It fails only if another worker holds the lock: the leader, or one that is awake and will try
@@ -11,7 +12,7 @@
 //! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
 //!
 //! **The exception.** A worker that was woken and has found nothing to do, mostly to become the
-//! [monitor](super::monitor), leaves the lock to the worker that has just released it and will soon
+//! [monitor](super::shard), leaves the lock to the worker that has just released it and will soon
 //! take it back: otherwise each event would wake two workers. It sleeps without a limit only while
 //! another worker is the monitor. If none is, it becomes the monitor, and so sleeps until its next
 //! inspection at most; or, if all others sleep, it stays awake and tries the lock after all. A
@@ -20,55 +21,7 @@
 
 use std::cell::Cell;
 
-use super::shard::{Shard, ShardedWorkers};
-use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-
-/// The right to wait in a shard's poller. Odd while held; each use adds two.
-#[derive(Default)]
-pub(super) struct PollerLock(AtomicUsize);
-
-pub(super) struct PollerGuard<'a> {
-    lock: &'a PollerLock,
-    /// Whether its worker has parked the shard's reactor to sleep in its poller, and resumes it.
-    /// Otherwise, in a simulated world, it may be parked for another worker.
-    pub(super) sleeps: bool,
-}
-
-impl PollerLock {
-    #[inline]
-    pub(super) fn try_lock(&self) -> Option<PollerGuard<'_>> {
-        let before = self.0.fetch_or(1, Ordering::Acquire);
-        let sleeps = false;
-        (before % 2 == 0).then(|| PollerGuard { lock: self, sleeps })
-    }
-
-    fn is_free(&self) -> bool {
-        self.uses() % 2 == 0
-    }
-
-    /// Changes whenever the lock is taken or released.
-    pub(super) fn uses(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl PollerGuard<'_> {
-    /// Releases the lock on a thread of another shard, which will not try it again before it
-    /// sleeps. A worker that has found the lock taken is parked, and `wake_idle` wakes an idle one;
-    /// or it parks later, and then sees that the lock is free.
-    pub(super) fn unlock_and_wake<R>(self, wake_idle: impl FnOnce() -> R) -> R {
-        drop(self);
-        fence(Ordering::SeqCst);
-        wake_idle()
-    }
-}
-
-impl Drop for PollerGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.0.fetch_add(1, Ordering::Release);
-    }
-}
+use super::shard::{PollerGuard, Shard, ShardedWorkers};
 
 pub(super) trait SleepingWorker {
     /// Parks the worker, which sleeps in the shard's poller next if it `leads`. Returns whether
@@ -173,33 +126,11 @@ impl Sleeper {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_is_taken_once_and_counts_its_uses() {
-        let lock = PollerLock::default();
-        let mut seen = vec![lock.uses()];
-        for _ in 0..2 {
-            assert!(lock.is_free());
-            let taken = lock.try_lock().unwrap();
-            assert!(!lock.is_free() && lock.try_lock().is_none());
-            seen.push(lock.uses());
-            drop(taken);
-            seen.push(lock.uses());
-        }
-        let count = seen.len();
-        seen.dedup();
-        assert_eq!(seen.len(), count, "{seen:?}");
-    }
-}
-
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
     use crate::reactor::parking::{Parking, Wakeup};
-    use crate::sync::atomic::AtomicBool;
+    use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     use loom::sync::Arc;
     use std::ops::Range;
 
