@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Runtime, single_worker};
-use crate::scheduler::{BusyPollConfig, Shared, not_simulated};
+use crate::scheduler::{Shared, Worker, not_simulated};
 use crate::sys::{PerProcess, start_thread};
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Background {
         let shared = single_worker()?;
         let its_shared = shared.clone();
         let run = || {
-            let runtime = Runtime::from_shared(its_shared, BusyPollConfig::default());
+            let runtime = Runtime::with_worker(Worker::new(its_shared));
             runtime.worker.drive_forever();
         };
         start_thread("polder-background", Box::new(run))?;

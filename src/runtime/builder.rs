@@ -563,14 +563,18 @@ impl Builder {
         }
         let shared = observe(shared, self.watch)?;
         // An error from here on drops the runtime, which joins the threads that were started.
-        let mut runtime = Runtime::from_shared(shared.clone(), self.busy_poll);
+        let mut runtime = Runtime::with_worker(Worker::in_pool(
+            shared.clone(),
+            shared.main_index(),
+            self.busy_poll,
+        ));
         let origin = now();
         runtime.worker.driver.set_slack(self.timer_slack, origin);
         for index in 0..pool_workers {
             let shared = shared.clone();
             let (start, stop) = (self.on_thread_start.clone(), self.on_thread_stop.clone());
             let run = move || {
-                let worker = Worker::new(shared, index, self.busy_poll);
+                let worker = Worker::in_pool(shared, index, self.busy_poll);
                 worker.driver.set_slack(self.timer_slack, origin);
                 worker.run_pool_worker(|| start.iter().for_each(|start| (start.0)(index)));
                 stop.iter().for_each(|stop| stop.stop(index));

@@ -46,7 +46,7 @@ use std::time::Duration;
 use crate::clock::now;
 use crate::diagnostics::{self, Dump, Metrics, OwnWorker, Trace, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{self, BusyPollConfig, EVENT_INTERVAL, Shared, Worker, not_simulated};
+use crate::scheduler::{self, EVENT_INTERVAL, Shared, Worker, not_simulated};
 use crate::sync::contain;
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
@@ -117,10 +117,7 @@ impl Runtime {
     ///
     /// See [`Builder::build`].
     pub fn new() -> io::Result<Runtime> {
-        Ok(Runtime::from_shared(
-            single_worker()?,
-            BusyPollConfig::default(),
-        ))
+        Ok(Runtime::with_worker(Worker::new(single_worker()?)))
     }
 
     /// Returns a builder.
@@ -151,11 +148,9 @@ impl Runtime {
     }
 
     /// Starts no threads.
-    fn from_shared(shared: Arc<Shared>, busy_poll: BusyPollConfig) -> Runtime {
-        let index = shared.main_index();
-        let worker = Rc::new(Worker::new(shared, index, busy_poll));
+    fn with_worker(main: Worker) -> Runtime {
         Runtime {
-            worker,
+            worker: Rc::new(main),
             threads: Vec::new(),
             on_stop: None,
             embedded: Embedded::default(),

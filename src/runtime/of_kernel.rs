@@ -37,10 +37,11 @@ impl RuntimeOfKernel {
         let mut shared = Shared::with_pool(shards, main);
         shared.is_on_one_thread = true;
         let shared = Arc::new(shared);
-        let busy_poll = BusyPollConfig::default();
-        let mut runtime = Runtime::from_shared(shared.clone(), busy_poll);
-        let worker = |index| Rc::new(Worker::new(shared.clone(), index, busy_poll));
-        runtime.embedded = (0..pool_workers).map(worker).collect();
+        let worker = |index| Worker::in_pool(shared.clone(), index, BusyPollConfig::default());
+        let mut runtime = Runtime::with_worker(worker(shared.main_index()));
+        runtime.embedded = (0..pool_workers)
+            .map(|index| Rc::new(worker(index)))
+            .collect();
         runtime
             .workers_here()
             .for_each(|worker| worker.run_by_choice());

@@ -6,14 +6,12 @@
 //! score is above a threshold. Idle times are measured whether or not it polls, so it starts and
 //! stops by itself. Switched off, it costs one comparison per sleep.
 
+use std::cell::Cell;
 use std::num::NonZero;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::worker::Worker;
 use crate::clock::now;
-use crate::poller::Timeout;
-use crate::sync::atomic::{Ordering, fence};
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
@@ -60,102 +58,71 @@ impl BusyPollConfig {
 
 #[derive(Clone, Copy)]
 pub(super) struct IdlePeriod {
-    since: Instant,
+    pub(super) since: Instant,
     runs: usize,
-    foreign_calls: usize,
+    pub(super) foreign_calls: usize,
     /// Whether an inspection of the other workers has interrupted it.
     is_resumed: bool,
 }
 
-impl Worker {
-    /// Continues an interrupted idle period.
-    pub(super) fn begin_idle(&self) -> IdlePeriod {
-        let runs = (self.local.stealable.as_ref()).map_or(0, |stealable| stealable.runs.get());
+/// Accessed only by the worker's thread.
+pub(super) struct BusyPoll {
+    config: BusyPollConfig,
+    score: Cell<u8>,
+    /// A pool worker's idle period that only an inspection of the other workers has interrupted.
+    interrupted: Cell<Option<IdlePeriod>>,
+}
+
+impl BusyPoll {
+    pub(super) fn new(config: BusyPollConfig) -> BusyPoll {
+        BusyPoll {
+            config,
+            score: Cell::new(0),
+            interrupted: Cell::new(None),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_enabled(&self) -> bool {
+        self.config.is_enabled()
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.config.limit
+    }
+
+    pub(super) fn cores(&self) -> usize {
+        self.config.cores
+    }
+
+    /// Begins an idle period of a worker that has run tasks `runs` times, or continues an
+    /// interrupted one.
+    pub(super) fn begin_idle(&self, runs: usize, foreign_calls: usize) -> IdlePeriod {
         let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
         IdlePeriod {
             since: interrupted.map_or_else(now, |idle| idle.since),
             runs,
-            foreign_calls: self.foreign_calls.get(),
+            foreign_calls,
             is_resumed: interrupted.is_some(),
         }
     }
 
-    pub(super) fn end_idle(&self, idle: IdlePeriod, timeout: Option<Duration>) {
-        let local = &*self.local;
-        let end = now();
-        let lasted = end - idle.since;
-        let has_anything = self.foreign_calls.get() != idle.foreign_calls
-            || self.needs_collect.get()
-            || local.has_work()
-            || local.remote.has_inbox();
-        if local.is_pool_worker() && !has_anything && self.is_inspection_due(end) {
-            // Woken only to inspect the others: the idle period continues.
-            self.interrupted.set(Some(idle));
-            return;
-        }
+    /// Keeps an idle period, which continues after the worker has inspected the others.
+    pub(super) fn interrupt(&self, idle: IdlePeriod) {
+        self.interrupted.set(Some(idle));
+    }
+
+    pub(super) fn end_idle(&self, lasted: Duration, timeout: Option<Duration>) {
         // An elapsed short timeout does not show when the next event would have come.
-        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.busy_poll.limit {
-            let score = self.busy_poll.score_after(self.busy_score.get(), lasted);
-            self.busy_score.set(score);
+        if timeout.is_none_or(|timeout| lasted < timeout) || lasted > self.config.limit {
+            self.score
+                .set(self.config.score_after(self.score.get(), lasted));
         }
     }
 
-    /// Polls repeatedly, if that is likely to pay off. Returns false if the worker should sleep
-    /// now. Meanwhile it counts as awake, since it checks what others send.
-    pub(super) fn spin(
-        &self,
-        idle: IdlePeriod,
-        timeout: Option<Duration>,
-        stay_awake: &dyn Fn() -> bool,
-    ) -> bool {
-        if idle.is_resumed || self.busy_score.get() < POLL_THRESHOLD {
-            return false;
-        }
-        let local = &*self.local;
-        if local.is_pool_worker() {
-            fence(Ordering::SeqCst);
-            local.shared.unpark_main_if_no_task_is_left();
-        }
-        loop {
-            self.resume(); // Already awake: only collects what has come.
-            if let Some(work) = self.pool_work {
-                (work.poll)(self);
-            } else if self.reactor.has_sources() {
-                self.wait_once(&Timeout::Zero, None);
-            }
-            // A source may wake a task in place, under its lock: then only the run queue shows it.
-            if self.needs_collect.get()
-                || self.foreign_calls.get() != idle.foreign_calls
-                || local.has_work()
-            {
-                return true;
-            }
-            if self.driver.is_due() {
-                // A pool's timers are those of all its workers; another one may have the lock.
-                self.pool.has_polled.set(true);
-                return true;
-            }
-            if local.remote.has_inbox() || stay_awake() {
-                return true;
-            }
-            if local.is_pool_worker() && local.has_tasks_elsewhere() {
-                return true;
-            }
-            let now = now();
-            // The inspection soon ends the sleep that follows.
-            let is_due = local.is_pool_worker() && self.is_inspection_due(now);
-            if is_due || local.shared.is_crowded(self.busy_poll.cores) {
-                return false;
-            }
-            let lasted = now - idle.since;
-            if timeout.is_some_and(|timeout| lasted >= timeout) {
-                return true;
-            }
-            if lasted >= self.busy_poll.limit {
-                return false;
-            }
-            std::hint::spin_loop();
-        }
+    /// Whether polling is likely to pay off.
+    pub(super) fn is_worthwhile(&self, idle: IdlePeriod) -> bool {
+        !idle.is_resumed && self.score.get() >= POLL_THRESHOLD
     }
 }
 

@@ -3,17 +3,14 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::time::Duration;
 
+use super::header::{Header, Runnable};
 use super::local::{Chooser, Local, MAX_LIFO_POLLS};
 use super::shared::Shared;
-use super::worker::Worker;
-use super::{Header, Runnable};
-use crate::clock::{now, tick};
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
 #[derive(Debug, Default)]
-struct ByChoice {
+pub(super) struct ByChoice {
     /// The number of consecutive times that the yielded tasks were kept back.
     left_behind: Cell<u32>,
     /// Whether the first task of a pool worker's stealable queue precedes its pinned ones.
@@ -129,18 +126,4 @@ fn chosen(choose: impl FnOnce(&dyn Kernel) -> usize) -> usize {
 
 fn id(runnable: &Runnable) -> u64 {
     runnable.metadata().id.as_u64()
-}
-
-impl Worker {
-    /// Lets the kernel choose the worker's next task, and a foreign loop drive it, with
-    /// [`turn_of_one_task`](Worker::turn_of_one_task).
-    pub(crate) fn run_by_choice(&self) {
-        self.local.let_choose(Box::<ByChoice>::default());
-        self.embed();
-    }
-
-    pub(crate) fn turn_of_one_task(&self) {
-        self.local.counters.set_tick(tick(now()));
-        self.turn(Some(Duration::ZERO), 1);
-    }
 }

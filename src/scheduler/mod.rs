@@ -25,7 +25,7 @@
 //! **Reading order**, following a task through a pool: this file ([`schedule`]), [`shared`],
 //! [`local`] (queues), [`worker`] (the turn), [`idle`] (which worker is woken), [`run_queue`]
 //! (stealing). Parking: [`pool`], [`poller_lock`], [`monitor`], [`shard`]. Shutdown: [`owned`],
-//! [`closing`], [`shutdown`].
+//! [`closing`].
 
 pub(crate) mod budget;
 mod busy;
@@ -43,7 +43,6 @@ mod run_queue;
 mod schedule;
 mod shard;
 mod shared;
-mod shutdown;
 mod sleep;
 mod spawn;
 mod worker;

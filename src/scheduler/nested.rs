@@ -6,21 +6,25 @@
 //! any progress, and if the nested runtime has neither tasks nor timers nor sources that could end
 //! the wait.
 
+use std::cell::RefCell;
 use std::panic::{Location, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::worker::Worker;
-use super::{Header, Local};
+use super::header::Header;
+use super::local::Local;
 use crate::clock::now;
-use crate::sync::OnDrop;
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(super) struct Nested {
+/// Of a worker that may be driven within another one.
+#[derive(Default)]
+pub(super) struct Nested(RefCell<Option<Outer>>);
+
+struct Outer {
     /// The blocked worker further up this thread's stack.
-    outer: Rc<Local>,
+    local: Rc<Local>,
     /// The wait reason that has lasted for [`PATIENCE`] already.
     checked: u64,
 }
@@ -37,29 +41,62 @@ impl Patience {
 }
 
 impl Nested {
-    /// Begins a drive of `worker` within one of `outer`, until the result is dropped. `None` for a
-    /// drive that is not nested, and within the same worker, which runs its tasks meanwhile.
-    pub(super) fn enter<'a>(
-        worker: &'a Worker,
+    /// Begins a drive of the worker of `local` within one of `outer`, and returns what restores the
+    /// state before. `None` for a drive that is not nested, and within the same worker, which runs
+    /// its tasks meanwhile.
+    pub(super) fn enter(
+        &self,
+        local: &Rc<Local>,
         outer: Option<&Rc<Local>>,
-    ) -> Option<impl Drop + 'a> {
-        let outer = outer.filter(|outer| !Rc::ptr_eq(outer, &worker.local))?;
-        let nested = Nested {
-            outer: outer.clone(),
+    ) -> Option<impl FnMut() + '_> {
+        let outer = outer.filter(|outer| !Rc::ptr_eq(outer, local))?;
+        let outer = Outer {
+            local: outer.clone(),
             checked: WaitReason::NOTHING,
         };
-        let mut before = worker.nested.replace(Some(nested));
-        let was_plain = worker.is_plain.replace(false);
-        Some(OnDrop(move || {
-            drop(worker.nested.replace(before.take()));
-            let is_plain = was_plain && !worker.embedded.get() && !worker.is_broken.get();
-            worker.is_plain.set(is_plain);
-        }))
+        let mut before = self.0.replace(Some(outer));
+        Some(move || drop(self.0.replace(before.take())))
     }
 
+    /// How long a nested drive may sleep, if its future waits for a task that was not checked.
+    pub(super) fn patience(&self, local: &Local) -> Option<Patience> {
+        let outer = self.0.borrow();
+        let checked = outer.as_ref()?.checked;
+        let reason = local.mains.borrow().last()?.wait_reason();
+        WaitReason::task_of(reason).filter(|_| reason != checked)?;
+        Some(Patience {
+            start: now(),
+            reason,
+        })
+    }
+
+    /// Called after a wait without progress: reports it if it has lasted for [`PATIENCE`], and
+    /// nothing of the nested runtime `may_end` it.
+    pub(super) fn end_patience(
+        &self,
+        patience: Patience,
+        local: &Local,
+        may_end: impl FnOnce() -> bool,
+    ) {
+        if now().saturating_duration_since(patience.start) < PATIENCE {
+            return;
+        }
+        let mut outer = self.0.borrow_mut();
+        let (Some(outer), Some(task)) = (&mut *outer, WaitReason::task_of(patience.reason)) else {
+            return;
+        };
+        outer.checked = patience.reason;
+        let place = local.mains.borrow().last().map(|main| main.site);
+        if let (Some(place), false) = (place, may_end()) {
+            outer.report(task, place);
+        }
+    }
+}
+
+impl Outer {
     #[cold]
     fn report(&self, id: u64, place: &Location<'_>) {
-        let outer = &*self.outer;
+        let outer = &*self.local;
         let mut found = None;
         let mut look = |header: &Header| {
             if header.id.as_u64() == id && !header.is_stealable() {
@@ -85,40 +122,5 @@ impl Nested {
                  the task there"
             );
         });
-    }
-}
-
-impl Worker {
-    /// How long a nested drive may sleep, if its future waits for a task that was not checked.
-    pub(super) fn patience(&self) -> Option<Patience> {
-        let nested = self.nested.borrow();
-        let checked = nested.as_ref()?.checked;
-        let reason = self.local.mains.borrow().last()?.wait_reason();
-        WaitReason::task_of(reason).filter(|_| reason != checked)?;
-        Some(Patience {
-            start: now(),
-            reason,
-        })
-    }
-
-    /// Called before the worker has collected anything.
-    pub(super) fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
-        let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
-        if has_progress || now().saturating_duration_since(patience.start) < PATIENCE {
-            return;
-        }
-        let mut nested = self.nested.borrow_mut();
-        let (Some(nested), Some(task)) = (&mut *nested, WaitReason::task_of(patience.reason))
-        else {
-            return;
-        };
-        nested.checked = patience.reason;
-        let may_end = self.shared().live_tasks() > 0
-            || self.driver.has_timers()
-            || self.reactor.has_sources();
-        let place = self.local.mains.borrow().last().map(|main| main.site);
-        if let (Some(place), false) = (place, may_end) {
-            nested.report(task, place);
-        }
     }
 }

@@ -20,17 +20,21 @@
 //! it.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::busy::BusyPollConfig;
+use super::header::Running;
 use super::shard::{INTERVAL, PollerGuard, Shard, ShardedWorkers, common_moment};
 use super::shared::{Shared, StealableTasks};
 use super::sleep::{Sleep, Sleeper, SleepingWorker};
-use super::worker::Worker;
+use super::worker::{EVENT_INTERVAL, PoolWork, Worker};
 use crate::clock::now;
-use crate::poller::Timeout;
-use crate::reactor::{Driver, Reactor};
+use crate::poller::Until;
+use crate::reactor::Driver;
+use crate::sync::OnDrop;
+use crate::sync::atomic::{Ordering, fence};
 
 /// The queue length up to which no other worker is woken after a poll: that costs more than it
 /// saves.
@@ -45,20 +49,7 @@ struct Seen {
     is_stuck: bool,
 }
 
-/// The functions of a pool worker in the places where a worker that is alone has nothing to do, and
-/// those of the main worker for a pool that closes. Only [`Shared::with_pool`] refers to the table,
-/// so a program that builds no pool does not link them.
-pub(super) struct PoolWork {
-    pub(super) run_ready: fn(&Worker, usize) -> bool,
-    pub(super) find_work: fn(&Worker) -> bool,
-    pub(super) sleep: fn(&Worker, Option<Duration>),
-    pub(super) poll: fn(&Worker),
-    pub(super) search: fn(&Worker),
-    pub(super) drop_ready_tasks: fn(&Worker),
-    pub(super) wake_all: fn(&StealableTasks),
-}
-
-pub(super) static POOL_WORK: PoolWork = PoolWork {
+static POOL_WORK: PoolWork = PoolWork {
     run_ready: |worker, tasks| worker.run_each(tasks, Worker::next_of_pool),
     find_work: Worker::find_work,
     sleep: Worker::sleep_in_pool,
@@ -99,6 +90,54 @@ impl PoolWorker {
 }
 
 impl Worker {
+    /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_WORK`], so a
+    /// program that builds no pool does not link it.
+    pub(crate) fn in_pool(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
+        Worker::with(shared, index, busy_poll, Some(&POOL_WORK))
+    }
+
+    /// Drives a pool worker until the runtime closes, then drops its tasks. First calls `start`,
+    /// which is foreign code.
+    pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
+        let shared = &**self.shared();
+        // Also on a panic: otherwise the main worker would wait forever.
+        let _exit_guard = OnDrop(|| shared.worker_exited());
+        self.embedded.set(false); // A simulated process's worker comes here to end.
+        let _driving = self.drive();
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            start();
+            while !shared.is_closing() {
+                self.run_ready(EVENT_INTERVAL);
+                self.poll_and_fire_outlined(None, &|| shared.is_closing());
+            }
+        }));
+        if let Err(panic) = served {
+            // Its tasks may be dropped on this thread only.
+            Running::reset();
+            self.local.counters.reset_task();
+            shared.fail("a worker of the runtime panicked".into());
+            std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
+        }
+        self.leave();
+    }
+
+    fn leave(&self) {
+        let shared = &**self.shared();
+        // Reads the flag, then the inbox; see `Shared::unpark_main_if_closing`.
+        fence(Ordering::SeqCst);
+        self.drop_tasks();
+        if shared.record_leaving() {
+            // No pool worker polls a task any more.
+            self.close_pool();
+            // After a failure the main worker may come much later.
+            shared
+                .stealables()
+                .for_each(|stealable| stealable.owned.wake_all());
+            self.drop_stealable_tasks();
+            self.drop_tasks();
+        }
+    }
+
     fn shard(&self) -> &Shard {
         self.shared().shard(self.local.index)
     }
@@ -298,6 +337,33 @@ impl Worker {
         driver.fire(ready, || self.before_foreign_code());
     }
 
+    pub(super) fn close_pool(&self) {
+        for reactor in self.shared().pool_reactors() {
+            if !reactor.is_closed() {
+                Driver::new(reactor.clone(), self.local.counters.clone()).close();
+            }
+        }
+    }
+
+    fn drop_stealable_tasks(&self) {
+        while let Some(runnable) = self.shared().take_any() {
+            drop(runnable);
+        }
+    }
+
+    /// Drops the tasks that are ready on the main worker or on any worker of the pool. Then polls
+    /// for the pool while a worker is in the middle of a task, which may wait, in another executor,
+    /// for a timer or a source of its shard.
+    pub(super) fn drop_ready_tasks_of_pool(&self) {
+        self.drop_stealable_tasks();
+        self.drop_tasks();
+        if !self.shared().have_workers_exited() {
+            for shard in self.shared().shards.iter() {
+                self.poll_for(shard);
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn end_pool_turn(&self, work: &PoolWork) {
         let local = &*self.local;
@@ -347,52 +413,11 @@ impl SleepingWorker for Worker {
     }
 }
 
-impl ShardedWorkers for Shared {
-    #[inline]
-    fn shards(&self) -> &[Shard] {
-        &self.shards
-    }
-
-    #[inline(never)]
-    fn shard(&self, index: usize) -> &Shard {
-        &self.shards[index / self.workers_of_shard]
-    }
-
-    #[inline]
-    fn is_parked(&self, index: usize) -> bool {
-        self.remote(index).parker.is_parked()
-    }
-
-    /// Prefers a follower: waking the leader would leave its shard's poller alone.
-    #[inline(never)]
-    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
-        let parker = |index: &usize| &self.remote(*index).parker;
-        workers
-            .filter(|index| parker(index).is_parked())
-            .min_by_key(|index| parker(index).is_leader())
-    }
-
-    fn wake(&self, index: usize) -> bool {
-        self.remote(index).parker.unpark()
-    }
-}
-
-impl Shared {
-    pub(crate) fn pool_reactors(&self) -> impl Iterator<Item = &Arc<Reactor>> {
-        self.shards.iter().map(|shard| self.reactor_of(shard))
-    }
-
-    pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
-        &self.remote(shard.workers.start).reactor
-    }
-}
-
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::{Direction, Io, ReadinessPolicy, Registered, SourceKind, Wakeup};
-    use crate::scheduler::BusyPollConfig;
+    use crate::reactor::{Direction, Io, Registered, SourceKind, Trust, Wakeup};
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
@@ -401,7 +426,7 @@ mod tests {
         let poller = || Poller::new(Backend::default()).expect("it opens");
         let shards = vec![(poller(), vec![None]), (poller(), vec![None])];
         let shared = Arc::new(Shared::with_pool(shards, poller()));
-        let worker = Worker::new(shared.clone(), 1, BusyPollConfig::default());
+        let worker = Worker::in_pool(shared.clone(), 1, BusyPollConfig::default());
         let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();
         let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);

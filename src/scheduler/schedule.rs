@@ -214,7 +214,7 @@ mod tests {
             vec![(poller(), vec![None, None])],
             poller(),
         ));
-        let worker = Worker::new(shared.clone(), 0, BusyPollConfig::default());
+        let worker = Worker::in_pool(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
             let (runnable, task) =
                 crate::task::new(&shared, pending::<()>(), Location::caller().into());

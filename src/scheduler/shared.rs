@@ -44,15 +44,15 @@
 //! with the reason in the call that drives it, or in the next one.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use super::Local;
 use super::closing::ClosingFlag;
 use super::header::{Affinity, Header, Runnable, TaskRef};
 use super::idle::{Idle, IdleWorkers};
+use super::local::Local;
 use super::mutex_queue::MutexQueue;
-use super::pool::{POOL_WORK, PoolWork};
 use super::run_queue::RunQueue;
 use super::shard::{Shard, ShardedWorkers};
 use crate::poller::Poller;
@@ -75,8 +75,6 @@ pub(crate) struct Shared {
     pub(super) idle: Idle,
     /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.
     pub(super) shards: Box<[Shard]>,
-    /// The functions of pool workers, if there may be any.
-    pub(super) pool_work: Option<&'static PoolWork>,
     /// The number of workers of each shard but the last. Not on the cache lines that shards write.
     pub(super) workers_of_shard: usize,
     /// Of threads that are not workers of this runtime.
@@ -86,7 +84,7 @@ pub(crate) struct Shared {
     /// The number of pool workers that have dropped every task that they found and poll no more.
     leaving: AtomicUsize,
     /// Pool workers that have exited, or will never start.
-    pub(super) exited: AtomicUsize,
+    exited: AtomicUsize,
     last_task_waiters: AtomicUsize,
     /// The number of tasks spawned by destructors of late tasks: see [`spawn`](super::spawn).
     pub(super) late: AtomicUsize,
@@ -295,10 +293,7 @@ impl Shared {
             }
             shards.push(Shard::new(first..remotes.len()));
         }
-        Shared {
-            pool_work: Some(&POOL_WORK),
-            ..Shared::with(remotes, shards, main)
-        }
+        Shared::with(remotes, shards, main)
     }
 
     fn with(mut remotes: Vec<Arc<Remote>>, shards: Vec<Shard>, main: Poller) -> Shared {
@@ -476,6 +471,10 @@ impl Shared {
         self.leaving.fetch_add(1, Ordering::AcqRel) + 1 == self.main_index()
     }
 
+    pub(super) fn have_workers_exited(&self) -> bool {
+        self.exited.load(Ordering::SeqCst) == self.main_index()
+    }
+
     pub(crate) fn worker_exited(&self) {
         self.exited.fetch_add(1, Ordering::SeqCst);
         self.main().parker.unpark_best_effort();
@@ -496,6 +495,14 @@ impl Shared {
 
     pub(crate) fn remotes(&self) -> &[Arc<Remote>] {
         &self.remotes
+    }
+
+    pub(crate) fn pool_reactors(&self) -> impl Iterator<Item = &Arc<Reactor>> {
+        self.shards.iter().map(|shard| self.reactor_of(shard))
+    }
+
+    pub(super) fn reactor_of(&self, shard: &Shard) -> &Arc<Reactor> {
+        &self.remote(shard.workers.start).reactor
     }
 
     pub(crate) fn reactors_of(&self, index: usize) -> impl Iterator<Item = &Arc<Reactor>> {
@@ -541,14 +548,6 @@ impl Shared {
         self.closing.unpark_main_if_closing(|| self.unpark_main())
     }
 
-    /// Wakes every stealable task that was polled, for [`take_any`](Self::take_any).
-    pub(crate) fn wake_stealable_tasks(&self) {
-        if let Some(work) = self.pool_work {
-            self.stealables()
-                .for_each(|stealable| (work.wake_all)(&stealable.owned));
-        }
-    }
-
     /// Whether another thread has pushed something that [`take_any`](Self::take_any) would take.
     /// Does not look at pool workers' own queues.
     pub(crate) fn has_any(&self) -> bool {
@@ -569,6 +568,36 @@ impl Shared {
         if workers.any(|remote| remote.parker.is_parked()) {
             self.wake_one();
         }
+    }
+}
+
+impl ShardedWorkers for Shared {
+    #[inline]
+    fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    #[inline(never)]
+    fn shard(&self, index: usize) -> &Shard {
+        &self.shards[index / self.workers_of_shard]
+    }
+
+    #[inline]
+    fn is_parked(&self, index: usize) -> bool {
+        self.remote(index).parker.is_parked()
+    }
+
+    /// Prefers a follower: waking the leader would leave its shard's poller alone.
+    #[inline(never)]
+    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
+        let parker = |index: &usize| &self.remote(*index).parker;
+        workers
+            .filter(|index| parker(index).is_parked())
+            .min_by_key(|index| parker(index).is_leader())
+    }
+
+    fn wake(&self, index: usize) -> bool {
+        self.remote(index).parker.unpark()
     }
 }
 

@@ -19,30 +19,34 @@
 //! worker, so even wakes on that thread go through the inbox and notify. Each drive ends by arming
 //! the earliest deadline in the kernel, and with a notification if tasks are left.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::Runnable;
-use super::busy::{BusyPollConfig, IdlePeriod};
+use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
+#[cfg(feature = "kernel")]
+use super::by_choice::ByChoice;
+use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::current::{self, Entered};
-use super::header::Running;
+use super::header::{Runnable, Running};
 use super::local::{BUDGET, Local, MainWaker};
 use super::nested::{Nested, Patience};
-use super::pool::{PoolWork, PoolWorker};
+use super::pool::PoolWorker;
 use super::shard::PollerGuard;
-use super::shared::{Drive, Remote, Shared};
+use super::shared::{Drive, Remote, Shared, StealableTasks};
+use super::spawn;
 use crate::clock::{now, tick};
 use crate::poller::Timeout;
 use crate::reactor::{BATCH, Driver, Parker, Reactor, Wakeup};
-use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::{OnDrop, contain};
 use crate::sys::{self, BorrowedDescriptor};
 use crate::telemetry::MAIN_FUTURE;
 
@@ -51,6 +55,18 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 /// How long a worker sleeps if its poller cannot wait: it must leave the core to other threads, and
 /// answer them soon.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
+
+/// The functions of a pool worker in the places where a worker that is alone has nothing to do, and
+/// those of the main worker for a pool that closes: see [`Worker::in_pool`].
+pub(super) struct PoolWork {
+    pub(super) run_ready: fn(&Worker, usize) -> bool,
+    pub(super) find_work: fn(&Worker) -> bool,
+    pub(super) sleep: fn(&Worker, Option<Duration>),
+    pub(super) poll: fn(&Worker),
+    pub(super) search: fn(&Worker),
+    pub(super) drop_ready_tasks: fn(&Worker),
+    pub(super) wake_all: fn(&StealableTasks),
+}
 
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
@@ -69,24 +85,33 @@ pub(crate) struct Worker {
     pub(super) foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
     pub(super) embedded: Cell<bool>,
-    pub(super) busy_poll: BusyPollConfig,
-    /// See [`busy`](super::busy).
-    pub(super) busy_score: Cell<u8>,
-    /// A pool worker's idle period that only an inspection of the other workers has interrupted.
-    pub(super) interrupted: Cell<Option<IdlePeriod>>,
+    busy_poll: BusyPoll,
     /// Whether it was woken to search and has not taken a task yet: see [`idle`](super::idle).
     pub(super) searching: Cell<bool>,
     pub(super) pool: PoolWorker,
     /// Its functions as a pool worker.
-    pub(super) pool_work: Option<&'static PoolWork>,
-    pub(super) nested: RefCell<Option<Nested>>,
+    pool_work: Option<&'static PoolWork>,
+    /// Those of all workers of its runtime, if that may have a pool.
+    runtime_work: Option<&'static PoolWork>,
+    nested: Nested,
     pub(super) is_broken: Cell<bool>,
     /// The number of nested drives: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
+    /// Makes the only worker of a runtime.
+    pub(crate) fn new(shared: Arc<Shared>) -> Worker {
+        let index = shared.main_index();
+        Worker::with(shared, index, BusyPollConfig::default(), None)
+    }
+
+    pub(super) fn with(
+        shared: Arc<Shared>,
+        index: usize,
+        busy_poll: BusyPollConfig,
+        runtime_work: Option<&'static PoolWork>,
+    ) -> Worker {
         let local = Local::new(shared.clone(), index);
         local.counters.set_tick(tick(now()));
         let reactor = shared.remote(index).reactor.clone();
@@ -99,15 +124,14 @@ impl Worker {
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
             ),
             foreign_calls: Cell::new(0),
-            pool_work: shared.pool_work.filter(|_| local.is_pool_worker()),
+            pool_work: runtime_work.filter(|_| local.is_pool_worker()),
+            runtime_work,
             local: Rc::new(local),
             embedded: Cell::new(false),
-            busy_poll,
-            busy_score: Cell::new(0),
-            interrupted: Cell::new(None),
+            busy_poll: BusyPoll::new(busy_poll),
             searching: Cell::new(false),
             pool: PoolWorker::new(shared.workers(), shared.shards.len()),
-            nested: RefCell::new(None),
+            nested: Nested::default(),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
         }
@@ -132,7 +156,7 @@ impl Worker {
         let driving = self.drive();
         let mut future = pin!(future);
         let mut output = None;
-        let _nested = Nested::enter(self, driving.entered.outer());
+        let _nested = self.enter_nested(driving.entered.outer());
         self.turn_until(site, &mut |cx| match future.as_mut().poll(cx) {
             Poll::Ready(value) => {
                 output = Some(value);
@@ -230,37 +254,83 @@ impl Worker {
         has_woken | self.run_ready(tasks)
     }
 
+    /// Lets the kernel choose the worker's next task, and a foreign loop drive it, with
+    /// [`turn_of_one_task`](Worker::turn_of_one_task).
+    #[cfg(feature = "kernel")]
+    pub(crate) fn run_by_choice(&self) {
+        self.local.let_choose(Box::<ByChoice>::default());
+        self.embed();
+    }
+
+    #[cfg(feature = "kernel")]
+    pub(crate) fn turn_of_one_task(&self) {
+        self.local.counters.set_tick(tick(now()));
+        self.turn(Some(Duration::ZERO), 1);
+    }
+
     /// Prepares the worker to be driven turn by turn. Between two turns it counts as parked, so
     /// that its poller is notified.
-    pub(super) fn embed(&self) {
+    fn embed(&self) {
         self.embedded.set(true);
         self.is_plain.set(false);
         self.arm_descriptor();
     }
 
-    /// Drives a pool worker until the runtime closes, then drops its tasks. First calls `start`,
-    /// which is foreign code.
-    pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
-        let shared = &**self.shared();
-        // Also on a panic: otherwise the main worker would wait forever.
-        let _exit_guard = OnDrop(|| shared.worker_exited());
-        self.embedded.set(false); // A simulated process's worker comes here to end.
+    /// Closes the runtime on the main worker: drops every task, and joins the `threads` of the pool
+    /// workers. Sockets and timers that are used elsewhere move there. Handles keep the memory and
+    /// the pollers alive.
+    pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
+        self.embedded.set(false);
         let _driving = self.drive();
-        let served = catch_unwind(AssertUnwindSafe(|| {
-            start();
-            while !shared.is_closing() {
-                self.run_ready(EVENT_INTERVAL);
-                self.poll_and_fire_outlined(None, &|| shared.is_closing());
-            }
-        }));
-        if let Err(panic) = served {
-            // Its tasks may be dropped on this thread only.
-            Running::reset();
-            self.local.counters.reset_task();
-            shared.fail("a worker of the runtime panicked".into());
-            std::mem::forget(panic); // Its destructor may panic too. The hook has reported it.
+        self.drop_all_tasks();
+        for thread in threads {
+            let _ = thread.join(); // Its loop has ended.
         }
-        self.leave();
+        // Like the tasks: dropped while the worker is current, and before its reactor closes. No
+        // task or worker has a clone of it any more.
+        let resolver = self.shared().resolver.lock().take();
+        contain(|| drop(resolver));
+        self.driver.close();
+        // The last pool worker to leave has done this, unless none was started.
+        self.close_pool();
+    }
+
+    /// Returns when all tasks are dropped; reactors and threads are left. Called on the main
+    /// worker, outside any task of its runtime.
+    pub(crate) fn drop_all_tasks(&self) {
+        let _driving = self.drive();
+        self.shared().start_closing();
+        self.drop_tasks();
+        drop_all_tasks(self, now);
+    }
+
+    pub(super) fn drop_tasks(&self) {
+        let local = &*self.local;
+        loop {
+            spawn::drop_queued();
+            local.take_inbox();
+            local.yield_mark.set(None);
+            local.release_yielded();
+            while let Some(runnable) = local.pop() {
+                drop(runnable);
+            }
+            // Makes the polled tasks ready. None is added meanwhile, since no task runs. Pinned
+            // ones still count.
+            for task in local.owned.take().values() {
+                task.waker().wake_by_ref();
+            }
+            if let (Some(work), Some(stealable)) = (self.pool_work, &local.stealable) {
+                (work.wake_all)(&stealable.owned);
+            }
+            if local.has_work() || spawn::has_queued() {
+                continue;
+            }
+            if self.remote().pinned.get() == 0 {
+                return;
+            }
+            // Another thread is about to push a woken task to the inbox.
+            self.poll_and_fire_outlined(None, &|| false);
+        }
     }
 
     /// A failure unparks all workers, so this is read when anything was sent, except while the
@@ -416,6 +486,112 @@ impl Worker {
         }
     }
 
+    fn begin_idle(&self) -> IdlePeriod {
+        let runs = (self.local.stealable.as_ref()).map_or(0, |stealable| stealable.runs.get());
+        self.busy_poll.begin_idle(runs, self.foreign_calls.get())
+    }
+
+    fn end_idle(&self, idle: IdlePeriod, timeout: Option<Duration>) {
+        let local = &*self.local;
+        let end = now();
+        let lasted = end - idle.since;
+        let has_anything = self.foreign_calls.get() != idle.foreign_calls
+            || self.needs_collect.get()
+            || local.has_work()
+            || local.remote.has_inbox();
+        if local.is_pool_worker() && !has_anything && self.is_inspection_due(end) {
+            // Woken only to inspect the others: the idle period continues.
+            self.busy_poll.interrupt(idle);
+        } else {
+            self.busy_poll.end_idle(lasted, timeout);
+        }
+    }
+
+    /// Polls repeatedly, if that is likely to pay off. Returns false if the worker should sleep
+    /// now. Meanwhile it counts as awake, since it checks what others send.
+    fn spin(
+        &self,
+        idle: IdlePeriod,
+        timeout: Option<Duration>,
+        stay_awake: &dyn Fn() -> bool,
+    ) -> bool {
+        if !self.busy_poll.is_worthwhile(idle) {
+            return false;
+        }
+        let local = &*self.local;
+        if local.is_pool_worker() {
+            fence(Ordering::SeqCst);
+            local.shared.unpark_main_if_no_task_is_left();
+        }
+        loop {
+            self.resume(); // Already awake: only collects what has come.
+            if let Some(work) = self.pool_work {
+                (work.poll)(self);
+            } else if self.reactor.has_sources() {
+                self.wait_once(&Until::Now, None);
+            }
+            // A source may wake a task in place, under its lock: then only the run queue shows it.
+            if self.needs_collect.get()
+                || self.foreign_calls.get() != idle.foreign_calls
+                || local.has_work()
+            {
+                return true;
+            }
+            if self.driver.is_due() {
+                // A pool's timers are those of all its workers; another one may have the lock.
+                self.pool.has_polled.set(true);
+                return true;
+            }
+            if local.remote.has_inbox() || stay_awake() {
+                return true;
+            }
+            if local.is_pool_worker() && local.has_tasks_elsewhere() {
+                return true;
+            }
+            let now = now();
+            // The inspection soon ends the sleep that follows.
+            let is_due = local.is_pool_worker() && self.is_inspection_due(now);
+            if is_due || local.shared.is_crowded(self.busy_poll.cores()) {
+                return false;
+            }
+            let lasted = now - idle.since;
+            if timeout.is_some_and(|timeout| lasted >= timeout) {
+                return true;
+            }
+            if lasted >= self.busy_poll.limit() {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// See [`Nested::enter`].
+    fn enter_nested(&self, outer: Option<&Rc<Local>>) -> Option<impl Drop + '_> {
+        let mut leave = self.nested.enter(&self.local, outer)?;
+        let was_plain = self.is_plain.replace(false);
+        Some(OnDrop(move || {
+            leave();
+            let is_plain = was_plain && !self.embedded.get() && !self.is_broken.get();
+            self.is_plain.set(is_plain);
+        }))
+    }
+
+    fn patience(&self) -> Option<Patience> {
+        self.nested.patience(&self.local)
+    }
+
+    /// Called before the worker has collected anything.
+    fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
+        let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
+        if !has_progress {
+            self.nested.end_patience(patience, &self.local, || {
+                self.shared().live_tasks() > 0
+                    || self.driver.has_timers()
+                    || self.reactor.has_sources()
+            });
+        }
+    }
+
     #[inline(never)]
     fn fire(&self) {
         let ready = self.local.ready_tasks();
@@ -535,7 +711,7 @@ impl Worker {
 
     /// Returns whether there was a ready task.
     #[inline]
-    fn run_ready(&self, tasks: usize) -> bool {
+    pub(super) fn run_ready(&self, tasks: usize) -> bool {
         if !self.local.is_plain_fifo.get() {
             return self.run_of_several(tasks);
         }
@@ -690,6 +866,37 @@ impl Worker {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
             self.parker.notify();
         }
+    }
+}
+
+impl ClosingWorkers for Worker {
+    fn have_exited(&self) -> bool {
+        self.shared().have_workers_exited()
+    }
+
+    fn live_tasks(&self) -> usize {
+        self.shared().live_tasks()
+    }
+
+    fn wake_stealable_tasks(&self) {
+        if let Some(work) = self.runtime_work {
+            (self.shared().stealables()).for_each(|stealable| (work.wake_all)(&stealable.owned));
+        }
+    }
+
+    fn drop_ready_tasks(&self) {
+        match self.runtime_work {
+            Some(work) => (work.drop_ready_tasks)(self),
+            None => self.drop_tasks(),
+        }
+    }
+
+    fn has_ready_tasks(&self) -> bool {
+        spawn::has_queued() || self.shared().has_any()
+    }
+
+    fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
+        self.poll_and_fire_outlined(timeout, stay_awake);
     }
 }
 
