@@ -19,16 +19,15 @@
 //! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
 //! it.
 
-use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::busy::BusyPollConfig;
 use super::header::Running;
-use super::shard::{INTERVAL, PollerGuard, Shard, ShardedWorkers, common_moment};
+use super::shard::{PollerGuard, Shard, ShardedWorkers, common_moment};
 use super::shared::{Shared, StealableTasks};
-use super::sleep::{Sleep, Sleeper, SleepingWorker};
+use super::sleep::{Sleep, SleepingWorker};
 use super::worker::{EVENT_INTERVAL, PoolWork, Worker};
 use crate::clock::now;
 use crate::poller::Until;
@@ -40,15 +39,6 @@ use crate::sync::atomic::{Ordering, fence};
 /// saves.
 const MANY_READY: usize = 4;
 
-#[derive(Clone, Copy, Default, Debug)]
-struct Seen {
-    runs: usize,
-    is_awake: bool,
-    /// Whether it was awake, and in the same poll, at the inspection before. If that was long ago,
-    /// a worker that has slept since may count as stuck, and lose its LIFO task to an idle one.
-    is_stuck: bool,
-}
-
 static POOL_WORK: PoolWork = PoolWork {
     run_ready: |worker, tasks| worker.run_each(tasks, Worker::next_of_pool),
     find_work: Worker::find_work,
@@ -58,36 +48,6 @@ static POOL_WORK: PoolWork = PoolWork {
     drop_ready_tasks: Worker::drop_ready_tasks_of_pool,
     wake_all: StealableTasks::wake_all,
 };
-
-/// Accessed only by the worker's thread.
-pub(super) struct PoolWorker {
-    pub(super) sleeper: Sleeper,
-    /// When it inspects the others next, unless another worker is the monitor. Short sleeps and
-    /// turns do not move it, since it would otherwise never be due.
-    next_inspection: Cell<Instant>,
-    /// Whether its next inspection is to show if a worker that the last one found awake is stuck.
-    confirms: Cell<bool>,
-    seen: RefCell<Box<[Seen]>>,
-    /// Whether it has held the lock since it last fired timers, or has found some due while it
-    /// polled for a while: then it fires them at the end of its turn.
-    pub(super) has_polled: Cell<bool>,
-    /// The [uses](super::shard::PollerLock::uses) of each shard's lock at the last visit.
-    visited: Box<[Cell<usize>]>,
-}
-
-impl PoolWorker {
-    pub(super) fn new(workers: usize, shards: usize) -> PoolWorker {
-        PoolWorker {
-            sleeper: Sleeper::default(),
-            next_inspection: Cell::new(now()),
-            confirms: Cell::new(false),
-            seen: RefCell::new(vec![Seen::default(); workers].into()),
-            has_polled: Cell::new(false),
-            // An odd value, which no lock has that was never taken.
-            visited: vec![Cell::new(usize::MAX); shards].into(),
-        }
-    }
-}
 
 impl Worker {
     /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_WORK`], so a
@@ -102,7 +62,7 @@ impl Worker {
         let shared = &**self.shared();
         // Also on a panic: otherwise the main worker would wait forever.
         let _exit_guard = OnDrop(|| shared.worker_exited());
-        self.embedded.set(false); // A simulated process's worker comes here to end.
+        self.end_embedding(); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
             start();
@@ -167,8 +127,7 @@ impl Worker {
             return;
         }
         if is_monitored {
-            let interval = shard.monitor.interval();
-            self.pool.next_inspection.set(now + interval);
+            self.inspections.set_next(now + shard.monitor.interval());
             self.visit_full_shards();
         } else {
             self.inspect_others(now);
@@ -179,14 +138,14 @@ impl Worker {
     #[inline(never)]
     pub(super) fn before_foreign_code_in_pool(&self) {
         let shared = &**self.shared();
-        self.pool.sleeper.begin_work(self.local.index, shared);
-        if self.searching.take() {
+        self.sleeper.begin_work(self.local.index, shared);
+        if self.take_search() {
             shared.idle.end_search(self.local.index, shared);
         }
     }
 
     fn poll_with(&self, guard: PollerGuard<'_>) {
-        self.pool.has_polled.set(true);
+        self.note_polled();
         if self.reactor.has_sources() {
             self.wait_once(&Timeout::Zero, Some(guard))
         } else {
@@ -195,9 +154,9 @@ impl Worker {
     }
 
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
-        let (shared, pool) = (&**self.shared(), &self.pool);
+        let shared = &**self.shared();
         self.local.counters.parks.add(1);
-        let leader = match pool.sleeper.fall_asleep(self.local.index, self, shared) {
+        let leader = match self.sleeper.fall_asleep(self.local.index, self, shared) {
             Sleep::Leads(guard) => Some(guard),
             Sleep::Follows => None,
             Sleep::No(guard) => {
@@ -210,7 +169,7 @@ impl Worker {
         if self.is_monitor() {
             let now = self.driver.read_clock();
             let next = common_moment(self.next_inspection(now));
-            pool.next_inspection.set(next);
+            self.inspections.set_next(next);
             let limit = next.saturating_duration_since(now);
             timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
         }
@@ -225,7 +184,7 @@ impl Worker {
         // From here on a thread that sets an earlier timer notifies the shard's poller.
         let until = self.driver.park_until(timeout);
         guard.sleeps = true;
-        pool.has_polled.set(true);
+        self.note_polled();
         self.wait_once(&until, Some(guard));
     }
 
@@ -256,51 +215,39 @@ impl Worker {
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
-            let seen = self.pool.seen.borrow()[victim];
+            let runs = shared.stealable(victim).runs.get();
             // A parked one has since returned from that poll.
-            let is_stuck = seen.is_stuck
-                && seen.runs == shared.stealable(victim).runs.get()
-                && !shared.is_parked(victim);
+            let is_stuck = self.inspections.is_stuck(victim, runs) && !shared.is_parked(victim);
             (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
         })
     }
 
-    /// Soon, if another worker has found a worker stuck since.
     fn next_inspection(&self, now: Instant) -> Instant {
-        let next = &self.pool.next_inspection;
-        next.set(next.get().min(now + self.shard().monitor.interval()));
-        next.get()
+        self.inspections.next(now, &self.shard().monitor)
     }
 
     #[cold]
     fn inspect_others(&self, now: Instant) {
-        let (shared, pool, monitor) = (&**self.shared(), &self.pool, &self.shard().monitor);
-        // A woken worker sees the awake one that has woken it.
-        let may_confirm = !pool.sleeper.was_woken.get() && !pool.confirms.get();
+        let (shared, monitor) = (&**self.shared(), &self.shard().monitor);
         let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
-        pool.sleeper.was_woken.set(false);
-        pool.sleeper.others_work.set(others_work);
+        let was_woken = self.sleeper.note_inspection(others_work);
         let (mut is_any_awake, mut is_any_stuck) = (false, false);
-        for (index, seen) in pool.seen.borrow_mut().iter_mut().enumerate() {
-            let (runs, is_awake) = (shared.stealable(index).runs.get(), !shared.is_parked(index));
-            seen.is_stuck = is_awake && seen.is_awake && seen.runs == runs;
-            (seen.runs, seen.is_awake) = (runs, is_awake);
+        for (index, stealable) in shared.stealables().enumerate() {
+            let is_awake = !shared.is_parked(index);
+            let is_stuck = self
+                .inspections
+                .inspect(index, stealable.runs.get(), is_awake);
             // Another shard's monitor, which wakes at the same moments, does no work.
             let is_monitor = || shared.shard(index).monitor.is_held_by(index);
             if index != self.local.index && is_awake && !is_monitor() {
                 is_any_awake = true;
-                is_any_stuck |= seen.is_stuck;
+                is_any_stuck |= is_stuck;
             }
         }
         monitor.inspected(is_any_stuck);
-        let confirms = may_confirm && is_any_awake && !is_any_stuck;
-        pool.confirms.set(confirms);
-        let interval = if confirms {
-            INTERVAL
-        } else {
-            monitor.interval()
-        };
-        pool.next_inspection.set(now + interval);
+        // A woken worker sees the awake one that has woken it.
+        let is_unsure = !was_woken && is_any_awake && !is_any_stuck;
+        self.inspections.end(now, monitor, is_unsure);
         self.visit_full_shards();
     }
 
@@ -308,11 +255,10 @@ impl Worker {
     fn visit_full_shards(&self) {
         let shared = self.shared();
         for shard in shared.full_shards_beside(self.local.index) {
-            let visited = &self.pool.visited[shard.workers.start / shared.workers_of_shard];
-            let uses = shard.poller_lock.uses();
-            if visited.replace(uses) == uses {
+            let index = shard.workers.start / shared.workers_of_shard;
+            if !self.inspections.visit(index, shard.poller_lock.uses()) {
                 self.poll_for(shard);
-                visited.set(shard.poller_lock.uses());
+                self.inspections.visit(index, shard.poller_lock.uses());
             }
         }
     }
@@ -368,7 +314,7 @@ impl Worker {
     pub(super) fn end_pool_turn(&self, work: &PoolWork) {
         let local = &*self.local;
         local.yield_mark.set(None);
-        if self.searching.take() {
+        if self.take_search() {
             (work.search)(self);
         }
         let queue = &local.stealable().queue;
@@ -398,7 +344,7 @@ impl Worker {
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
         self.note(self.parker.park_as(leads));
-        self.needs_collect.get()
+        self.needs_collect()
     }
 
     fn has_tasks(&self) -> bool {
@@ -406,10 +352,10 @@ impl SleepingWorker for Worker {
     }
 
     fn have_others_worked(&self) -> bool {
-        let (index, shared, seen) = (self.local.index, self.shared(), self.pool.seen.borrow());
+        let (index, shared) = (self.local.index, self.shared());
         (self.shard().workers.clone())
             .filter(|&other| other != index)
-            .any(|other| seen[other].runs != shared.stealable(other).runs.get())
+            .any(|other| (self.inspections).has_run(other, shared.stealable(other).runs.get()))
     }
 }
 

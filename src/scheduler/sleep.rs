@@ -20,8 +20,10 @@
 //! lock. `loom` checks this below.
 
 use std::cell::Cell;
+use std::time::Instant;
 
-use super::shard::{PollerGuard, Shard, ShardedWorkers};
+use super::shard::{INTERVAL, Monitor, PollerGuard, Shard, ShardedWorkers};
+use crate::clock::now;
 
 pub(super) trait SleepingWorker {
     /// Parks the worker, which sleeps in the shard's poller next if it `leads`. Returns whether
@@ -46,10 +48,10 @@ pub(super) enum Sleep<'a> {
 #[derive(Default)]
 pub(super) struct Sleeper {
     /// Whether others have worked between its last two inspections; assumed of a new monitor.
-    pub(super) others_work: Cell<bool>,
+    others_work: Cell<bool>,
     has_slept: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
-    pub(super) was_woken: Cell<bool>,
+    was_woken: Cell<bool>,
 }
 
 impl Sleeper {
@@ -67,6 +69,16 @@ impl Sleeper {
         self.has_slept.set(false);
         self.was_woken.set(false);
         workers.shard(index).monitor.begin_work(index, workers);
+    }
+
+    pub(super) fn note_woken(&self) {
+        self.was_woken.set(true);
+    }
+
+    /// Records an inspection of the others. Returns whether the worker was woken for it.
+    pub(super) fn note_inspection(&self, others_work: bool) -> bool {
+        self.others_work.set(others_work);
+        self.was_woken.replace(false)
     }
 
     /// Parks the worker, which has nothing to do, and decides how it sleeps: as the leader with the
@@ -123,6 +135,90 @@ impl Sleeper {
             return Sleep::No(None);
         }
         taken.map_or(Sleep::Follows, Sleep::Leads)
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    runs: usize,
+    is_awake: bool,
+    /// Whether it was awake, and in the same poll, at the inspection before. If that was long ago,
+    /// a worker that has slept since may count as stuck, and lose its LIFO task to an idle one.
+    is_stuck: bool,
+}
+
+/// What a pool worker has seen of the others. Accessed only by the worker's thread.
+pub(super) struct Inspections {
+    /// When the next inspection is due, unless another worker is the monitor. Short sleeps and
+    /// turns do not move it, since it would otherwise never be due.
+    next: Cell<Instant>,
+    /// Whether the next one is to show if a worker that the last one found awake is stuck.
+    confirms: Cell<bool>,
+    seen: Box<[Cell<Seen>]>,
+    /// The [uses](super::shard::PollerLock::uses) of each shard's lock at the last visit.
+    visited: Box<[Cell<usize>]>,
+}
+
+impl Inspections {
+    pub(super) fn new(workers: usize, shards: usize) -> Inspections {
+        Inspections {
+            next: Cell::new(now()),
+            confirms: Cell::new(false),
+            seen: vec![Cell::default(); workers].into(),
+            // An odd value, which no lock has that was never taken.
+            visited: vec![Cell::new(usize::MAX); shards].into(),
+        }
+    }
+
+    /// Returns when the next one is due: soon, if another worker has found a worker stuck since.
+    pub(super) fn next(&self, now: Instant, monitor: &Monitor) -> Instant {
+        let next = self.next.get().min(now + monitor.interval());
+        self.next.set(next);
+        next
+    }
+
+    pub(super) fn set_next(&self, next: Instant) {
+        self.next.set(next);
+    }
+
+    /// Records what an inspection finds of a worker. Returns whether it is stuck.
+    pub(super) fn inspect(&self, worker: usize, runs: usize, is_awake: bool) -> bool {
+        let before = self.seen[worker].get();
+        let is_stuck = is_awake && before.is_awake && before.runs == runs;
+        self.seen[worker].set(Seen {
+            runs,
+            is_awake,
+            is_stuck,
+        });
+        is_stuck
+    }
+
+    /// Ends an inspection. If it `is_unsure` whether a worker is stuck, the next one comes soon,
+    /// unless this one has for the same reason.
+    pub(super) fn end(&self, now: Instant, monitor: &Monitor, is_unsure: bool) {
+        let confirms = is_unsure && !self.confirms.get();
+        self.confirms.set(confirms);
+        let interval = if confirms {
+            INTERVAL
+        } else {
+            monitor.interval()
+        };
+        self.next.set(now + interval);
+    }
+
+    /// Whether a worker that has run tasks `runs` times has run one since the last inspection.
+    pub(super) fn has_run(&self, worker: usize, runs: usize) -> bool {
+        self.seen[worker].get().runs != runs
+    }
+
+    /// Whether the last inspection has found a worker stuck, which has run no task since.
+    pub(super) fn is_stuck(&self, worker: usize, runs: usize) -> bool {
+        self.seen[worker].get().is_stuck && !self.has_run(worker, runs)
+    }
+
+    /// Records a visit of a shard. Returns whether its poller's lock was used since the last one.
+    pub(super) fn visit(&self, shard: usize, uses: usize) -> bool {
+        self.visited[shard].replace(uses) != uses
     }
 }
 

@@ -38,9 +38,9 @@ use super::current::{self, Entered};
 use super::header::{Runnable, Running};
 use super::local::{BUDGET, Local, MainWaker};
 use super::nested::{Nested, Patience};
-use super::pool::PoolWorker;
 use super::shard::PollerGuard;
 use super::shared::{Drive, Remote, Shared, StealableTasks};
+use super::sleep::{Inspections, Sleeper};
 use super::spawn;
 use crate::clock::{now, tick};
 use crate::poller::Timeout;
@@ -77,24 +77,28 @@ pub(crate) struct Worker {
     pub(super) parker: Arc<Parker>,
     /// Whether another thread has sent something since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
-    pub(super) needs_collect: Cell<bool>,
+    needs_collect: Cell<bool>,
     /// Whether its waits need no decisions: no pool worker, no busy polling, not traced, embedded,
     /// broken or nested.
-    pub(super) is_plain: Cell<bool>,
+    is_plain: Cell<bool>,
     /// Calls and drops of foreign wakers.
-    pub(super) foreign_calls: Cell<usize>,
+    foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
-    pub(super) embedded: Cell<bool>,
+    embedded: Cell<bool>,
     busy_poll: BusyPoll,
     /// Whether it was woken to search and has not taken a task yet: see [`idle`](super::idle).
-    pub(super) searching: Cell<bool>,
-    pub(super) pool: PoolWorker,
+    searching: Cell<bool>,
+    /// Whether a pool worker has held the poller's lock since it last fired timers, or has found
+    /// some due while it polled for a while: then it fires them at the end of its turn.
+    has_polled: Cell<bool>,
+    pub(super) sleeper: Sleeper,
+    pub(super) inspections: Inspections,
     /// Its functions as a pool worker.
     pool_work: Option<&'static PoolWork>,
     /// Those of all workers of its runtime, if that may have a pool.
     runtime_work: Option<&'static PoolWork>,
     nested: Nested,
-    pub(super) is_broken: Cell<bool>,
+    is_broken: Cell<bool>,
     /// The number of nested drives: a task or a waker may drive its own runtime.
     drives: Cell<usize>,
 }
@@ -130,7 +134,9 @@ impl Worker {
             embedded: Cell::new(false),
             busy_poll: BusyPoll::new(busy_poll),
             searching: Cell::new(false),
-            pool: PoolWorker::new(shared.workers(), shared.shards.len()),
+            has_polled: Cell::new(false),
+            sleeper: Sleeper::default(),
+            inspections: Inspections::new(shared.workers(), shared.shards.len()),
             nested: Nested::default(),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
@@ -211,6 +217,11 @@ impl Worker {
         }
     }
 
+    /// Before the worker closes.
+    pub(super) fn end_embedding(&self) {
+        self.embedded.set(false);
+    }
+
     pub(crate) fn drive_forever(&self) -> ! {
         let _driving = self.drive();
         loop {
@@ -280,7 +291,7 @@ impl Worker {
     /// workers. Sockets and timers that are used elsewhere move there. Handles keep the memory and
     /// the pollers alive.
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
-        self.embedded.set(false);
+        self.end_embedding();
         let _driving = self.drive();
         self.drop_all_tasks();
         for thread in threads {
@@ -397,8 +408,7 @@ impl Worker {
         if self.needs_collect.get() {
             self.collect();
             self.fire();
-        } else if has_timers && (is_plain || !local.is_pool_worker() || self.pool.has_polled.take())
-        {
+        } else if has_timers && (is_plain || !local.is_pool_worker() || self.has_polled.take()) {
             // A pool worker that has neither polled nor collected leaves the timers to one that
             // does.
             self.fire();
@@ -539,7 +549,7 @@ impl Worker {
             }
             if self.driver.is_due() {
                 // A pool's timers are those of all its workers; another one may have the lock.
-                self.pool.has_polled.set(true);
+                self.has_polled.set(true);
                 return true;
             }
             if local.remote.has_inbox() || stay_awake() {
@@ -599,6 +609,22 @@ impl Worker {
     }
 
     #[inline]
+    pub(super) fn needs_collect(&self) -> bool {
+        self.needs_collect.get()
+    }
+
+    #[inline]
+    pub(super) fn note_polled(&self) {
+        self.has_polled.set(true);
+    }
+
+    /// Whether the worker was to search: see [`idle`](super::idle).
+    #[inline]
+    pub(super) fn take_search(&self) -> bool {
+        self.searching.take()
+    }
+
+    #[inline]
     pub(super) fn resume(&self) {
         self.note(self.parker.resume());
     }
@@ -618,7 +644,7 @@ impl Worker {
         let local = &*self.local;
         local.counters.notified.add(1);
         if local.is_pool_worker() {
-            self.pool.sleeper.was_woken.set(true);
+            self.sleeper.note_woken();
             if local.shared.idle.is_searching(local.index) {
                 self.searching.set(true);
             }
@@ -776,7 +802,7 @@ impl Worker {
         };
         let next = injected.or_else(|| local.pop());
         let next = next.or_else(|| local.take_injected())?;
-        self.pool.sleeper.begin_work(local.index, &*local.shared);
+        self.sleeper.begin_work(local.index, &*local.shared);
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
