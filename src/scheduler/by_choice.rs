@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::header::{Header, Runnable};
-use super::local::{Chooser, Local, MAX_LIFO_POLLS};
+use super::local::{Chooser, Local};
 use super::shared::Shared;
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
@@ -73,7 +73,7 @@ impl ByChoice {
         // again, with the LIFO slot before or after them.
         let next = queue.pop_lifo();
         let next_id = next.as_ref().map(id);
-        let is_next_first = local.lifo_polls.get() < MAX_LIFO_POLLS;
+        let is_next_first = local.may_poll_lifo();
         let mut stealable: VecDeque<_> = std::iter::from_fn(|| queue.pop()).collect();
         if is_next_first {
             next.into_iter().for_each(|next| stealable.push_front(next));
@@ -94,12 +94,7 @@ impl ByChoice {
         }
         let chosen = all.remove(place);
         let is_next = next_id.is_some() && next_id == chosen.as_ref().map(id);
-        let in_row = if is_next && is_next_first {
-            local.lifo_polls.get() + 1
-        } else {
-            0
-        };
-        local.lifo_polls.set(in_row);
+        local.count_lifo(is_next && is_next_first);
         for runnable in all {
             if !runnable.metadata().is_stealable() {
                 local.push(runnable);

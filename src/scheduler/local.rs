@@ -13,9 +13,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::header::{
-    Header, INDEX, Runnable, Running, STEALABLE, TaskRef, UNASSIGNED, with_running,
-};
+use super::header::{Header, Runnable, Running, TaskRef, with_running};
 use super::idle::IdleWorkers;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
@@ -37,7 +35,7 @@ pub(super) const FIRST_BUDGET: i32 = 32;
 
 /// The maximum number of consecutive tasks taken from the LIFO slot, which holds the task that the
 /// running one has woken: two tasks that wake each other must not starve the others.
-pub(super) const MAX_LIFO_POLLS: usize = 7;
+const MAX_LIFO_POLLS: usize = 7;
 
 /// The number of runs after which a busy pool worker takes its share of the injected tasks.
 pub(super) const INJECT_INTERVAL: usize = 32;
@@ -62,14 +60,14 @@ pub(crate) struct Local {
     pub(super) ready: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled.
-    pub(super) yield_mark: Cell<Option<usize>>,
-    pub(super) next_inject_run: Cell<usize>,
+    yield_mark: Cell<Option<usize>>,
+    next_inject_run: Cell<usize>,
     yields: Cell<usize>,
-    pub(super) polls_new_next: Cell<bool>,
+    polls_new_next: Cell<bool>,
     /// Alternates.
     prefers_pinned: Cell<bool>,
-    pub(super) is_running_task: Cell<bool>,
-    pub(super) lifo_polls: Cell<usize>,
+    is_running_task: Cell<bool>,
+    lifo_polls: Cell<usize>,
     /// Tasks that were woken while they ran. They run again after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     /// The tasks that are pinned here, were polled and still have their futures, except a task in
@@ -80,17 +78,17 @@ pub(crate) struct Local {
     pub(super) budget: Cell<i32>,
     pub(super) ids: Ids,
     /// See [`poll_begins`](Self::poll_begins).
-    pub(super) poll_ended: Cell<Option<Instant>>,
+    poll_ended: Cell<Option<Instant>>,
     /// Outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// Whether the running task has made a task ready without waking a worker: see "Waking" in
     /// `shared`.
-    pub(super) has_pending_wake: Cell<bool>,
+    has_pending_wake: Cell<bool>,
     /// Replaces the order of the queues, if the thread's kernel chooses.
     chooser: OnceCell<Box<dyn Chooser>>,
     /// Whether the next task is the first of a single queue: false for pool workers and with a
     /// chooser. One flag for both, since each run of a task reads it.
-    pub(super) is_plain_fifo: Cell<bool>,
+    is_plain_fifo: Cell<bool>,
 }
 
 /// The order of a worker's tasks in a simulated world, in place of its queues.
@@ -176,58 +174,38 @@ impl Local {
         Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
-    /// Queues a task of this worker's runtime here, if it is pinned here, or if this is a pool
-    /// worker and the task is stealable and has run. `yields` is whether it was woken while it ran.
-    /// Returns the runnable of any other task.
-    #[inline(always)]
-    pub(super) fn schedule_here(&self, runnable: Runnable, yields: bool) -> Option<Runnable> {
-        let state = runnable.metadata().state();
-        if state & (INDEX | STEALABLE) == self.index as u16 {
-            self.schedule(runnable, yields);
-            return None;
-        }
-        let was_taken = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
-        match &self.stealable {
-            Some(own) if was_taken => {
-                self.schedule_stealable(own, runnable, yields);
-                None
-            }
-            _ => Some(runnable),
-        }
+    #[inline]
+    pub(super) fn is_running_task(&self) -> bool {
+        self.is_running_task.get()
     }
 
-    #[inline(always)]
-    fn schedule(&self, runnable: Runnable, yields: bool) {
-        if yields {
-            runnable
-                .metadata()
-                .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
-            self.yielded.borrow_mut().push_back(runnable);
-        } else {
-            self.push(runnable)
-        }
+    /// Leaves it to [`end_run`](Self::end_run) to wake a worker for a task that the running task has
+    /// made ready. Returns false if one was left to it before.
+    #[inline]
+    pub(super) fn defer_wake(&self) -> bool {
+        !self.has_pending_wake.replace(true)
     }
 
     #[inline]
-    fn schedule_stealable(&self, own: &Stealable, runnable: Runnable, yields: bool) {
-        if yields {
-            self.schedule_yielded(runnable);
-        } else if self.is_running_task.get() {
-            // Its input, just written by the running task, is still in the nearest cache.
-            if self.push_lifo(own, runnable) {
-                self.has_pending_wake.set(true);
-            }
-        } else {
-            self.push_stealable(runnable);
-        }
+    pub(super) fn take_pending_wake(&self) -> bool {
+        self.has_pending_wake.take()
+    }
+
+    /// Keeps a task that was woken while it ran until the reactor was polled.
+    #[inline(always)]
+    pub(super) fn push_yielded(&self, runnable: Runnable) {
+        runnable
+            .metadata()
+            .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
+        self.yielded.borrow_mut().push_back(runnable);
     }
 
     /// Queues a stealable task that has yielded behind all that are ready, and ends the turn before
     /// it. So it runs after this worker has polled, or has found the poller locked by another that
     /// polls.
-    fn schedule_yielded(&self, runnable: Runnable) {
+    pub(super) fn push_yielded_stealable(&self, runnable: Runnable) {
         if self.chooser().is_some() {
-            return self.schedule(runnable, true);
+            return self.push_yielded(runnable);
         }
         runnable
             .metadata()
@@ -241,13 +219,24 @@ impl Local {
         self.push_stealable(runnable);
     }
 
+    #[cfg(test)]
+    pub(super) fn poll_new_next(&self) {
+        self.polls_new_next.set(true);
+    }
+
+    /// Ends a turn: the tasks that have yielded in it may run.
+    #[inline]
+    pub(super) fn end_turn(&self) {
+        self.yield_mark.set(None);
+    }
+
     #[inline]
     pub(super) fn stealable(&self) -> &Stealable {
         self.stealable.as_ref().expect("it is a pool worker")
     }
 
     /// Called when injected tasks are taken.
-    pub(super) fn postpone_injected(&self) {
+    fn postpone_injected(&self) {
         let runs = self.stealable().runs.get();
         self.next_inject_run.set(runs.wrapping_add(INJECT_INTERVAL));
     }
@@ -255,12 +244,12 @@ impl Local {
     /// Takes a pool worker's share of the inject queue. Returns the first task and queues the
     /// others.
     #[inline]
-    pub(super) fn take_injected(&self) -> Option<Runnable> {
+    fn take_injected(&self) -> Option<Runnable> {
         self.take_from_injected(Local::take_share)
     }
 
     /// Takes the first injected task if it was never polled.
-    pub(super) fn pop_new(&self) -> Option<Runnable> {
+    fn pop_new(&self) -> Option<Runnable> {
         self.take_from_injected(|local| {
             let is_new = |runnable: &Runnable| runnable.metadata().is_new();
             local.shared.inject_queue.pop_if(is_new)
@@ -304,6 +293,35 @@ impl Local {
         first
     }
 
+    /// Takes the next task of a pool worker.
+    #[inline(always)]
+    pub(super) fn next_of_pool(&self) -> Option<Runnable> {
+        let injected = if self.stealable().runs.get() == self.next_inject_run.get() {
+            self.postpone_injected();
+            self.take_injected()
+        } else if self.polls_new_next.get() {
+            self.polls_new_next.set(false);
+            self.pop_new()
+        } else {
+            None
+        };
+        let next = injected.or_else(|| self.pop());
+        next.or_else(|| self.take_injected())
+    }
+
+    /// Makes a share of the injected tasks this worker's own. Returns whether there were any.
+    pub(super) fn fetch_injected(&self) -> bool {
+        let Some(runnable) = self.take_injected() else {
+            return false;
+        };
+        // Other workers can no longer take it, so it runs first, however many LIFO tasks ran in a
+        // row.
+        self.lifo_polls.set(0);
+        self.push_lifo(self.stealable(), runnable);
+        self.postpone_injected();
+        true
+    }
+
     #[inline(always)]
     pub(super) fn push(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
@@ -324,14 +342,13 @@ impl Local {
         let Some(own) = &self.stealable else {
             return self.pop_pinned();
         };
-        let in_row = self.lifo_polls.get();
-        if in_row < MAX_LIFO_POLLS {
+        if self.may_poll_lifo() {
             if let Some(runnable) = own.queue.pop_lifo() {
-                self.lifo_polls.set(in_row + 1);
+                self.count_lifo(true);
                 return Some(runnable);
             }
         }
-        self.lifo_polls.set(0);
+        self.count_lifo(false);
         let prefers_pinned = self.prefers_pinned.get();
         self.prefers_pinned.set(!prefers_pinned);
         if prefers_pinned {
@@ -339,6 +356,37 @@ impl Local {
         } else {
             self.pop_stealable(own).or_else(|| self.pop_pinned())
         }
+    }
+
+    #[inline]
+    pub(super) fn may_poll_lifo(&self) -> bool {
+        self.lifo_polls.get() < MAX_LIFO_POLLS
+    }
+
+    /// Counts a task that is taken, from the LIFO slot or not.
+    #[inline]
+    pub(super) fn count_lifo(&self, is_lifo: bool) {
+        let polls = if is_lifo {
+            self.lifo_polls.get() + 1
+        } else {
+            0
+        };
+        self.lifo_polls.set(polls);
+    }
+
+    #[inline]
+    pub(super) fn reset_budget(&self) {
+        self.budget.set(BUDGET);
+    }
+
+    #[inline]
+    pub(super) fn forget_poll_end(&self) {
+        self.poll_ended.set(None);
+    }
+
+    #[inline]
+    pub(super) fn is_plain_fifo(&self) -> bool {
+        self.is_plain_fifo.get()
     }
 
     #[inline]
@@ -485,7 +533,7 @@ impl Local {
         counters.polls.set(count);
         let header = runnable.metadata();
         counters.set_task(header.id.as_u64(), header.site);
-        self.budget.set(BUDGET);
+        self.reset_budget();
         if header.begin_poll(counters.tick()) {
             self.budget.set(FIRST_BUDGET);
         }
@@ -556,11 +604,16 @@ impl Local {
         }
     }
 
+    #[inline]
+    pub(super) fn begin_run(&self) {
+        self.is_running_task.set(true);
+    }
+
     /// Called after each run of a task, except by a worker that `is_plain_fifo`.
     #[inline]
     pub(super) fn end_run(&self) {
         self.is_running_task.set(false);
-        if self.has_pending_wake.take() && self.has_ready() {
+        if self.take_pending_wake() && self.has_ready() {
             if self.shared.has_injected() {
                 self.shared.wake_one();
             } else {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::busy::BusyPollConfig;
-use super::header::Running;
+use super::header::{Runnable, Running};
 use super::shard::{PollerGuard, Shard, ShardedWorkers, common_moment};
 use super::shared::{Shared, StealableTasks};
 use super::sleep::{Sleep, SleepingWorker};
@@ -313,7 +313,7 @@ impl Worker {
     #[inline]
     pub(super) fn end_pool_turn(&self, work: &PoolWork) {
         let local = &*self.local;
-        local.yield_mark.set(None);
+        local.end_turn();
         if self.take_search() {
             (work.search)(self);
         }
@@ -323,18 +323,25 @@ impl Worker {
         }
     }
 
+    #[inline(always)]
+    pub(super) fn next_of_pool(&self) -> Option<Runnable> {
+        let local = &*self.local;
+        let next = local.next_of_pool()?;
+        self.sleeper.begin_work(local.index, &*local.shared);
+        if next.metadata().index() != local.index {
+            next.metadata().assign(local.index);
+        }
+        local.stealable().runs.add(1);
+        local.begin_run();
+        Some(next)
+    }
+
     /// Takes some of the tasks that this worker was woken for, then allows the next one to be
     /// woken.
     #[cold]
     fn search(&self) {
         let local = &*self.local;
-        if let Some(runnable) = local.take_injected() {
-            // Other workers can no longer take it, so it runs first, however many LIFO tasks ran in
-            // a row.
-            local.lifo_polls.set(0);
-            local.push_lifo(local.stealable(), runnable);
-            local.postpone_injected();
-        } else if !local.has_ready() {
+        if !local.fetch_injected() && !local.has_ready() {
             self.steal(false);
         }
         local.shared.idle.end_search(local.index, &*local.shared);

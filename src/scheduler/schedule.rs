@@ -26,72 +26,85 @@ use std::task::Waker;
 use async_task::ScheduleInfo;
 
 use super::current::{Current, with_current, with_local, with_worker_of};
-use super::header::{Header, Runnable, TaskRef};
+use super::header::{Header, INDEX, Runnable, STEALABLE, TaskRef, UNASSIGNED};
 use super::local::Local;
-use super::shared::Shared;
 #[cfg(feature = "blocking")]
 use crate::telemetry::TraceLog;
 use crate::telemetry::{Mark, WaitReason};
 
 /// The schedule function of every task, new or woken, on any thread. `async-task` does not call it
 /// again before the task has run.
+///
+/// There are four ways to queue a task: in the queue of the worker that this thread drives; in its
+/// LIFO slot; in the inject queue; and in another worker's inbox. A task that was woken while it
+/// ran waits in a queue of the first kind until the kernel was polled.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     runnable.metadata().set_wait_reason(WaitReason::NOTHING);
     if runnable.metadata().is_traced() {
         trace_scheduled(runnable.metadata());
     }
     // Runs no foreign code, so the worker may stay borrowed.
-    with_current(|current| match current {
-        Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
-            if let Some(runnable) = local.schedule_here(runnable, info.woken_while_running) {
-                schedule_elsewhere(local, runnable);
+    with_current(|current| {
+        let shared = &runnable.metadata().shared;
+        let here = current.filter(|current| Arc::ptr_eq(&current.local.shared, shared));
+        let Some(Current { local, .. }) = here else {
+            return schedule_elsewhere(None, runnable);
+        };
+        let (state, yields) = (runnable.metadata().state(), info.woken_while_running);
+        let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
+        match &local.stealable {
+            _ if state & (INDEX | STEALABLE) == local.index as u16 => {
+                if yields {
+                    local.push_yielded(runnable)
+                } else {
+                    local.push(runnable)
+                }
             }
+            Some(own) if was_assigned => {
+                if yields {
+                    local.push_yielded_stealable(runnable)
+                } else if local.is_running_task() {
+                    // Its input, just written by the running task, is still in the nearest cache.
+                    if local.push_lifo(own, runnable) {
+                        local.defer_wake();
+                    }
+                } else {
+                    local.push_stealable(runnable)
+                }
+            }
+            _ => schedule_elsewhere(Some(local), runnable),
         }
-        _ => schedule_from_outside(runnable),
     });
 }
 
+/// Sends a pinned task to its worker, and injects a stealable one. `here` is this thread's worker,
+/// if it is one of the task's runtime.
 #[inline(never)]
-fn schedule_elsewhere(local: &Local, runnable: Runnable) {
-    let is_injected = push_remote(&local.shared, runnable);
-    // The first task that a pool worker's task spawns: see "Waking" in `shared`. Between two tasks
-    // each spawn wakes a worker, since foreign code such as a waker may block on what it spawns.
-    let is_left_here =
-        is_injected && local.is_running_task.get() && !local.has_pending_wake.replace(true);
-    if is_injected && !is_left_here {
-        local.shared.wake_one();
-    }
-}
-
-#[inline(never)]
-fn schedule_from_outside(runnable: Runnable) {
-    // A queued task may run, end, and drop its reference to `Shared`.
-    let shared = Arc::clone(&runnable.metadata().shared);
-    if push_remote(&shared, runnable) {
-        shared.wake_one();
-    }
-}
-
-/// Pushes a pinned task to its worker's inbox, and a stealable one to the inject queue. Returns
-/// whether a pool worker should be woken for it.
-fn push_remote(shared: &Shared, runnable: Runnable) -> bool {
+fn schedule_elsewhere(here: Option<&Local>, runnable: Runnable) {
+    let kept;
+    let shared = match here {
+        Some(local) => &local.shared,
+        None => {
+            // A queued task may run, end, and drop its reference to `Shared`.
+            kept = Arc::clone(&runnable.metadata().shared);
+            &kept
+        }
+    };
     // In a child of `fork` no thread runs the parent's tasks, and the queue's lock may be held
     // forever.
     if shared.main().reactor.poller().is_parents() {
         std::mem::forget(runnable);
-        return false;
+    } else if !runnable.metadata().is_stealable() {
+        shared.send(runnable);
+    } else if shared.inject(runnable) {
+        // The first task that a pool worker's task spawns: see "Waking" in `shared`. Between two
+        // tasks each spawn wakes a worker, since foreign code such as a waker may block on what it
+        // spawns.
+        let is_deferred = here.is_some_and(|local| local.is_running_task() && local.defer_wake());
+        if !is_deferred {
+            shared.wake_one();
+        }
     }
-    if !runnable.metadata().is_stealable() {
-        let remote = shared.remote(runnable.metadata().index());
-        remote.inbox.push(runnable);
-        remote.parker.note_wake_from_elsewhere();
-        remote.parker.unpark();
-        return false;
-    }
-    shared.inject_queue.push(runnable);
-    // If the runtime closes, the pool workers may have exited, and the main worker waits for this
-    // task.
-    !shared.unpark_main_if_closing()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,6 +213,7 @@ pub(crate) fn current_trace() -> Option<Arc<TraceLog>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::scheduler::Shared;
     use std::future::pending;
     use std::panic::Location;
 
@@ -229,7 +243,7 @@ mod tests {
     }
 
     fn drop_tasks(worker: &Worker) {
-        worker.local.yield_mark.set(None);
+        worker.local.end_turn();
         while let Some(runnable) = worker.local.pop() {
             drop(runnable);
         }
@@ -250,11 +264,11 @@ mod tests {
             assert!(!main().is_parked(), "{what}");
         };
         main().park();
-        push_remote(shared, spawn());
+        shared.inject(spawn());
         assert!(main().is_parked(), "it does not close yet");
         shared.start_closing();
         wakes_main("a task was pushed", &|| {
-            push_remote(shared, spawn());
+            shared.inject(spawn());
         });
         wakes_main("a task has ended", &|| drop(shared.take_any()));
         wakes_main("a worker has exited", &|| shared.worker_exited());
@@ -321,7 +335,9 @@ mod tests {
             let idle = &worker.shared().remote(1).parker;
             let entered = current::enter(&worker.local, &worker.driver);
             idle.park();
-            worker.local.is_running_task.set(is_running_task);
+            if is_running_task {
+                worker.local.begin_run();
+            }
             spawn().schedule();
             assert_eq!(idle.is_parked(), is_running_task);
             drop(entered);
@@ -343,7 +359,7 @@ mod tests {
             let task = worker.next_of_pool().unwrap();
             order.push(ids.contains(&id(&task)));
             worker.shared().inject_queue.push(spawn());
-            local.polls_new_next.set(true);
+            local.poll_new_next();
             drop(worker.next_of_pool());
         }
         assert_eq!(order, [true, false].repeat(4));
@@ -366,7 +382,7 @@ mod tests {
         assert_eq!(id(&running), ids[0]);
         let mut new = 0;
         loop {
-            assert!(local.schedule_here(running, true).is_none());
+            local.push_yielded_stealable(running);
             running = worker.next_of_pool().unwrap();
             if ids.contains(&id(&running)) {
                 break;
@@ -393,7 +409,7 @@ mod tests {
         polled.metadata().begin_poll(0);
         shared.inject_queue.push(polled);
         let first = worker.next_of_pool().unwrap();
-        assert!(local.schedule_here(first, true).is_none());
+        local.push_yielded_stealable(first);
         let next = worker.next_of_pool().unwrap();
         assert_eq!(id(&next), last);
         drop(next);

@@ -525,6 +525,22 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
+    /// Sends a pinned task to its worker.
+    pub(super) fn send(&self, runnable: Runnable) {
+        let remote = self.remote(runnable.metadata().index());
+        remote.inbox.push(runnable);
+        remote.parker.note_wake_from_elsewhere();
+        remote.parker.unpark();
+    }
+
+    /// Injects a stealable task. Returns whether the caller has to wake a pool worker for it.
+    pub(super) fn inject(&self, runnable: Runnable) -> bool {
+        self.inject_queue.push(runnable);
+        // If the runtime closes, the pool workers may have exited, and the main worker waits for
+        // this task.
+        !self.unpark_main_if_closing()
+    }
+
     /// Takes an injected task, or a stealable one that is ready on any pool worker. For a worker
     /// that closes the runtime: that pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {

@@ -36,7 +36,7 @@ use super::by_choice::ByChoice;
 use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
-use super::local::{BUDGET, Local, MainWaker};
+use super::local::{Local, MainWaker};
 use super::nested::{Nested, Patience};
 use super::shard::PollerGuard;
 use super::shared::{Drive, Remote, Shared, StealableTasks};
@@ -192,7 +192,7 @@ impl Worker {
                     // Before the future finds its tasks cancelled, which explains less than the
                     // reason.
                     self.panic_if_failed();
-                    self.local.budget.set(BUDGET);
+                    self.local.reset_budget();
                     let counters = &*self.local.counters;
                     entered.future.begin_poll(counters.tick());
                     counters.begin_main_poll(site);
@@ -320,7 +320,7 @@ impl Worker {
         loop {
             spawn::drop_queued();
             local.take_inbox();
-            local.yield_mark.set(None);
+            local.end_turn();
             local.release_yielded();
             while let Some(runnable) = local.pop() {
                 drop(runnable);
@@ -452,7 +452,7 @@ impl Worker {
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
-        local.poll_ended.set(None);
+        local.forget_poll_end();
         let finds_work = is_idle && self.pool_work.is_some_and(|work| (work.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let patience = if may_sleep && timeout.is_none() {
@@ -738,7 +738,7 @@ impl Worker {
     /// Returns whether there was a ready task.
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
-        if !self.local.is_plain_fifo.get() {
+        if !self.local.is_plain_fifo() {
             return self.run_of_several(tasks);
         }
         let mut ran = 0;
@@ -784,31 +784,6 @@ impl Worker {
             ran += 1;
         }
         ran > 0
-    }
-
-    #[inline(always)]
-    pub(super) fn next_of_pool(&self) -> Option<Runnable> {
-        let local = &*self.local;
-        let stealable = local.stealable();
-        let runs = stealable.runs.get();
-        let injected = if runs == local.next_inject_run.get() {
-            local.postpone_injected();
-            local.take_injected()
-        } else if local.polls_new_next.get() {
-            local.polls_new_next.set(false);
-            local.pop_new()
-        } else {
-            None
-        };
-        let next = injected.or_else(|| local.pop());
-        let next = next.or_else(|| local.take_injected())?;
-        self.sleeper.begin_work(local.index, &*local.shared);
-        if next.metadata().index() != local.index {
-            next.metadata().assign(local.index);
-        }
-        stealable.runs.set(runs.wrapping_add(1));
-        local.is_running_task.set(true);
-        Some(next)
     }
 
     /// `None` means until the worker is notified.
@@ -939,7 +914,7 @@ impl Drop for Driving<'_> {
         self.before.set();
         let worker = self.worker;
         worker.local.counters.restore_task(self.task);
-        worker.local.poll_ended.set(None);
+        worker.local.forget_poll_end();
         worker.drives.set(worker.drives.get() - 1);
         if worker.is_driven() {
             // Notifications during the nested drive were consumed there.
