@@ -65,7 +65,7 @@ pub(crate) struct Local {
     yields: Cell<usize>,
     polls_new_next: Cell<bool>,
     /// Alternates.
-    prefers_pinned: Cell<bool>,
+    pinned_first: Cell<bool>,
     is_running_task: Cell<bool>,
     lifo_polls: Cell<usize>,
     /// Tasks that were woken while they ran. They run again after the reactor was polled.
@@ -85,20 +85,20 @@ pub(crate) struct Local {
     /// `shared`.
     has_pending_wake: Cell<bool>,
     /// Replaces the order of the queues, if the thread's kernel chooses.
-    chooser: OnceCell<Box<dyn Chooser>>,
+    policy: OnceCell<Box<dyn SchedulePolicy>>,
     /// Whether the next task is the first of a single queue: false for pool workers and with a
-    /// chooser. One flag for both, since each run of a task reads it.
+    /// policy. One flag for both, since each run of a task reads it.
     is_plain_fifo: Cell<bool>,
 }
 
-/// The order of a worker's tasks in a simulated world, in place of its queues.
-pub(super) trait Chooser {
+/// The order of a worker's tasks if its thread's kernel chooses it, in place of the queues' own.
+pub(super) trait SchedulePolicy {
     fn next(&self, local: &Local) -> Option<Runnable>;
 
     fn injected(&self, shared: &Shared) -> Option<Runnable>;
 
     /// Called before each poll.
-    fn polls(&self, task: &Header);
+    fn about_to_poll(&self, task: &Header);
 
     /// Queues the tasks that yielded, or keeps them back behind the ready ones.
     fn release_yielded(&self, local: &Local);
@@ -108,7 +108,7 @@ impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         Local {
             is_plain_fifo: Cell::new(index == shared.main_index()),
-            chooser: OnceCell::new(),
+            policy: OnceCell::new(),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).counters.clone(),
             sample_mask: match shared.trace {
@@ -123,7 +123,7 @@ impl Local {
             next_inject_run: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
             polls_new_next: Cell::new(false),
-            prefers_pinned: Cell::new(true),
+            pinned_first: Cell::new(true),
             is_running_task: Cell::new(false),
             lifo_polls: Cell::new(0),
             yielded: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -204,7 +204,7 @@ impl Local {
     /// it. So it runs after this worker has polled, or has found the poller locked by another that
     /// polls.
     pub(super) fn push_yielded_stealable(&self, runnable: Runnable) {
-        if self.chooser().is_some() {
+        if self.policy().is_some() {
             return self.push_yielded(runnable);
         }
         runnable
@@ -280,8 +280,8 @@ impl Local {
                 self.push_stealable(runnable);
             }
         };
-        match self.chooser() {
-            Some(chooser) => chooser.injected(&self.shared).into_iter().for_each(take),
+        match self.policy() {
+            Some(policy) => policy.injected(&self.shared).into_iter().for_each(take),
             None => {
                 // One more than fits, since the first is not queued.
                 let room = self.stealable().queue.room() + 1;
@@ -332,12 +332,12 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task to run: the chooser's in a simulated world; on a pool worker the LIFO
+    /// Takes the next task to run: the policy's, if there is one; on a pool worker the LIFO
     /// slot's, or else the first of the two queues, alternately.
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Runnable> {
-        if let Some(chooser) = self.chooser() {
-            return chooser.next(self);
+        if let Some(policy) = self.policy() {
+            return policy.next(self);
         }
         let Some(own) = &self.stealable else {
             return self.pop_pinned();
@@ -349,9 +349,9 @@ impl Local {
             }
         }
         self.count_lifo(false);
-        let prefers_pinned = self.prefers_pinned.get();
-        self.prefers_pinned.set(!prefers_pinned);
-        if prefers_pinned {
+        let pinned_first = self.pinned_first.get();
+        self.pinned_first.set(!pinned_first);
+        if pinned_first {
             self.pop_pinned().or_else(|| self.pop_stealable(own))
         } else {
             self.pop_stealable(own).or_else(|| self.pop_pinned())
@@ -390,15 +390,15 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn chooser(&self) -> Option<&dyn Chooser> {
+    pub(super) fn policy(&self) -> Option<&dyn SchedulePolicy> {
         // Without the feature nothing sets one.
-        let chooser = self.chooser.get().filter(|_| cfg!(feature = "kernel"));
-        chooser.map(|chooser| &**chooser)
+        let policy = self.policy.get().filter(|_| cfg!(feature = "kernel"));
+        policy.map(|policy| &**policy)
     }
 
     #[cfg(feature = "kernel")]
-    pub(super) fn let_choose(&self, chooser: Box<dyn Chooser>) {
-        let had_none = self.chooser.set(chooser).is_ok();
+    pub(super) fn set_policy(&self, policy: Box<dyn SchedulePolicy>) {
+        let had_none = self.policy.set(policy).is_ok();
         debug_assert!(had_none, "a worker has one order");
         self.is_plain_fifo.set(false);
     }
@@ -443,8 +443,8 @@ impl Local {
 
     #[inline(never)]
     fn append_yielded(&self) {
-        if let Some(chooser) = self.chooser() {
-            return chooser.release_yielded(self);
+        if let Some(policy) = self.policy() {
+            return policy.release_yielded(self);
         }
         let mut yielded = self.yielded.borrow_mut();
         let mut ready = self.ready.borrow_mut();

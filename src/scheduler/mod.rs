@@ -29,8 +29,6 @@
 
 pub(crate) mod budget;
 mod busy;
-#[cfg(feature = "kernel")]
-mod by_choice;
 mod closing;
 mod current;
 mod header;
@@ -38,6 +36,8 @@ mod idle;
 mod local;
 mod mutex_queue;
 mod nested;
+#[cfg(feature = "kernel")]
+mod policy;
 mod pool;
 mod run_queue;
 mod schedule;

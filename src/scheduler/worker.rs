@@ -31,13 +31,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
-#[cfg(feature = "kernel")]
-use super::by_choice::ByChoice;
 use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
 use super::local::{Local, MainWaker};
 use super::nested::{Nested, Patience};
+#[cfg(feature = "kernel")]
+use super::policy::KernelPolicy;
 use super::shard::PollerGuard;
 use super::shared::{Drive, Remote, Shared, StealableTasks};
 use super::sleep::{Inspections, Sleeper};
@@ -269,7 +269,7 @@ impl Worker {
     /// [`turn_of_one_task`](Worker::turn_of_one_task).
     #[cfg(feature = "kernel")]
     pub(crate) fn run_by_choice(&self) {
-        self.local.let_choose(Box::<ByChoice>::default());
+        self.local.set_policy(Box::<KernelPolicy>::default());
         self.embed();
     }
 
@@ -753,14 +753,14 @@ impl Worker {
     }
 
     /// [`run_ready`](Self::run_ready) for pool workers and workers with a
-    /// [`chooser`](Local::chooser).
+    /// [`policy`](Local::policy).
     #[inline(never)]
     fn run_of_several(&self, tasks: usize) -> bool {
         match self.pool_work {
             Some(work) => (work.run_ready)(self, tasks),
             None => {
                 // A constant without the feature `kernel`: then the loop is not compiled.
-                let is_chosen = self.local.chooser().is_some();
+                let is_chosen = self.local.policy().is_some();
                 is_chosen && self.run_each(tasks, |worker| worker.local.pop())
             }
         }
@@ -776,8 +776,8 @@ impl Worker {
         let mut ran = 0;
         while ran < tasks {
             let Some(runnable) = next(self) else { break };
-            if let Some(chooser) = local.chooser() {
-                chooser.polls(runnable.metadata());
+            if let Some(policy) = local.policy() {
+                policy.about_to_poll(runnable.metadata());
             }
             local.run(runnable);
             local.end_run();

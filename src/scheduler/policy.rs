@@ -5,19 +5,19 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::header::{Header, Runnable};
-use super::local::{Chooser, Local};
+use super::local::{Local, SchedulePolicy};
 use super::shared::Shared;
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
 #[derive(Debug, Default)]
-pub(super) struct ByChoice {
+pub(super) struct KernelPolicy {
     /// The number of consecutive times that the yielded tasks were kept back.
     left_behind: Cell<u32>,
     /// Whether the first task of a pool worker's stealable queue precedes its pinned ones.
     stealable_first: Cell<bool>,
 }
 
-impl Chooser for ByChoice {
+impl SchedulePolicy for KernelPolicy {
     fn next(&self, local: &Local) -> Option<Runnable> {
         if local.is_pool_worker() {
             self.next_of_pool(local)
@@ -40,7 +40,7 @@ impl Chooser for ByChoice {
         })
     }
 
-    fn polls(&self, task: &Header) {
+    fn about_to_poll(&self, task: &Header) {
         if let Some(kernel) = kernel::current() {
             kernel.polls(task.id.as_u64(), task.site);
         }
@@ -64,7 +64,7 @@ impl Chooser for ByChoice {
     }
 }
 
-impl ByChoice {
+impl KernelPolicy {
     /// The first task of one of the queues is next in turn until it was taken, so that no queue is
     /// passed over for longer than the kernel's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {
