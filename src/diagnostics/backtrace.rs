@@ -138,7 +138,7 @@ fn polls_by_place(function: &Function) -> bool {
 
 fn polls_by_name(function: &Function) -> bool {
     let name = function.name.trim_start_matches('<');
-    let polls = ["polder::task::body::", "polder::scheduler::worker::"];
+    let polls = ["polder::task::future::", "polder::scheduler::worker::"];
     polls.iter().any(|poll| name.starts_with(poll))
 }
 
