@@ -15,9 +15,9 @@ use crate::clock::now;
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
-    limit: Duration,
+    pub(super) limit: Duration,
     /// The number of workers that may be awake while one of them polls.
-    cores: usize,
+    pub(super) cores: usize,
 }
 
 impl BusyPollConfig {
@@ -67,7 +67,7 @@ pub(super) struct IdlePeriod {
 
 /// Accessed only by the worker's thread.
 pub(super) struct BusyPoll {
-    config: BusyPollConfig,
+    pub(super) config: BusyPollConfig,
     score: Cell<u8>,
     /// A pool worker's idle period that only an inspection of the other workers has interrupted.
     interrupted: Cell<Option<IdlePeriod>>,
@@ -80,19 +80,6 @@ impl BusyPoll {
             score: Cell::new(0),
             interrupted: Cell::new(None),
         }
-    }
-
-    #[inline]
-    pub(super) fn is_enabled(&self) -> bool {
-        self.config.is_enabled()
-    }
-
-    pub(super) fn limit(&self) -> Duration {
-        self.config.limit
-    }
-
-    pub(super) fn cores(&self) -> usize {
-        self.config.cores
     }
 
     /// Begins an idle period of a worker that has run tasks `runs` times, or continues an

@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
+use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -56,19 +57,13 @@ pub(crate) fn current_worker() -> Option<(Rc<Local>, Rc<Driver>)> {
     with_current(|current| current.map(|current| (current.local.clone(), current.driver.clone())))
 }
 
-/// [`with_current`] for a worker of `shared`.
-pub(crate) fn with_worker_of<R>(
-    shared: &Arc<Shared>,
-    f: impl FnOnce(&Local, &Driver) -> R,
-) -> Option<R> {
+/// [`with_local`], with `None` also if the worker is not one of `shared`.
+#[inline]
+pub(super) fn with_local_of<R>(shared: &Shared, f: impl FnOnce(Option<&Local>) -> R) -> R {
     with_current(|current| {
-        let current = current.filter(|current| Arc::ptr_eq(&current.local.shared, shared))?;
-        Some(f(&current.local, &current.driver))
+        let local = current.map(|current| &*current.local);
+        f(local.filter(|local| ptr::eq(&*local.shared, shared)))
     })
-}
-
-pub(super) fn is_of(shared: &Shared) -> bool {
-    with_local(|local| std::ptr::eq(&*local.shared, shared)).unwrap_or(false)
 }
 
 #[inline]

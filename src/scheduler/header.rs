@@ -25,7 +25,7 @@ use super::run_queue;
 use super::shared::Shared;
 use crate::reactor::WakerKind;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::telemetry::{Id, Label, Name, WaitReason};
+use crate::telemetry::{Id, Name, WaitReason};
 
 /// The metadata of a task, stored next to its future.
 pub(crate) struct Header {
@@ -35,15 +35,15 @@ pub(crate) struct Header {
     /// Written only by the thread that polls the task or has its runnable. This exclusive access
     /// passes between threads by an atomic operation on the task's state or by a queue, so relaxed
     /// accesses suffice.
-    state: AtomicU16,
+    pub(super) state: AtomicU16,
     /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
-    is_aborted: AtomicBool,
-    is_finished: AtomicBool,
+    pub(super) is_aborted: AtomicBool,
+    pub(super) is_finished: AtomicBool,
     /// When it was spawned: see [`clock::tick`](crate::clock::tick).
     pub(crate) spawned: u32,
     pub(crate) id: Id,
     pub(crate) site: &'static Location<'static>,
-    name: Option<Box<Name>>,
+    pub(super) name: Option<Box<Name>>,
     /// Written like `state`.
     pub(crate) wait_reason: AtomicU64,
     /// The number of polls, which wraps, and the time of the last one by its worker's clock.
@@ -80,29 +80,6 @@ pub(super) const TRACED: u16 = 1 << 13;
 pub(super) const UNCOUNTED: u16 = 1 << 14;
 
 impl Header {
-    /// The header of a new task.
-    #[inline]
-    pub(super) fn of(
-        shared: &Arc<Shared>,
-        state: u16,
-        (id, spawned): (Id, u32),
-        label: Label,
-    ) -> Header {
-        Header {
-            shared: shared.clone(),
-            state: AtomicU16::new(state),
-            spawned,
-            id,
-            site: label.site,
-            name: label.name,
-            wait_reason: AtomicU64::new(0),
-            polls: AtomicU32::new(0),
-            polled: AtomicU32::new(spawned),
-            is_aborted: AtomicBool::new(false),
-            is_finished: AtomicBool::new(false),
-        }
-    }
-
     /// Makes the task drop its future at its next poll; the caller wakes it.
     pub(crate) fn set_aborted(&self) {
         // Relaxed: the wake that follows publishes it.

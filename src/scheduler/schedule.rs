@@ -25,7 +25,7 @@ use std::task::Waker;
 
 use async_task::ScheduleInfo;
 
-use super::current::{Current, with_current, with_local, with_worker_of};
+use super::current::{Current, with_current, with_local, with_local_of};
 use super::header::{Header, INDEX, Runnable, STEALABLE, TaskRef, UNASSIGNED};
 use super::local::Local;
 #[cfg(feature = "blocking")]
@@ -39,7 +39,11 @@ use crate::telemetry::{Mark, WaitReason};
 /// LIFO slot; in the inject queue; and in another worker's inbox. A task that was woken while it
 /// ran waits in a queue of the first kind until the kernel was polled.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    runnable.metadata().set_wait_reason(WaitReason::NOTHING);
+    let yields = info.woken_while_running;
+    runnable.metadata().set_wait_reason(match yields {
+        true => WaitReason::WOKEN_WHILE_RUNNING,
+        false => WaitReason::NOTHING,
+    });
     if runnable.metadata().is_traced() {
         trace_scheduled(runnable.metadata());
     }
@@ -50,7 +54,7 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
         let Some(Current { local, .. }) = here else {
             return schedule_elsewhere(None, runnable);
         };
-        let (state, yields) = (runnable.metadata().state(), info.woken_while_running);
+        let state = runnable.metadata().state();
         let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
         match &local.stealable {
             _ if state & (INDEX | STEALABLE) == local.index as u16 => {
@@ -150,16 +154,14 @@ pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
 pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
     header.set_finished();
     if header.is_traced() {
-        trace_ended(header);
+        trace(header, Mark::Ended(header.id.as_u64()));
     }
     if let Some(key) = key.take_if(|_| header.is_stealable()) {
         let list = &header.shared.stealable(key.worker as usize).owned;
         list.remove(key.index());
     }
-    let index = with_local(|local| {
-        if !Arc::ptr_eq(&local.shared, &header.shared) {
-            return None;
-        }
+    let index = with_local_of(&header.shared, |local| {
+        let local = local?;
         if let (Some(key), true) = (key, local.index == header.index()) {
             let pinned = &local.remote.pinned;
             pinned.set(pinned.get() - 1);
@@ -170,7 +172,7 @@ pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
         Some(local.index)
     });
     if header.is_counted() {
-        header.shared.task_ended(index.flatten());
+        header.shared.task_ended(index);
     }
 }
 
@@ -193,17 +195,17 @@ fn trace_scheduled(header: &Header) {
 }
 
 #[cold]
-fn trace_ended(header: &Header) {
-    trace(header, Mark::Ended(header.id.as_u64()));
-}
-
 fn trace(header: &Header, what: Mark) {
-    let here = with_worker_of(&header.shared, |local, _| {
-        local.counters.trace().map(|own| own.push(what))
+    with_local_of(&header.shared, |local| {
+        match (
+            local.and_then(|local| local.counters.trace()),
+            &header.shared.trace,
+        ) {
+            (Some(own), _) => own.push(what),
+            (None, Some(log)) => log.push(what),
+            (None, None) => {}
+        }
     });
-    if let (None, Some(log)) = (here.flatten(), &header.shared.trace) {
-        log.push(what);
-    }
 }
 
 #[cfg(feature = "blocking")]

@@ -29,11 +29,11 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::current::{self, Current, with_current, with_local};
+use super::current::{Current, with_current, with_local, with_local_of};
 use super::header::{Affinity, Header, Runnable, TRACED, UNCOUNTED};
 use super::shared::Shared;
 use crate::clock::{now, tick};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::contain;
 use crate::telemetry::{Id, Label};
 
@@ -54,7 +54,19 @@ impl Header {
             None if shared.is_closing() => flags |= UNCOUNTED,
             _ => shared.task_spawned(here),
         }
-        Header::of(shared, affinity.0 | flags, (id, spawned), label)
+        Header {
+            shared: shared.clone(),
+            state: AtomicU16::new(affinity.0 | flags),
+            spawned,
+            id,
+            site: label.site,
+            name: label.name,
+            wait_reason: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
+            polled: AtomicU32::new(spawned),
+            is_aborted: AtomicBool::new(false),
+            is_finished: AtomicBool::new(false),
+        }
     }
 }
 
@@ -76,7 +88,7 @@ impl Shared {
     #[cold]
     fn refuse(&self, runnable: Runnable) {
         // The runtime's own workers need no count: see "Closing".
-        if !current::is_of(self) {
+        if with_local_of(self, |local| local.is_none()) {
             runnable.metadata().end_count();
         }
         drop_late(runnable)

@@ -461,7 +461,7 @@ impl Worker {
             None
         };
         let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
-        let idle = (may_sleep && self.busy_poll.is_enabled()).then(|| self.begin_idle());
+        let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_work, may_sleep) {
                 (None, _) => self.sleep_or_poll(may_sleep, timeout),
@@ -561,14 +561,14 @@ impl Worker {
             let now = now();
             // The inspection soon ends the sleep that follows.
             let is_due = local.is_pool_worker() && self.is_inspection_due(now);
-            if is_due || local.shared.is_crowded(self.busy_poll.cores()) {
+            if is_due || local.shared.is_crowded(self.busy_poll.config.cores) {
                 return false;
             }
             let lasted = now - idle.since;
             if timeout.is_some_and(|timeout| lasted >= timeout) {
                 return true;
             }
-            if lasted >= self.busy_poll.limit() {
+            if lasted >= self.busy_poll.config.limit {
                 return false;
             }
             std::hint::spin_loop();
