@@ -341,9 +341,8 @@ impl Reactor {
         }
     }
 
-    /// Removes a locked timer. Its waker must be dropped outside all locks.
-    ///
-    /// Not inlined, so that removing a local timer saves no registers for it.
+    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined: that costs
+    /// a timer of a driver's heap 16 instructions.
     #[inline(never)]
     fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.locked_timers.lock();

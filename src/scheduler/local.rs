@@ -194,6 +194,9 @@ impl Local {
     /// Keeps a task that was woken while it ran until the reactor was polled.
     #[inline(always)]
     pub(super) fn push_yielded(&self, runnable: Runnable) {
+        runnable
+            .metadata()
+            .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         self.yielded.borrow_mut().push_back(runnable);
     }
 
@@ -204,6 +207,9 @@ impl Local {
         if self.policy().is_some() {
             return self.push_yielded(runnable);
         }
+        runnable
+            .metadata()
+            .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         if self.yield_mark.get().is_none() {
             self.yield_mark.set(Some(self.stealable().queue.tail()));
         }

@@ -59,9 +59,9 @@ impl Nested {
     }
 
     /// How long a nested drive may sleep, if its future waits for a task that was not checked.
+    #[inline]
     pub(super) fn patience(&self, local: &Local) -> Option<Patience> {
-        let outer = self.0.borrow();
-        let checked = outer.as_ref()?.checked;
+        let checked = self.0.borrow().as_ref()?.checked;
         let reason = local.mains.borrow().last()?.wait_reason();
         WaitReason::task_of(reason).filter(|_| reason != checked)?;
         Some(Patience {

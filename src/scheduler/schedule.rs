@@ -39,46 +39,43 @@ use crate::telemetry::{Mark, WaitReason};
 /// LIFO slot; in the inject queue; and in another worker's inbox. A task that was woken while it
 /// ran waits in a queue of the first kind until the kernel was polled.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
-    let yields = info.woken_while_running;
-    runnable.metadata().set_wait_reason(match yields {
-        true => WaitReason::WOKEN_WHILE_RUNNING,
-        false => WaitReason::NOTHING,
-    });
+    runnable.metadata().set_wait_reason(WaitReason::NOTHING);
     if runnable.metadata().is_traced() {
         trace_scheduled(runnable.metadata());
     }
     // Runs no foreign code, so the worker may stay borrowed.
-    with_current(|current| {
-        let shared = &runnable.metadata().shared;
-        let here = current.filter(|current| Arc::ptr_eq(&current.local.shared, shared));
-        let Some(Current { local, .. }) = here else {
-            return schedule_elsewhere(None, runnable);
-        };
-        let state = runnable.metadata().state();
-        let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
-        match &local.stealable {
-            _ if state & (INDEX | STEALABLE) == local.index as u16 => {
-                if yields {
-                    local.push_yielded(runnable)
-                } else {
-                    local.push(runnable)
-                }
-            }
-            Some(own) if was_assigned => {
-                if yields {
-                    local.push_yielded_stealable(runnable)
-                } else if local.is_running_task() {
-                    // Its input, just written by the running task, is still in the nearest cache.
-                    if local.push_lifo(own, runnable) {
-                        local.defer_wake();
-                    }
-                } else {
-                    local.push_stealable(runnable)
-                }
-            }
-            _ => schedule_elsewhere(Some(local), runnable),
+    with_current(|current| match current {
+        Some(Current { local, .. }) if Arc::ptr_eq(&local.shared, &runnable.metadata().shared) => {
+            schedule_on(local, runnable, info.woken_while_running)
         }
+        _ => schedule_elsewhere(None, runnable),
     });
+}
+
+/// [`schedule`] on a thread that drives a worker of the task's runtime. `yields` is whether the
+/// task was woken while it ran.
+#[inline(always)]
+fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
+    let state = runnable.metadata().state();
+    if state & (INDEX | STEALABLE) == local.index as u16 {
+        return if yields {
+            local.push_yielded(runnable)
+        } else {
+            local.push(runnable)
+        };
+    }
+    let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
+    match &local.stealable {
+        Some(_) if was_assigned && yields => local.push_yielded_stealable(runnable),
+        // Its input, just written by the running task, is still in the nearest cache.
+        Some(own) if was_assigned && local.is_running_task() => {
+            if local.push_lifo(own, runnable) {
+                local.defer_wake();
+            }
+        }
+        Some(_) if was_assigned => local.push_stealable(runnable),
+        _ => schedule_elsewhere(Some(local), runnable),
+    }
 }
 
 /// Sends a pinned task to its worker, and injects a stealable one. `here` is this thread's worker,
