@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 # `core` is what one reads to know how a task waits for a socket on Linux.
 budgets='
 core      8630
-scheduler 3660
+scheduler 3780
 library   28700
 worlds    13500
 '

@@ -180,10 +180,10 @@ impl Local {
     }
 
     /// Leaves it to [`end_run`](Self::end_run) to wake a worker for a task that the running task has
-    /// made ready. Returns false if one was left to it before.
+    /// made ready. Returns false if no task runs, or one wake was left to it before.
     #[inline]
     pub(super) fn defer_wake(&self) -> bool {
-        !self.has_pending_wake.replace(true)
+        self.is_running_task.get() && !self.has_pending_wake.replace(true)
     }
 
     #[inline]

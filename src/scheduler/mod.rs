@@ -1,11 +1,10 @@
 //! The task scheduler: run queues, wake-ups and workers.
 //!
 //! A runtime has one worker, or a main worker and a pool. [`Shared`] is the state that its workers
-//! share. Each worker has a [`Remote`](shared::Remote), which other threads reach, and a [`Local`],
-//! which only its own thread reaches. [`Worker`] is the loop that runs tasks, parks and drives the
-//! reactor.
+//! share. Each worker has a [`Remote`], which other threads reach, and a [`Local`], which only its
+//! own thread reaches. [`Worker`] is the loop that runs tasks, parks and drives the reactor.
 //!
-//! **Waking.** `async-task` hands each woken task to [`schedule`]:
+//! **Waking.** `async-task` hands each woken task to [`schedule()`]:
 //!
 //! * A *pinned* task is queued in its worker's `Local` if this thread drives that worker, without
 //!   an atomic or a system call. Any other thread pushes it to the worker's inbox and unparks the
@@ -22,10 +21,18 @@
 //! the worker that runs it, just before the run, when only that worker has its runnable. So tasks
 //! that communicate gather on one worker. All other tasks are pinned.
 //!
-//! **Reading order**, following a task through a pool: this file ([`schedule`]), [`shared`],
-//! [`local`] (queues), [`worker`] (the turn), [`idle`] (which worker is woken), [`run_queue`]
-//! (stealing). Parking: [`pool`], [`poller_lock`], [`monitor`], [`shard`]. Shutdown: [`owned`],
-//! [`closing`].
+//! **Files**, from the bottom up; each imports only those above it in this list:
+//!
+//! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
+//!   and the inject queue), [`idle`] (which worker is woken), [`closing`], [`shard`] (the poller's
+//!   lock, the monitor), [`sleep`].
+//! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues): the one circle. A
+//!   task holds its runtime's `Shared`, whose queues hold tasks; and a `Local` answers questions
+//!   that a `Shared` passes on.
+//! * [`current`] (the worker that a thread drives), [`budget`], [`spawn`], [`mod@schedule`] (the
+//!   four ways to queue a task).
+//! * [`worker`] (the turn), with [`busy`], [`nested`] and `policy`; [`pool`] (what only pool
+//!   workers do).
 
 pub(crate) mod budget;
 mod busy;

@@ -1,4 +1,4 @@
-//! The waiting and stealing of a pool worker.
+//! A pool worker: its loop, its waits, stealing, and its exit.
 //!
 //! The workers of a [shard](super::shard) share one reactor, with the sockets and timers of all
 //! their tasks. One of them at a time waits in its poller: see [`sleep`](super::sleep).
@@ -30,7 +30,7 @@ use super::shared::{Shared, StealableTasks};
 use super::sleep::{Sleep, SleepingWorker};
 use super::worker::{EVENT_INTERVAL, PoolWork, Worker};
 use crate::clock::now;
-use crate::poller::Until;
+use crate::poller::Timeout;
 use crate::reactor::Driver;
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
@@ -370,7 +370,7 @@ impl SleepingWorker for Worker {
 mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::{Direction, Io, Registered, SourceKind, Trust, Wakeup};
+    use crate::reactor::{Direction, Io, ReadinessPolicy, Registered, SourceKind, Wakeup};
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 

@@ -93,7 +93,7 @@ fn schedule_elsewhere(here: Option<&Local>, runnable: Runnable) {
     };
     // In a child of `fork` no thread runs the parent's tasks, and the queue's lock may be held
     // forever.
-    if shared.main().reactor.poller().is_parents() {
+    if shared.main().reactor.poller().is_inherited() {
         std::mem::forget(runnable);
     } else if !runnable.metadata().is_stealable() {
         shared.send(runnable);
@@ -101,7 +101,7 @@ fn schedule_elsewhere(here: Option<&Local>, runnable: Runnable) {
         // The first task that a pool worker's task spawns: see "Waking" in `shared`. Between two
         // tasks each spawn wakes a worker, since foreign code such as a waker may block on what it
         // spawns.
-        let is_deferred = here.is_some_and(|local| local.is_running_task() && local.defer_wake());
+        let is_deferred = here.is_some_and(Local::defer_wake);
         if !is_deferred {
             shared.wake_one();
         }

@@ -538,7 +538,7 @@ impl Worker {
             if let Some(work) = self.pool_work {
                 (work.poll)(self);
             } else if self.reactor.has_sources() {
-                self.wait_once(&Until::Now, None);
+                self.wait_once(&Timeout::Zero, None);
             }
             // A source may wake a task in place, under its lock: then only the run queue shows it.
             if self.needs_collect.get()
