@@ -179,8 +179,8 @@ impl Local {
         self.is_running_task.get()
     }
 
-    /// Leaves it to [`end_run`](Self::end_run) to wake a worker for a task that the running task has
-    /// made ready. Returns false if no task runs, or one wake was left to it before.
+    /// Leaves it to [`end_run`](Self::end_run) to wake a worker for a task that the running task
+    /// has made ready. Returns false if no task runs, or one wake was left to it before.
     #[inline]
     pub(super) fn defer_wake(&self) -> bool {
         self.is_running_task.get() && !self.has_pending_wake.replace(true)
@@ -332,8 +332,8 @@ impl Local {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Takes the next task to run: the policy's, if there is one; on a pool worker the LIFO
-    /// slot's, or else the first of the two queues, alternately.
+    /// Takes the next task to run: the policy's, if there is one; on a pool worker the LIFO slot's,
+    /// or else the first of the two queues, alternately.
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Runnable> {
         if let Some(policy) = self.policy() {
