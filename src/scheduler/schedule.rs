@@ -101,8 +101,7 @@ fn schedule_elsewhere(here: Option<&Local>, runnable: Runnable) {
         // The first task that a pool worker's task spawns: see "Waking" in `shared`. Between two
         // tasks each spawn wakes a worker, since foreign code such as a waker may block on what it
         // spawns.
-        let is_deferred = here.is_some_and(Local::defer_wake);
-        if !is_deferred {
+        if !here.is_some_and(Local::defer_wake) {
             shared.wake_one();
         }
     }
