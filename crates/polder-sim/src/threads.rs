@@ -10,20 +10,20 @@
 //!
 //! **Polder's own thread-locals** must be as new for the next world on a thread:
 //!
-//! - The kernel, its clock and the panics reported to it (`world`) end with the world. The
-//!   number of clock readings is counted from the beginning of each step.
+//! - The kernel, its clock and the panics reported to it (`world`) end with the world. The number
+//!   of clock readings is counted from the beginning of each step.
 //! - The salt of random numbers (`world/choice.rs`) is set when a world begins.
 //! - The answers to the C library (`world/answers.rs`), and whether panics are printed
 //!   (`panics.rs`) are set when a world begins. Between worlds they are not read.
-//! - The worker that this thread drives (`scheduler/current.rs`), the task that runs (`scheduler/header.rs`), and the
-//!   owner of the resolver that is polled (`net/resolver.rs`), are restored by guards, also after a
-//!   panic.
-//! - Listeners of signals (`world/listeners.rs`) are removed with their owners. One that was
-//!   leaked stays, and is never woken: its owner belongs to another world.
-//! - The wait reason of a future of `block_on` (`scheduler/local.rs`) is reset before
-//!   each of its polls, and only that future reads it.
-//! - The number of this thread (`poller/backends/io_uring.rs`) and the place of its stack
-//!   (the crate `polder-stack`) belong to the thread, and no world reads them.
+//! - The worker that this thread drives (`scheduler/current.rs`), the task that runs
+//!   (`scheduler/header.rs`), and the owner of the resolver that is polled (`net/resolver.rs`), are
+//!   restored by guards, also after a panic.
+//! - Listeners of signals (`world/listeners.rs`) are removed with their owners. One that was leaked
+//!   stays, and is never woken: its owner belongs to another world.
+//! - The wait reason of a future of `block_on` (`scheduler/local.rs`) is reset before each of its
+//!   polls, and only that future reads it.
+//! - The number of this thread (`poller/backends/io_uring.rs`) and the place of its stack (the
+//!   crate `polder-stack`) belong to the thread, and no world reads them.
 //!
 //! Sockets, timers, wakers and tasks that outlive their world refer to it by its number, or hold
 //! its parts, and find nothing in the next world. The handles of a test (`Sim`, `Cut`) act on the
