@@ -390,7 +390,10 @@ fn file_belongs_to_host_of_its_call() {
         for _ in 0..2 {
             let error = file.write(b"from elsewhere").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("does not have its disk"), "{error}");
+            assert!(
+                error.to_string().contains("does not have its disk"),
+                "{error}"
+            );
             let error = file.seek(SeekFrom::End(0)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
