@@ -1,12 +1,13 @@
 //! [`BorrowedIo`]: a descriptor that its owner keeps, and the tasks that wait for it.
 //!
-//! **Level-triggered.** The operations on a borrowed descriptor are the user's, who may read through
-//! [`Async::get_ref`](super::Async::get_ref) unseen, return `WouldBlock` although a datagram is
-//! left, or wait for readability twice without reading in between. So no event is trusted: before
-//! each wait the kernel is asked whether the descriptor is ready *now* (`poll(2)` with a timeout of
-//! zero). The snapshot of the readiness is taken before that, and cleared according to the answer:
-//! an edge that comes in between is counted beyond the snapshot, so none is lost. An edge for data
-//! that was taken meanwhile makes the kernel be asked once more, so no task spins.
+//! **Level-triggered.** The operations on a borrowed descriptor are the user's, who may read
+//! through [`Async::get_ref`](super::Async::get_ref) unseen, return `WouldBlock` although a
+//! datagram is left, or wait for readability twice without reading in between. So no event is
+//! trusted: before each wait the kernel is asked whether the descriptor is ready *now* (`poll(2)`
+//! with a timeout of zero). The snapshot of the readiness is taken before that, and cleared
+//! according to the answer: an edge that comes in between is counted beyond the snapshot, so none
+//! is lost. An edge for data that was taken meanwhile makes the kernel be asked once more, so no
+//! task spins.
 //!
 //! **Waiters.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
 //! function has only the waker of the task that called it. So each such waker gets an identity, a
