@@ -60,7 +60,8 @@ class Row:
     """A row of the page. `table` and `column` are titles of the log's; `scale` divides its values."""
 
     def __init__(self, title, table, column, scale=1, more=False, names=(), readme=False):
-        self.title = title + (" ↑" if more else " ↓")
+        # A space that does not break.
+        self.title = title + ("\u00a0↑" if more else "\u00a0↓")
         self.table, self.column, self.scale = table, column, scale
         self.names, self.readme = dict(names), readme
 
@@ -245,7 +246,7 @@ def write(options):
         "programs and runtimes, how each is measured, and how to repeat it. Times depend on the machine: compare the columns "
         "of a row, and measure your own program.",
     ]
-    marked, readme = False, []
+    used, readme = {}, []
     for chapter, rows in ROWS.items():
         lines = []
         for row in rows:
@@ -257,8 +258,9 @@ def write(options):
             if values[0] is None:
                 print(f"ci/figures.sh: {options.log} has no \"{row.table}\", {row.column}", file=sys.stderr)
                 continue
-            marked |= bool(mark)
-            title = row.title[:-2] + mark + row.title[-2:]
+            if mark:
+                used[row.table] = report[row.table]
+            title = row.title[:-2] + mark.replace(" ", "\u00a0") + row.title[-2:]
             lines.append(f"| {title} | " + " | ".join(value.text(row.scale) if value else "–" for value in values) + " |")
             if row.readme:
                 readme.append(lines[-1])
@@ -268,10 +270,10 @@ def write(options):
         if chapter in ABOUT:
             page += [ABOUT[chapter], ""]
         page += ["|  | polder | tokio | smol |", "|---|--:|--:|--:|"] + lines
-    if marked:
+    if used:
         page += ["", f"¹ from [REPORT.md](REPORT.md): {facts.get('Processor', '?')}, polder {facts.get('polder', '?')}."]
-    page += ["", "## Where is polder slower?", "", "Furthest behind tokio in this run, by one result of each workload:", ""]
-    page += [f"* {text}" for text in slower(tables)]
+    page += ["", "## Where is polder slower?", "", "Furthest behind tokio, by one result of each workload:", ""]
+    page += [f"* {text}" for text in slower({**used, **tables})]
     PAGE.write_text("\n".join(page) + "\n")
     write_readme(readme, origin)
 

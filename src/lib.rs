@@ -81,16 +81,17 @@
 //!
 //! * `COMPARE.md`: other runtimes, and when not to use polder. `MIGRATING.md`: tables for users of
 //!   smol, async-std, tokio, turmoil and madsim.
-//! * `DIAGNOSTICS.md`: what a running program does. `SIMULATION.md`: tests in simulated worlds.
-//! * `PLATFORM.md`: each platform and backend. `PERFORMANCE.md`: measurements.
-//! * `API.md`: decisions about the interface. `DESIGN.md`: how it works, for contributors, with
-//!   `UNSAFE.md` and `FAULTS.md`.
+//! * `DIAGNOSTICS.md`: what a running program does. `SIMULATION.md`: deterministic simulation
+//!   testing.
+//! * `PLATFORM.md`: each platform and backend. `PERFORMANCE.md`: figures beside tokio and smol.
+//! * `API.md`: decisions about the interface. For contributors: `DESIGN.md`, `EXTENDING.md`,
+//!   `REPORT.md` (the benchmarks), `UNSAFE.md` and `FAULTS.md`.
 //!
 //! # Errors
 //!
-//! A failed operation returns an [`std::io::Error`]: the system's own, or one with a message that
-//! names the attempt, for an unknown host, a path that is too long or has a NUL in it, an empty
-//! list of addresses, a backend that the platform lacks.
+//! Operations return [`std::io::Error`]. Errors of connecting, reading and writing are the system's
+//! own, with its number. Errors raised by polder, and those of binding and resolving, have a message
+//! that names the operation, the address, or the setter with its range and the value.
 //!
 //! # Features
 //!
@@ -198,8 +199,11 @@ mod spans;
 mod sync;
 mod sys;
 pub mod stream {
-    //! The streams of futures-lite again. ([`Timer`](crate::Timer), [`TaskSet`](crate::TaskSet) and
-    //! the connections that listeners accept are streams.)
+    //! Re-exports of futures-lite's streams. [`Timer`](crate::Timer), [`TaskSet`](crate::TaskSet)
+    //! and the connections that listeners accept are streams too.
+    //!
+    //! The streams of [`or`] and [`race`] stay pending when both of theirs have ended. One that
+    //! ends with the second is `futures_util::stream::select`.
     //!
     //! ```
     //! use polder::stream::{self, StreamExt};

@@ -20,6 +20,7 @@ mod retries;
 #[path = "../shared/mod.rs"]
 mod shared;
 mod sqlite;
+mod utilities;
 mod zbus;
 
 use std::future::Future;
