@@ -90,8 +90,8 @@
 //! # Errors
 //!
 //! Operations return [`std::io::Error`]. Errors of connecting, reading and writing are the system's
-//! own, with its number. Errors raised by polder, and those of binding and resolving, have a message
-//! that names the operation, the address, or the setter with its range and the value.
+//! own, with its number. Errors raised by polder, and those of binding and resolving, have a
+//! message that names the operation, the address, or the setter with its range and the value.
 //!
 //! # Features
 //!

@@ -1,5 +1,5 @@
-//! What users of tokio take from tokio-util, tokio-stream and futures, in polder's tasks: the rows of
-//! docs/MIGRATING.md, "tokio's companions". No tokio runs.
+//! What users of tokio take from tokio-util, tokio-stream and futures, in polder's tasks: the rows
+//! of docs/MIGRATING.md, "tokio's companions". No tokio runs.
 
 use std::io;
 use std::time::{Duration, Instant};
