@@ -1,4 +1,4 @@
-//! The code on the page "Which crate for what" is that of the tests that it names.
+//! The code on the page "Recommended crates" is that of the tests that it names.
 
 use std::fs;
 use std::path::Path;
