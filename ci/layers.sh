@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # `signal` below what waits for SIGUSR1. Of the scheduler `event` uses the budget of its waiter.
 # `blocking` makes tasks, which hold its calls.)
 levels='
-net fs io time event testing checks
+net fs process io time event testing checks
 runtime
 diagnostics
 signal task blocking

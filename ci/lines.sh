@@ -15,6 +15,7 @@ budgets='
 core      8630
 scheduler 3780
 library   28700
+process   790
 worlds    13500
 '
 
@@ -57,7 +58,8 @@ lines() {
     case $1 in
         core) sum "$core" "$others" ;;
         scheduler) sum '^src/scheduler/' ;;
-        library) sum . "$worlds" ;;
+        library) sum . "$worlds|^src/process/" ;;
+        process) sum '^src/process/' ;;
         worlds) sum "$worlds" ;;
     esac
 }

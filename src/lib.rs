@@ -42,7 +42,7 @@
 //!   loop with a limit, back-off and graceful shutdown.
 //! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
 //!   [`Async`]. Files: [`fs`]. The standard streams: [`io::Unblock`].
-//! * **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
+//! * **Programs:** [`process`]. **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts, intervals), [`event`]
 //!   ([`event::Event`], [`event::Latch`]), [`signal`].
 //! * **A custom runtime:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a
 //!   foreign loop, or has [several workers](runtime::Builder::workers):
@@ -100,6 +100,7 @@
 //! | `net` | yes | [`net`] | socket2 |
 //! | `fs` | yes | [`fs`] | none |
 //! | `signal` | yes | [`signal`] | signal-hook |
+//! | `process` | yes | [`process`] | none |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
 //! | `backtrace` | no | on Linux, a backtrace of the worker in a stall report, taken by a signal: see [`diagnostics`] | polder-stack |
@@ -189,6 +190,8 @@ mod loom;
 #[cfg(feature = "net")]
 pub mod net;
 pub mod poller;
+#[cfg(all(feature = "process", not(loom)))]
+pub mod process;
 mod reactor;
 pub mod runtime;
 mod scheduler;

@@ -225,15 +225,20 @@ impl<T: HasDescriptor + 'static> Async<T> {
                  also to wait for POLLPRI",
             ));
         }
+        Ok(Async::of_waitable(inner))
+    }
+
+    /// [`new_nonblocking`](Self::new_nonblocking) of what can be waited for.
+    pub(crate) fn of_waitable(inner: T) -> Async<T> {
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
         // handle precedes it in the same value, so it is dropped first, in `into_inner` too;
         // nothing is borrowed that could end earlier. Until then only unsafe functions, which
         // require of their callers not to close it, give more than `&inner`.
         let io = unsafe { Io::borrowed(inner.as_descriptor()) }.counted(None);
-        Ok(Async {
+        Async {
             borrowed: BorrowedIo::new(io),
             inner,
-        })
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The background runtime, for threads that drive none: one worker on a dedicated thread, started
 //! on first use, which runs until the process exits. A child of `fork` starts its own.
 
+use std::future::Future;
 use std::io;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Runtime, single_worker};
@@ -44,6 +46,17 @@ pub(super) fn expect_shared() -> &'static Arc<Shared> {
         Ok(shared) => shared,
         Err(error) => panic!("polder: the background runtime cannot be started: {error}"),
     }
+}
+
+/// Spawns a task there that nobody awaits.
+///
+/// # Errors
+///
+/// As [`shared`].
+#[cfg(feature = "process")]
+pub(crate) fn spawn_detached(task: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    super::spawn::spawn_on(shared()?, task, Location::caller()).detach();
+    Ok(())
 }
 
 impl Background {

@@ -22,7 +22,7 @@
 //! # std::io::Result::Ok(())
 //! ```
 
-mod background;
+pub(crate) mod background;
 mod builder;
 pub(crate) mod context;
 mod handle;

@@ -71,6 +71,14 @@ table! {
     polder::poller::Mode;
     polder::poller::Poller;
     polder::poller::Token;
+    #[cfg(unix)]
+    polder::process::Child;
+    #[cfg(unix)]
+    polder::process::ChildStderr;
+    #[cfg(unix)]
+    polder::process::ChildStdin;
+    #[cfg(unix)]
+    polder::process::ChildStdout;
     polder::runtime::Builder;
     polder::runtime::Scope<'static, 'static>;
     polder::runtime::ScopedTask<'static, u8>;
@@ -118,6 +126,7 @@ lacks!(polder::Runtime: Send Sync UnwindSafe RefUnwindSafe);
 // A type that holds an `io::Error`, or a future or function of hidden type, cannot promise unwind
 // safety.
 has!(polder::io::Unblock<std::fs::File>: Send Sync Unpin);
+has!(polder::process::Command: Send Sync Unpin);
 has!(polder::io::Unblock<std::marker::PhantomPinned>: Send Sync Unpin);
 has!(polder::fs::File: Send Sync Unpin);
 has!(polder::fs::ReadDir: Send Sync Unpin);

@@ -32,6 +32,8 @@ mod numbers;
 mod peer;
 mod pollers;
 mod probe;
+#[cfg(unix)]
+mod process;
 mod rules;
 mod runtime;
 mod scope;

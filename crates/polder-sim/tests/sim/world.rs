@@ -478,6 +478,13 @@ fn what_is_not_simulated_says_so() {
         let real = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         is_refused(UdpSocket::try_from(real).unwrap_err());
         is_refused(polder::Runtime::new().unwrap_err());
+        is_refused(polder::process::Command::new("true").spawn().unwrap_err());
+        is_refused(
+            polder::process::Command::new("true")
+                .output()
+                .await
+                .unwrap_err(),
+        );
         is_refused(polder::Runtime::builder().workers(2).build().unwrap_err());
         let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         is_refused(TcpListener::try_from(real).unwrap_err());

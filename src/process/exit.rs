@@ -1,0 +1,232 @@
+//! [`Unreaped`]: a child until its status is known; and [`Owner`], which sees to it that no zombie
+//! is left.
+//!
+//! **Two steps.** [`Unreaped::ended`] tells that the child has ended, and takes nothing. Then
+//! [`Unreaped::try_wait`] reaps it, under the lock, and keeps the status: for each future that waits
+//! for it, and however many of them were dropped before. It reaps this child alone, by its pidfd or
+//! its number, never "any child", so no child of other code is taken.
+//!
+//! **How the end is noticed.** By a source like any other, which is readable from the end on: a
+//! [pidfd](super::descriptor) on Linux, a kqueue on macOS and the BSDs. Elsewhere, and where there
+//! is none (Linux before 5.3, a sandbox, no free descriptor) or the backend cannot wait for it (its
+//! number is too high for `select`), by a thread for each child that is waited for: it sleeps in
+//! waitid(2) with `WNOWAIT`, or on Windows until the process's handle is signalled.
+//!
+//! **Why not SIGCHLD.** A process has one handler for it. One that other code installs later without
+//! calling ours, or a mask, would take it away, and children would be lost. A thread that waits for
+//! one child depends on nothing that others can change. Nor is it a thread of the pool for blocking
+//! calls, where children that run for days would leave no thread for files.
+//!
+//! **If other code reaps the child** (`wait`, or the kernel where SIGCHLD is ignored), its status is
+//! lost. That is [an error](lost), and from then on its number is not used any more: it may be that of
+//! another process. (A pidfd never names another one.)
+//!
+//! **Zombies.** The last owner of a child (the [`Child`](super::Child), or a future that waits for it)
+//! leaves one that still runs to a task of the background runtime, which reaps it. If that cannot
+//! be started, the next child that is started, or left, tries again: [`LEFT`].
+//!
+//! **In a child of `fork`** the children are its parent's: dropping their handles does nothing.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::descriptor::EndDescriptor;
+use super::platform;
+use crate::event::Latch;
+use crate::runtime::background;
+use crate::sync::Mutex;
+use crate::sys::{self, PerProcess, Process};
+use crate::time::sleep;
+
+/// Between attempts to reap a child that has ended and cannot be reaped yet: a debugger that traces
+/// it comes first (ptrace(2)), and Apple's kernel takes a moment.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A child whose end is waited for, or known.
+#[derive(Debug)]
+pub(super) struct Unreaped {
+    id: u32,
+    /// The process that has started it.
+    parent: Process,
+    /// `None` if there is none to be had.
+    descriptor: Option<EndDescriptor>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    child: std::process::Child,
+    end: Option<End>,
+    /// Set by the thread that waits for the child, if there is one.
+    thread: Option<Arc<Latch>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Known(ExitStatus),
+    /// Other code has taken the status.
+    Lost,
+}
+
+fn lost(id: u32) -> io::Error {
+    io::Error::other(format!(
+        "the status of process {id} is lost: other code has waited for it, or SIGCHLD is ignored"
+    ))
+}
+
+impl Unreaped {
+    pub(super) fn new(child: std::process::Child) -> Unreaped {
+        Unreaped {
+            id: child.id(),
+            parent: Process::current(),
+            descriptor: EndDescriptor::open(&child),
+            state: Mutex::new(State {
+                child,
+                end: None,
+                thread: None,
+            }),
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Reaps the child if it has ended.
+    pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
+        let mut state = self.state.lock();
+        if state.end.is_none() {
+            let waited = match &self.descriptor {
+                Some(descriptor) => descriptor.try_wait(&mut state.child),
+                None => state.child.try_wait(),
+            };
+            state.end = match waited {
+                Ok(status) => status.map(End::Known),
+                Err(error) if platform::is_no_child(&error) => Some(End::Lost),
+                Err(error) => return Err(error),
+            };
+        }
+        match state.end {
+            Some(End::Lost) => Err(lost(self.id)),
+            Some(End::Known(status)) => Ok(Some(status)),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the end of the child, and reaps it. Dropping the future loses nothing: a
+    /// descriptor stays readable, a latch set, and a status known.
+    pub(super) async fn wait(&self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.try_wait()? {
+            return Ok(status);
+        }
+        loop {
+            self.ended().await?;
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Completes at the end of the child, which it leaves unreaped.
+    async fn ended(&self) -> io::Result<()> {
+        let by_descriptor = match &self.descriptor {
+            Some(descriptor) => descriptor.readable().await.is_ok(),
+            None => false,
+        };
+        if !by_descriptor {
+            let thread = self.thread().map_err(|error| {
+                sys::explained(format!("cannot wait for process {}", self.id), error)
+            })?;
+            thread.wait().await;
+        }
+        Ok(())
+    }
+
+    /// Returns the latch of the thread, which the first call starts.
+    fn thread(&self) -> io::Result<Arc<Latch>> {
+        let mut state = self.state.lock();
+        if let Some(ended) = &state.thread {
+            return Ok(ended.clone());
+        }
+        let ended = Arc::new(Latch::new());
+        // Otherwise its number may be another child's.
+        if state.end.is_some() {
+            ended.set();
+            return Ok(ended);
+        }
+        let handle = platform::Handle::of(&state.child)?;
+        let set = ended.clone();
+        let wait = move || {
+            handle.wait();
+            set.set();
+        };
+        sys::start_thread("polder-child", Box::new(wait))?;
+        Ok(state.thread.insert(ended).clone())
+    }
+
+    pub(super) fn kill(&self) -> io::Result<()> {
+        // Locked, so that it is not reaped before its number is used.
+        let mut state = self.state.lock();
+        match (state.end, &self.descriptor) {
+            (Some(_), _) => Ok(()),
+            (None, Some(descriptor)) => descriptor.kill(&mut state.child),
+            (None, None) => state.child.kill(),
+        }
+    }
+
+    #[cfg(windows)]
+    pub(super) fn raw_handle(&self) -> std::os::windows::io::RawHandle {
+        use std::os::windows::io::AsRawHandle;
+        self.state.lock().child.as_raw_handle()
+    }
+}
+
+/// What owns a child: its last clone reaps it, or has it reaped.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) child: Arc<Unreaped>,
+    pub(super) kill_on_drop: bool,
+    pub(super) reap_on_drop: bool,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if !self.child.parent.is_current() {
+            return;
+        }
+        if self.kill_on_drop {
+            // It has ended, or is another user's by now: either way it is waited for.
+            let _ = self.child.kill();
+        }
+        if self.reap_on_drop {
+            reap(self.child.clone());
+        }
+    }
+}
+
+/// Children that nobody could be found to wait for: see [`reap_left`].
+static LEFT: PerProcess<Mutex<Vec<Arc<Unreaped>>>> = PerProcess::new(|| Mutex::new(Vec::new()));
+
+fn reap(child: Arc<Unreaped>) {
+    if !matches!(child.try_wait(), Ok(None)) {
+        return;
+    }
+    let reaped = child.clone();
+    let task = async move {
+        if reaped.wait().await.is_err() {
+            LEFT.get().lock().push(reaped);
+        }
+    };
+    if background::spawn_detached(task).is_err() {
+        LEFT.get().lock().push(child);
+    }
+}
+
+/// Tries again to reap the children that were left.
+pub(super) fn reap_left() {
+    let left = std::mem::take(&mut *LEFT.get().lock());
+    left.into_iter().for_each(reap);
+}

@@ -1,0 +1,63 @@
+//! Linux: a descriptor of a process (pidfd_open(2), Linux 5.3), which is readable when it has ended.
+//! It names the process even after its number has become another's.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,
+    waitid,
+};
+
+use crate::io::Async;
+
+#[derive(Debug)]
+pub(super) struct EndDescriptor(Async<OwnedFd>);
+
+impl EndDescriptor {
+    /// `None` if there is none to be had.
+    pub(super) fn open(child: &std::process::Child) -> Option<EndDescriptor> {
+        let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+        Some(EndDescriptor(Async::of_waitable(pidfd)))
+    }
+
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        self.0.readable().await
+    }
+
+    /// Reaps the process if it has ended.
+    pub(super) fn try_wait(
+        &self,
+        child: &mut std::process::Child,
+    ) -> io::Result<Option<ExitStatus>> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        loop {
+            match waitid(WaitId::PidFd(self.0.as_fd()), options) {
+                Ok(status) => return Ok(status.as_ref().map(exit_status)),
+                Err(Errno::INTR) => {}
+                // Linux 5.3 has pidfds, and does not wait by them.
+                Err(Errno::INVAL) => return child.try_wait(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub(super) fn kill(&self, _: &mut std::process::Child) -> io::Result<()> {
+        match pidfd_send_signal(self.0.as_fd(), Signal::KILL) {
+            // Other code has reaped it.
+            Err(Errno::SRCH) => Ok(()),
+            result => Ok(result?),
+        }
+    }
+}
+
+/// The same as wait(2) would have returned.
+fn exit_status(status: &WaitIdStatus) -> ExitStatus {
+    const DUMPED: i32 = 0x80;
+    let ended_by = status.terminating_signal().unwrap_or(0);
+    let code = status.exit_status().unwrap_or(0) << 8;
+    ExitStatus::from_raw(code | ended_by | if status.dumped() { DUMPED } else { 0 })
+}

@@ -1,0 +1,203 @@
+//! Unix: user, group and the like of a command.
+//!
+//! ```
+//! use polder::process::Command;
+//! use polder::process::unix::CommandExt;
+//!
+//! polder::block_on(async {
+//!     // The shell calls itself by its name: `$0`.
+//!     let output = Command::new("sh").arg0("my-shell").args(["-c", "echo $0"]).output().await?;
+//!     assert_eq!(output.stdout, b"my-shell\n");
+//!     std::io::Result::Ok(())
+//! })?;
+//! # std::io::Result::Ok(())
+//! ```
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt as _;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use super::Command;
+use crate::io::Async;
+use crate::scheduler::not_simulated;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for Command {}
+
+/// What [`Command`] can do on Unix: the standard library's trait of this name, for polder's type.
+///
+/// ```
+/// use polder::process::Command;
+/// use polder::process::unix::CommandExt;
+///
+/// polder::block_on(async {
+///     let own = rustix::process::getuid().as_raw();
+///     let output = Command::new("id").arg("-u").uid(own).output().await?;
+///     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), own.to_string());
+///     std::io::Result::Ok(())
+/// })?;
+/// # std::io::Result::Ok(())
+/// ```
+pub trait CommandExt: sealed::Sealed {
+    /// Sets the child's user. Without the right to do that, spawning fails.
+    ///
+    /// ```
+    /// use polder::process::Command;
+    /// use polder::process::unix::CommandExt;
+    ///
+    /// let own = rustix::process::getuid().as_raw();
+    /// let status = polder::block_on(Command::new("true").uid(own).status())?;
+    /// assert!(status.success());
+    /// # std::io::Result::Ok(())
+    /// ```
+    fn uid(&mut self, id: u32) -> &mut Command;
+
+    /// Sets the child's group, as [`uid`](Self::uid) its user.
+    ///
+    /// ```
+    /// use polder::process::Command;
+    /// use polder::process::unix::CommandExt;
+    ///
+    /// let own = rustix::process::getgid().as_raw();
+    /// let status = polder::block_on(Command::new("true").gid(own).status())?;
+    /// assert!(status.success());
+    /// # std::io::Result::Ok(())
+    /// ```
+    fn gid(&mut self, id: u32) -> &mut Command;
+
+    /// Runs `f` in the child, between `fork` and `exec`.
+    ///
+    /// ```
+    /// use polder::process::Command;
+    /// use polder::process::unix::CommandExt;
+    ///
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "umask"]);
+    /// // SAFETY: umask(2) is async-signal-safe.
+    /// unsafe {
+    ///     command.pre_exec(|| {
+    ///         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    ///         Ok(())
+    ///     })
+    /// };
+    /// let output = polder::block_on(command.output())?;
+    /// assert!(output.stdout.ends_with(b"77\n"));
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The child has one thread, and locks may be held by those that it lacks. So `f` may call only
+    /// what is async-signal-safe (signal-safety(7)): it must not allocate, nor lock, nor use
+    /// polder. See [`pre_exec`](std::os::unix::process::CommandExt::pre_exec) of the standard
+    /// library.
+    unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
+    where
+        F: FnMut() -> io::Result<()> + Send + Sync + 'static;
+
+    /// Replaces this process by the program, and returns only if that fails.
+    ///
+    /// ```
+    /// use polder::process::Command;
+    /// use polder::process::unix::CommandExt;
+    ///
+    /// let error = Command::new("/there/is/no/such/program").exec();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// ```
+    fn exec(&mut self) -> io::Error;
+
+    /// Sets the child's first argument, by default the program as it was given.
+    ///
+    /// ```
+    /// use polder::process::Command;
+    /// use polder::process::unix::CommandExt;
+    ///
+    /// let output = Command::new("sh").arg0("-sh").args(["-c", "echo $0"]).output();
+    /// assert_eq!(polder::block_on(output)?.stdout, b"-sh\n");
+    /// # std::io::Result::Ok(())
+    /// ```
+    fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command;
+}
+
+impl CommandExt for Command {
+    fn uid(&mut self, id: u32) -> &mut Command {
+        self.inner.uid(id);
+        self
+    }
+
+    fn gid(&mut self, id: u32) -> &mut Command {
+        self.inner.gid(id);
+        self
+    }
+
+    unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
+    where
+        F: FnMut() -> io::Result<()> + Send + Sync + 'static,
+    {
+        // SAFETY: the caller promises what the standard library's function asks.
+        unsafe { self.inner.pre_exec(f) };
+        self
+    }
+
+    fn exec(&mut self) -> io::Error {
+        match not_simulated(super::WHAT) {
+            Ok(()) => self.inner.exec(),
+            Err(error) => error,
+        }
+    }
+
+    fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
+        self.inner.arg0(arg);
+        self
+    }
+}
+
+/// The parent's end of a pipe.
+pub(super) type Pipe<T> = Async<T>;
+
+pub(super) fn pipe<T: AsFd + 'static>(pipe: T) -> io::Result<Pipe<T>> {
+    Async::new(pipe)
+}
+
+/// Returns the pipe as another program expects it.
+pub(super) async fn blocking<T: AsFd>(pipe: Pipe<T>) -> io::Result<T> {
+    let pipe = pipe.into_inner()?;
+    fcntl_setfl(&pipe, fcntl_getfl(&pipe)? - OFlags::NONBLOCK)?;
+    Ok(pipe)
+}
+
+/// Whether there was nothing to reap.
+pub(super) fn is_no_child(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::CHILD)
+}
+
+/// The child's number, which stays its own until it is reaped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handle(libc::id_t);
+
+impl Handle {
+    pub(super) fn of(child: &std::process::Child) -> io::Result<Handle> {
+        Ok(Handle(child.id() as libc::id_t))
+    }
+
+    /// Blocks until the child has ended, or was reaped by others, and leaves it unreaped.
+    pub(super) fn wait(&self) {
+        let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
+        let options = libc::WEXITED | libc::WNOWAIT;
+        loop {
+            // SAFETY: `told` has room for what is written there.
+            let result = unsafe { libc::waitid(libc::P_PID, self.0, told.as_mut_ptr(), options) };
+            if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return;
+            }
+        }
+    }
+}
