@@ -26,7 +26,7 @@ fi
 cargo test --all-features --lib
 cargo test -p polder-stack
 cargo test --all-features --test backtrace --test budgets --test conformance --test shutdown \
-    --test one_reactor --test platform --test no_default_features --test spans
+    --test one_reactor --test platform --test no_default_features --test smol --test spans
 cargo test -p polder-sim --lib
 [ "${1:-}" = --short ] || cargo test -p polder-sim --test fingerprints --test sim
 

@@ -64,7 +64,8 @@
 //!   # }
 //!   # std::io::Result::Ok(())
 //!   ```
-//! * **Traits and combinators:** [`io`], [`future`], [`stream`] are futures-lite's.
+//! * **Traits and combinators:** [`io`], [`future`], [`stream`], [`prelude`], [`pin!`] and [`ready!`]
+//!   are futures-lite's.
 //! * **Tests:** [`test!`] runs a test on every backend, with a time limit; `polder_sim::test!` with
 //!   a paused clock. [`always!`] and [`sometimes!`] are checked in simulated worlds (the crate
 //!   `polder-sim`), and do nothing elsewhere.
@@ -107,6 +108,8 @@
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
 //! | `polling` | no | [`Backend::Polling`] | polling (always present on Windows and illumos) |
+//! | `channel`, `lock`, `executor` | no | `channel`, `lock`, and `Executor` with `LocalExecutor`, by smol's names | async-channel, async-lock, async-executor |
+//! | `smol` | no | all of smol's names: these, `compat`, and what is on by default | those |
 //! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
@@ -164,8 +167,9 @@ pub mod future {
 
     pub use crate::block_on;
     pub use futures_lite::future::{
-        Boxed, BoxedLocal, Future, FutureExt, fuse, or, pending, poll_fn, race, ready, try_zip,
-        yield_now, zip,
+        Boxed, BoxedLocal, CatchUnwind, Fuse, Future, FutureExt, Or, Pending, PollFn, PollOnce,
+        Race, Ready, TryZip, YieldNow, Zip, fuse, or, pending, poll_fn, race, race_with_seed,
+        ready, try_zip, yield_now, zip,
     };
 
     /// *What may surprise:*
@@ -190,8 +194,31 @@ mod loom;
 #[cfg(feature = "net")]
 pub mod net;
 pub mod poller;
-#[cfg(all(feature = "process", not(loom)))]
+#[cfg(feature = "process")]
 pub mod process;
+pub mod prelude {
+    //! The traits of futures-lite, to be imported together.
+    //!
+    //! ```
+    //! use polder::prelude::*;
+    //!
+    //! let mut bytes = &b"hello"[..];
+    //! let mut text = String::new();
+    //! polder::block_on(bytes.read_to_string(&mut text))?;
+    //! assert_eq!(text, "hello");
+    //! # std::io::Result::Ok(())
+    //! ```
+
+    #[doc(no_inline)]
+    pub use futures_lite::future::{Future, FutureExt as _};
+    #[doc(no_inline)]
+    pub use futures_lite::io::{
+        AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncSeek,
+        AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _,
+    };
+    #[doc(no_inline)]
+    pub use futures_lite::stream::{Stream, StreamExt as _};
+}
 mod reactor;
 pub mod runtime;
 mod scheduler;
@@ -219,8 +246,15 @@ pub mod stream {
 
     // Without `block_on`, which drives no sockets.
     pub use futures_lite::stream::{
-        Boxed, BoxedLocal, Stream, StreamExt, empty, iter, once, once_future, or, pending, poll_fn,
-        race, repeat, repeat_with, stop_after_future, try_unfold, unfold,
+        AllFuture, AnyFuture, Boxed, BoxedLocal, Chain, Cloned, CollectFuture, Copied, CountFuture,
+        Cycle, Drain, Empty, Enumerate, Filter, FilterMap, FindFuture, FindMapFuture, FlatMap,
+        Flatten, FoldFuture, ForEachFuture, Fuse, Inspect, Iter, LastFuture, Map, MapWhile,
+        NextFuture, NthFuture, Once, OnceFuture, Or, PartitionFuture, Pending, PollFn,
+        PositionFuture, Race, Repeat, RepeatWith, Scan, Skip, SkipWhile, StepBy, StopAfterFuture,
+        Stream, StreamExt, Take, TakeWhile, Then, TryCollectFuture, TryFoldFuture,
+        TryForEachFuture, TryNextFuture, TryUnfold, Unfold, UnzipFuture, Zip, empty, iter, once,
+        once_future, or, pending, poll_fn, race, race_with_seed, repeat, repeat_with,
+        stop_after_future, try_unfold, unfold,
     };
 }
 pub mod task;
@@ -228,7 +262,17 @@ mod telemetry;
 mod testing;
 pub mod time;
 
+// smol's names for its other crates, which need no runtime.
+#[cfg(feature = "channel")]
+pub use async_channel as channel;
+#[cfg(feature = "executor")]
+pub use async_executor::{Executor, LocalExecutor};
+#[cfg(feature = "lock")]
+pub use async_lock as lock;
+pub use futures_lite::{pin, ready};
 pub use io::Async;
+#[cfg(feature = "blocking")]
+pub use io::Unblock;
 pub use poller::Backend;
 pub use runtime::{
     Handle, Runtime, TaskSet, block_on, spawn, spawn_local, spawn_local_named, spawn_named,

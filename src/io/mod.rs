@@ -74,10 +74,14 @@ pub(crate) use async_fd::or_nothing;
 pub use copy::{copy, copy_bidirectional, copy_bidirectional_with_sizes};
 pub use duplex::{DuplexStream, duplex};
 // By name, without a glob: a future name in futures-lite must not shadow one of the user's. Left
-// out are the types that only combinators return, and `BlockOn`, which drives no sockets.
+// out is `BlockOn`, which drives no sockets.
 pub use futures_lite::io::{
-    AsyncBufRead, AsyncRead, AsyncSeek, AsyncSeekExt, AsyncWrite, BufReader, Chain, Cursor, Error,
-    ErrorKind, Lines, ReadHalf, Result, SeekFrom, Take, WriteHalf, empty, repeat, sink, split,
+    AssertAsync, AsyncAsSync, AsyncBufRead, AsyncRead, AsyncSeek, AsyncSeekExt, AsyncWrite,
+    BoxedReader, BoxedWriter, BufReader, Bytes, Chain, CloseFuture, Cursor, Empty, Error,
+    ErrorKind, FillBuf, FlushFuture, Lines, ReadExactFuture, ReadFuture, ReadHalf, ReadLineFuture,
+    ReadToEndFuture, ReadToStringFuture, ReadUntilFuture, ReadVectoredFuture, Repeat, Result,
+    SeekFrom, SeekFuture, Sink, Split, Take, WriteAllFuture, WriteFuture, WriteHalf,
+    WriteVectoredFuture, empty, repeat, sink, split,
 };
 
 /// *What may surprise:*

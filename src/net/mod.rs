@@ -84,6 +84,8 @@ pub use listener::Listener;
 pub use serve::{Serve, Summary, serve};
 pub use serve_on_workers::{ServeOnWorkers, serve_on_workers};
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
-pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
+pub use std::net::{
+    AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
+};
 pub use tcp::{Incoming, Keepalive, TcpListener, TcpStream};
 pub use udp::UdpSocket;
