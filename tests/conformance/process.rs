@@ -2,10 +2,11 @@
 //! 83), however the child, its handle and the futures end, and whatever other code of the process
 //! does with SIGCHLD.
 
-use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
 
+use polder::event::Latch;
 use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::process::unix::CommandExt;
@@ -16,6 +17,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
 
 use crate::child::in_children;
+use crate::probe::join_all;
 use crate::support::{eventually, in_every_kernel_runtime, on_every_backend, share, until};
 
 /// Several times what a pipe holds.
@@ -356,8 +358,8 @@ fn no_child_is_left() {
     });
 }
 
-/// What becomes of one of many children.
-async fn one(number: usize) {
+/// What becomes of one of many children. One in six runs until all others have ended.
+async fn one(number: usize, others_ended: Arc<Latch>) {
     match number % 6 {
         0 => {
             let status = sh("exit $1")
@@ -381,8 +383,11 @@ async fn one(number: usize) {
         ),
         4 => {
             let mut child = waits_for_its_end();
-            drop(poll_once(std::pin::pin!(child.status())).await);
-            assert!(child.status().await.unwrap().success());
+            let (stdin, status) = (child.stdin.take(), child.status());
+            let status = polder::spawn(status);
+            others_ended.wait().await;
+            drop(stdin);
+            assert!(status.await.unwrap().success());
         }
         _ => {
             let output = Command::new("echo").arg(number.to_string()).output();
@@ -394,24 +399,16 @@ async fn one(number: usize) {
     }
 }
 
-/// Starts them all, and then lets all go on.
 fn many(runtime: &Runtime, count: usize) {
-    let done = runtime.block_on(async {
-        let tasks: Vec<_> = (0..count)
-            .map(|number| {
-                polder::spawn(async move {
-                    one(number).await;
-                    number
-                })
-            })
-            .collect();
-        let mut done = HashSet::new();
-        for task in tasks {
-            done.insert(task.await);
-        }
-        done
+    runtime.block_on(async {
+        let others_ended = Arc::new(Latch::new());
+        let spawn = |number| polder::spawn(one(number, others_ended.clone()));
+        let last = (0..count).filter(|number| number % 6 == 4).map(spawn);
+        let last: Vec<_> = last.collect();
+        join_all((0..count).filter(|number| number % 6 != 4).map(spawn)).await;
+        others_ended.set();
+        join_all(last).await;
     });
-    assert_eq!(done.len(), count);
     no_child_is_left();
 }
 
@@ -441,6 +438,26 @@ mod linux {
             eventually("no descriptor is left", || {
                 entries("/proc/self/fd") <= before
             });
+        });
+    }
+
+    /// Above the numbers that `select` takes.
+    #[test]
+    fn rule_82_a_pidfd_may_have_a_high_number() {
+        in_children(|_| {
+            allow_descriptors(2_000);
+            let null = || std::fs::File::open("/dev/null").unwrap();
+            let _held: Vec<_> = (0..1_100).map(|_| null()).collect();
+            Runtime::new().unwrap().block_on(async {
+                let mut child = waits_for_its_end();
+                let (stdin, status) = (child.stdin.take(), polder::spawn(child.status()));
+                for _ in 0..3 {
+                    future::yield_now().await;
+                }
+                drop(stdin);
+                assert!(status.await.unwrap().success());
+            });
+            no_child_is_left();
         });
     }
 
