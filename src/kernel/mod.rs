@@ -1,5 +1,6 @@
 //! [`Kernel`]: what the runtime asks of the system, as a trait. A simulator implements it, and so
-//! can anything that counts, delays or records these calls.
+//! can anything that counts, delays or records these calls. A small one, written by hand, is
+//! `tests/conformance/other_kernel.rs`.
 //!
 //! The system is the default, and no object. A kernel is installed for one thread ([`install`]);
 //! code that would call the system asks for [`current`] first. A method's default is what happens

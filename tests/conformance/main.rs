@@ -29,6 +29,8 @@ mod memory;
 mod names;
 #[cfg(unix)]
 mod numbers;
+#[cfg(all(unix, feature = "kernel"))]
+mod other_kernel;
 mod peer;
 mod pollers;
 mod probe;
