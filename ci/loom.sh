@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What synchronises, under every interleaving that loom finds: the `loom_tests` in src/. Arguments
-# go to the test program: `ci/loom.sh parking` runs some of them only.
+# are parts of their names: `ci/loom.sh parking::loom_tests` runs some of them only. (Unit tests, which
+# are compiled too, do not run under loom.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/lib.sh

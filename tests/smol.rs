@@ -1,5 +1,6 @@
-//! `use polder as smol;`: every public name of smol 2.0 is one of polder's, with the feature `smol`.
-//! (Left out are names that only Windows has, and those that docs/MIGRATING.md gives a reason for.)
+//! `use polder as smol;`: every public name of smol 2.0 is one of polder's, with the feature
+//! `smol`. (Left out are names that only Windows has, and those that docs/MIGRATING.md gives a
+//! reason for.)
 
 #![cfg(unix)]
 

@@ -3,7 +3,9 @@
 //! panics.
 
 use std::fmt;
-use std::sync::{PoisonError, TryLockError};
+use std::sync::PoisonError;
+#[cfg(unix)]
+use std::sync::TryLockError;
 use std::time::Duration;
 
 pub(crate) use std::sync::MutexGuard;
@@ -21,6 +23,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(unix)]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

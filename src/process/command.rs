@@ -380,7 +380,8 @@ impl Command {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the child goes on, or is killed: [`kill_on_drop`](Self::kill_on_drop).
+    /// If the future is dropped, the child goes on, or is killed:
+    /// [`kill_on_drop`](Self::kill_on_drop).
     pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         let child = self.spawn();
         async { child?.status().await }
@@ -407,7 +408,7 @@ impl Command {
     /// # Cancel safety
     ///
     /// If the future is dropped, the child goes on, or is killed:
-    /// [`kill_on_drop`](Self::kill_on_drop). What it has written is lost.
+    /// [`kill_on_drop`](Self::kill_on_drop). Its output is lost.
     pub fn output(&mut self) -> impl Future<Output = io::Result<Output>> + Send + use<> {
         let child = self.spawn_with(Stdio::null, Stdio::piped);
         async { child?.output().await }

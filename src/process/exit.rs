@@ -2,9 +2,9 @@
 //! is left.
 //!
 //! **Two steps.** [`Unreaped::ended`] tells that the child has ended, and takes nothing. Then
-//! [`Unreaped::try_wait`] reaps it, under the lock, and keeps the status: for each future that waits
-//! for it, and however many of them were dropped before. It reaps this child alone, by its pidfd or
-//! its number, never "any child", so no child of other code is taken.
+//! [`Unreaped::try_wait`] reaps it, under the lock, and keeps the status: for each future that
+//! waits for it, and however many of them were dropped before. It reaps this child alone, by its
+//! pidfd or its number, never "any child", so no child of other code is taken.
 //!
 //! **How the end is noticed.** By a source like any other, which is readable from the end on: a
 //! [pidfd](super::descriptor) on Linux, a kqueue on macOS and the BSDs. Elsewhere, and where there
@@ -12,18 +12,18 @@
 //! number is too high for `select`), by a thread for each child that is waited for: it sleeps in
 //! waitid(2) with `WNOWAIT`, or on Windows until the process's handle is signalled.
 //!
-//! **Why not SIGCHLD.** A process has one handler for it. One that other code installs later without
-//! calling ours, or a mask, would take it away, and children would be lost. A thread that waits for
-//! one child depends on nothing that others can change. Nor is it a thread of the pool for blocking
-//! calls, where children that run for days would leave no thread for files.
+//! **Why not SIGCHLD.** A process has one handler for it. One that other code installs later
+//! without calling ours, or a mask, would take it away, and children would be lost. A thread that
+//! waits for one child depends on nothing that others can change. Nor is it a thread of the pool
+//! for blocking calls, where children that run for days would leave no thread for files.
 //!
-//! **If other code reaps the child** (`wait`, or the kernel where SIGCHLD is ignored), its status is
-//! lost. That is [an error](lost), and from then on its number is not used any more: it may be that of
-//! another process. (A pidfd never names another one.)
+//! **If other code reaps the child** (`wait`, or the kernel where SIGCHLD is ignored), its status
+//! is lost. That is [an error](lost), and from then on its number is not used any more: it may be
+//! that of another process. (A pidfd never names another one.)
 //!
-//! **Zombies.** The last owner of a child (the [`Child`](super::Child), or a future that waits for it)
-//! leaves one that still runs to a task of the background runtime, which reaps it. If that cannot
-//! be started, the next child that is started, or left, tries again: [`LEFT`].
+//! **Zombies.** The last owner of a child (the [`Child`](super::Child), or a future that waits for
+//! it) leaves one that still runs to a task of the background runtime, which reaps it. If that
+//! cannot be started, the next child that is started, or left, tries again: [`LEFT`].
 //!
 //! **In a child of `fork`** the children are its parent's: dropping their handles does nothing.
 
@@ -184,7 +184,7 @@ impl Unreaped {
     }
 }
 
-/// What owns a child: its last clone reaps it, or has it reaped.
+/// The owner of a child: its last clone reaps it, or has it reaped.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) child: Arc<Unreaped>,

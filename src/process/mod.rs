@@ -41,9 +41,11 @@
 //!
 //! | | the end of a child | pipes |
 //! |---|---|---|
-//! | Linux 5.3; macOS and the BSDs | a descriptor (a pidfd, a kqueue), which the backend waits for with all others | sources |
-//! | illumos; Linux before, in a sandbox, or without a free descriptor | a thread for each child that is waited for, in waitid(2) | sources |
-//! | Windows | a thread for each child that is waited for | by the threads of [`io::Unblock`](crate::io::Unblock) |
+//! | Linux 5.3; macOS and the BSDs | a descriptor (a pidfd, a kqueue), which the backend waits for
+//! with all others | sources | | illumos; Linux before, in a sandbox, or without a free descriptor
+//! | a thread for each child that is waited for, in waitid(2) | sources |
+//! | Windows | a thread for each child that is waited for | by the threads of
+//! [`io::Unblock`](crate::io::Unblock) |
 //!
 //! In a simulated world there are no other programs: starting one is
 //! [`Unsupported`](std::io::ErrorKind::Unsupported).
@@ -101,12 +103,13 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
-/// What a simulated world lacks.
+/// The error in a simulated world.
 const WHAT: &str = "a child process";
 
 /// A program that was started by a [`Command`].
 ///
-/// Dropping it lets the program run on, and leaves no zombie: see [above](self#what-becomes-of-a-child).
+/// Dropping it lets the program run on, and leaves no zombie: see
+/// [above](self#what-becomes-of-a-child).
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -259,7 +262,7 @@ impl Child {
     }
 
     /// Closes its standard input, reads its standard output and error to their ends, if they are
-    /// pipes, and waits for its end. What it does not read by itself is empty.
+    /// pipes, and waits for its end. An input that it does not read by itself is empty.
     ///
     /// ```
     /// # #[cfg(unix)] {

@@ -1,5 +1,5 @@
-//! Linux: a descriptor of a process (pidfd_open(2), Linux 5.3), which is readable when it has ended.
-//! It names the process even after its number has become another's.
+//! Linux: a descriptor of a process (pidfd_open(2), Linux 5.3), which is readable when it has
+//! ended. It names the process even after its number has become another's.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

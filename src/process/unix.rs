@@ -32,7 +32,8 @@ mod sealed {
 
 impl sealed::Sealed for Command {}
 
-/// What [`Command`] can do on Unix: the standard library's trait of this name, for polder's type.
+/// The options of [`Command`] on Unix: the standard library's trait of this name, for polder's
+/// type.
 ///
 /// ```
 /// use polder::process::Command;

@@ -25,7 +25,8 @@ mod sealed {
 
 impl sealed::Sealed for Command {}
 
-/// What [`Command`] can do on Windows: the standard library's trait of this name, for polder's type.
+/// The options of [`Command`] on Windows: the standard library's trait of this name, for polder's
+/// type.
 ///
 /// ```
 /// use polder::process::Command;
@@ -43,8 +44,8 @@ pub trait CommandExt: sealed::Sealed {
     /// use polder::process::Command;
     /// use polder::process::windows::CommandExt;
     ///
-    /// const DETACHED_PROCESS: u32 = 0x0000_0008;
-    /// let status = Command::new("cmd").raw_arg("/c exit").creation_flags(DETACHED_PROCESS).status();
+    /// const DETACHED_PROCESS: u32 = 0x0000_0008; let status = Command::new("cmd").raw_arg("/c
+    /// exit").creation_flags(DETACHED_PROCESS).status();
     /// assert!(polder::block_on(status)?.success());
     /// # std::io::Result::Ok(())
     /// ```

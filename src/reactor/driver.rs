@@ -239,8 +239,8 @@ impl Driver {
     }
 
     /// Waits once in its reactor's poller, and wakes the tasks with ready sources. Returns whether
-    /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them. See
-    /// "Foreign code" in `parking`.
+    /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them, also
+    /// after an error. See "Foreign code" in `parking`.
     #[inline]
     pub(crate) fn wait(&self, until: &Timeout) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();

@@ -341,8 +341,8 @@ impl Reactor {
         }
     }
 
-    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined: that costs
-    /// a timer of a driver's heap 16 instructions.
+    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined, which
+    /// would cost a timer of a driver's heap 16 instructions.
     #[inline(never)]
     fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.locked_timers.lock();

@@ -1,8 +1,8 @@
 //! The header of a task, the references to it, and which task this thread runs.
 //!
 //! [`Header`] is the metadata that is stored next to a task's future. A task has a reference to the
-//! [`Shared`] of its runtime, whose queues hold its runnable while it is ready: the one circle of
-//! imports in this module.
+//! [`Shared`] of its runtime, whose queues hold its runnable while it is ready: the circle of
+//! imports that `mod.rs` names.
 //!
 //! **Aborting** sets a flag in the header, and then wakes the task. The task's future reads the
 //! flag at the start of each poll; if it is set, it drops the user's future and ends. No abort is

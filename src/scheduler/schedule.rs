@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(id(&running), ids[0]);
         let mut new = 0;
         loop {
-            local.push_yielded_stealable(running);
+            schedule_on(local, running, true);
             running = worker.next_of_pool().unwrap();
             if ids.contains(&id(&running)) {
                 break;
@@ -407,7 +407,7 @@ mod tests {
         polled.metadata().begin_poll(0);
         shared.inject_queue.push(polled);
         let first = worker.next_of_pool().unwrap();
-        local.push_yielded_stealable(first);
+        schedule_on(local, first, true);
         let next = worker.next_of_pool().unwrap();
         assert_eq!(id(&next), last);
         drop(next);

@@ -147,7 +147,7 @@ struct Seen {
     is_stuck: bool,
 }
 
-/// What a pool worker has seen of the others. Accessed only by the worker's thread.
+/// A pool worker's view of the others. Accessed only by the worker's thread.
 pub(super) struct Inspections {
     /// When the next inspection is due, unless another worker is the monitor. Short sleeps and
     /// turns do not move it, since it would otherwise never be due.

@@ -671,7 +671,12 @@ impl Worker {
                 self.before_foreign_code();
                 self.driver.call_wakers();
             }
-            Err(error) => self.cannot_wait(until, &error),
+            Err(error) => {
+                // A wait may fail after it has reported events (kqueue, Windows).
+                self.before_foreign_code();
+                self.driver.call_wakers();
+                self.cannot_wait(until, &error);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the calls of a disk take and return.
+//! The arguments and results of a disk's calls.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
-//! What a [`Timeline`] has.
+//! The contents of a [`Timeline`].
 
-/// What has happened on some hosts.
+/// The events on some hosts.
 ///
 /// ```
 /// use polder_sim::timeline::{Event, Kind, Timeline};

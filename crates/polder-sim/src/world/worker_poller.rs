@@ -1,4 +1,4 @@
-//! What the selector of a worker calls: the methods of its [`PollerOfWorker`].
+//! The calls of a worker's selector: the methods of its [`PollerOfWorker`].
 
 use std::io;
 use std::sync::atomic::Ordering;
