@@ -80,7 +80,7 @@
 //!   [`History::linearizable`], [`Sim::max_connects`], [`Sim::max_datagrams`],
 //!   [`Sim::forbid_leaks`], and the program's own [`always!`](polder::always) and
 //!   [`sometimes!`](polder::sometimes). Deadlocks, livelocks and panics are always detected.
-//! * **Events**, one after the other, for [`Sim::on_step`] and `POLDER_SIM_LOG`.
+//! * **Events**, one after the other, for [`Sim::on_event`] and `POLDER_SIM_LOG`.
 //!
 //! Multicast, other descriptors and a second runtime are not simulated. They fail with
 //! [`Unsupported`](std::io::ErrorKind::Unsupported), and so does
@@ -132,9 +132,9 @@ pub mod timeline;
 mod workload;
 mod world;
 
+pub use crate::world::event::Event;
 pub use crate::world::latency::Latency;
 pub use crate::world::order::Order;
-pub use crate::world::step::Step;
 pub use chaos::Chaos;
 pub use check::{check, run};
 pub use conditions::Holds;

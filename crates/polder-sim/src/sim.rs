@@ -17,9 +17,9 @@ use super::names::Names;
 use super::state::State;
 use super::workload::Workload;
 use crate::world;
+use crate::world::event::Event;
 use crate::world::order::Order;
 use crate::world::parting::How;
-use crate::world::step::Step;
 use crate::world::thread::kernel as with_kernel;
 
 /// A handle to a simulated world, passed to the test's function by [`check`](crate::check). Clones
@@ -498,8 +498,8 @@ impl Sim {
     /// polder_sim::check(0..1, |sim| async move {
     ///     let starts = Rc::new(Cell::new(0));
     ///     let count = starts.clone();
-    ///     sim.on_step(move |step| {
-    ///         if step.host == "store" && step.words == "started" {
+    ///     sim.on_event(move |event| {
+    ///         if event.host == "store" && event.words == "started" {
     ///             count.set(count.get() + 1);
     ///         }
     ///     });
@@ -509,7 +509,7 @@ impl Sim {
     ///     assert_eq!(starts.get(), 2);
     /// });
     /// ```
-    pub fn on_step(&self, f: impl FnMut(&Step) + 'static) {
+    pub fn on_event(&self, f: impl FnMut(&Event) + 'static) {
         self.state.observe(Box::new(f));
     }
 

@@ -30,6 +30,7 @@ use super::plan::Plan;
 use super::timeline::Moment;
 use crate::world;
 use crate::world::choice::Stream;
+use crate::world::event::Event;
 use crate::world::event_queue::PendingCall;
 use crate::world::faults::Id;
 use crate::world::foreign::contain;
@@ -37,7 +38,6 @@ use crate::world::kernel::{Advanced, Kernel, WorldAction};
 use crate::world::progress::{Call, Progress};
 use crate::world::seconds::Seconds;
 use crate::world::setup::RunConfig;
-use crate::world::step::Step;
 use crate::world::thread::kernel;
 use crate::world::trace_event::TraceEvent;
 
@@ -108,7 +108,7 @@ pub(super) struct State {
 }
 
 /// A test's function that is called with each event.
-type Observer = Box<dyn FnMut(&Step)>;
+type Observer = Box<dyn FnMut(&Event)>;
 
 /// Starts a process; called again for each restart.
 type Start = Rc<dyn Fn()>;
@@ -503,9 +503,9 @@ impl State {
     /// the next step on.
     fn tell(&self) {
         let mut observers = self.observers.take();
-        for step in kernel(|kernel| kernel.core.report.take_unseen()) {
+        for event in kernel(|kernel| kernel.core.report.take_unseen()) {
             kernel(|kernel| kernel.core.calls(Call::Observer));
-            observers.iter_mut().for_each(|observer| observer(&step));
+            observers.iter_mut().for_each(|observer| observer(&event));
         }
         let mut all = self.observers.borrow_mut();
         observers.append(&mut all);

@@ -18,6 +18,7 @@ use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 use super::answers;
 use super::base::Base;
 use super::choice::Probability;
+use super::event;
 use super::event_queue::{Event, Events};
 use super::faults::{Faults, Kind};
 use super::forks::Pending;
@@ -31,7 +32,6 @@ use super::progress::Call;
 use super::report::Report;
 use super::schedule::Schedule;
 use super::setup::Setup;
-use super::step::Step;
 use super::time::{self, Time};
 use super::trace::{self, Message, Trace};
 use super::trace_event::{TraceEvent, digest};
@@ -276,7 +276,7 @@ impl Core {
     }
 
     fn observe_words(&mut self, host: usize, words: String) {
-        self.report.observe(Step {
+        self.report.observe(event::Event {
             time: Duration::from_nanos(self.time.now()),
             host: self.hosts.name(host).to_owned(),
             words,

@@ -79,7 +79,7 @@ impl fmt::Display for LastCall {
             (Call::Poll, None) => f.write_str("a poll of a task"),
             (Call::Unblock, _) => f.write_str("a function that was given to `unblock`"),
             (Call::Condition, _) => f.write_str("a condition of the test"),
-            (Call::Observer, _) => f.write_str("a function given to Sim::on_step"),
+            (Call::Observer, _) => f.write_str("a function given to Sim::on_event"),
             (Call::Drop, _) => f.write_str("a destructor, after the end of a process"),
         }
     }

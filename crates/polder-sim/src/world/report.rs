@@ -11,10 +11,10 @@ use std::sync::Arc;
 use super::answers::{self, Asked};
 use super::buggify::Sites;
 use super::coverage::Coverage;
+use super::event::Event;
 use super::hosts::Hosts;
 use super::progress::Progress;
 use super::seconds::Seconds;
-use super::step::Step;
 use super::trace::Trace;
 
 #[derive(Default)]
@@ -22,9 +22,9 @@ pub(crate) struct Report {
     pub(crate) trace: Trace,
     /// The world's seed, if each event is printed: it is printed with them.
     logs: Option<u64>,
-    /// The events that [`Sim::on_step`](crate::Sim::on_step) has not received yet, if it is in
+    /// The events that [`Sim::on_event`](crate::Sim::on_event) has not received yet, if it is in
     /// use.
-    unseen: Option<Vec<Step>>,
+    unseen: Option<Vec<Event>>,
     /// The first failure, which is the one that is reported.
     pub(crate) failure: Option<Failure>,
     /// Remarks that may explain strange behaviour, for reports.
@@ -84,14 +84,14 @@ impl Report {
     }
 
     /// Prints an event, or keeps it for the observer, as configured.
-    pub(super) fn observe(&mut self, step: Step) {
+    pub(super) fn observe(&mut self, event: Event) {
         if let Some(seed) = self.logs {
             // `eprintln!` would not do: the harness holds its output back until the test has ended.
-            let line = format!("seed {seed:#x}: {step}\n");
+            let line = format!("seed {seed:#x}: {event}\n");
             let _ = io::stderr().write_all(line.as_bytes());
         }
         if let Some(unseen) = &mut self.unseen {
-            unseen.push(step);
+            unseen.push(event);
         }
     }
 
@@ -101,7 +101,7 @@ impl Report {
     }
 
     /// Takes the events since the last call.
-    pub(crate) fn take_unseen(&mut self) -> Vec<Step> {
+    pub(crate) fn take_unseen(&mut self) -> Vec<Event> {
         self.unseen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -189,18 +189,18 @@ mod tests {
     #[test]
     fn events_kept_once_observer_exists() {
         let mut report = Report::default();
-        let step = |seconds| Step {
+        let event = |seconds| Event {
             time: Duration::from_secs(seconds),
             host: "a".into(),
             words: "starts".into(),
         };
-        report.observe(step(1));
+        report.observe(event(1));
         assert!(!report.is_observed() && report.take_unseen().is_empty());
         report.keep_unseen();
-        report.observe(step(2));
+        report.observe(event(2));
         report.keep_unseen();
-        report.observe(step(3));
-        assert_eq!(report.take_unseen(), [step(2), step(3)]);
+        report.observe(event(3));
+        assert_eq!(report.take_unseen(), [event(2), event(3)]);
         assert!(report.take_unseen().is_empty());
     }
 

@@ -375,9 +375,9 @@ fn a_host_without_a_process_is_powered_off_once() {
         phone.behind_nat(&router);
         let told: Rc<RefCell<Vec<String>>> = Rc::default();
         let hosts = told.clone();
-        sim.on_step(move |step| match step.words.as_str() {
-            "powered off" => hosts.borrow_mut().push(step.host.clone()),
-            "powered on" => hosts.borrow_mut().push(format!("{} is on", step.host)),
+        sim.on_event(move |event| match event.words.as_str() {
+            "powered off" => hosts.borrow_mut().push(event.host.clone()),
+            "powered on" => hosts.borrow_mut().push(format!("{} is on", event.host)),
             _ => {}
         });
         router.power_off();
@@ -443,9 +443,9 @@ fn loss_on_either_link_is_retransmitted() {
         sim.link("gateway", "test").latency(Latency::fixed(ms(1)));
         let repeated = Rc::new(RefCell::new(Vec::new()));
         let seen = repeated.clone();
-        sim.on_step(move |step| {
-            if step.to_string().contains("again") {
-                seen.borrow_mut().push(step.host.clone());
+        sim.on_event(move |event| {
+            if event.to_string().contains("again") {
+                seen.borrow_mut().push(event.host.clone());
             }
         });
         ask(&mut stream).await?;
@@ -464,9 +464,9 @@ fn bytes_ordered_through_gateway_window_opens() {
         sim.links().latency(Latency::uniform(ms(1)..ms(40)));
         let loss = [0.0, 0.02][sim.choose(2) as usize];
         let last = Rc::new(Cell::new(0));
-        sim.on_step(move |step| {
+        sim.on_event(move |event| {
             // "test: data 1460+1460 came from gateway"
-            let words = step.to_string();
+            let words = event.to_string();
             let data = words.split_once("test: data ").map(|(_, data)| data);
             if let Some((seq, _)) = data
                 .filter(|_| loss == 0.0)
@@ -534,8 +534,8 @@ fn router_beyond_gateway_reports_unreachable() {
         behind_gateway(&sim);
         let told = Rc::new(Cell::new(0));
         let count = told.clone();
-        sim.on_step(move |step| {
-            let words = step.to_string();
+        sim.on_event(move |event| {
+            let words = event.to_string();
             let told = [
                 "connects to outside:1",
                 "learns that outside cannot be reached",
@@ -615,7 +615,7 @@ fn moved_gateways_pass_no_message_in_circles() {
         let socket = UdpSocket::bind("0.0.0.0:1").await?;
         let seen = Rc::new(Cell::new(0));
         let count = seen.clone();
-        sim.on_step(move |_| count.set(count.get() + 1));
+        sim.on_event(move |_| count.set(count.get() + 1));
         let send = || async {
             UdpSocket::bind("0.0.0.0:9")
                 .await?

@@ -1,5 +1,5 @@
 //! The properties that a program states (`always!`, `sometimes!`), and the output of a run in
-//! progress (`Sim::on_step`, `POLDER_SIM_LOG`).
+//! progress (`Sim::on_event`, `POLDER_SIM_LOG`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use polder::time::sleep;
-use polder_sim::{Order, Sim, Step};
+use polder_sim::{Event, Order, Sim};
 
 use super::failing::{assert_contains, failure, in_a_process, is_inner};
 use super::{ms, secs};
@@ -109,19 +109,19 @@ fn observer_sees_events_in_order() {
     let run = |observes: bool| {
         polder_sim::run(7, move |sim| async move {
             sim.order(Order::Fifo);
-            let told: Rc<RefCell<Vec<Step>>> = Rc::default();
+            let told: Rc<RefCell<Vec<Event>>> = Rc::default();
             if observes {
                 let (told, inner) = (told.clone(), sim.clone());
-                sim.on_step(move |step| {
+                sim.on_event(move |event| {
                     // The function may query the world, and also replace itself by another one.
-                    assert_eq!(inner.now(), step.time);
-                    told.borrow_mut().push(step.clone());
-                    inner.on_step(|_| {});
+                    assert_eq!(inner.now(), event.time);
+                    told.borrow_mut().push(event.clone());
+                    inner.on_event(|_| {});
                 });
             }
             let host = sim.host("store").start(|| sleep(secs(3)));
             host.finished().within(secs(4)).await;
-            let lines: Vec<String> = told.borrow().iter().map(Step::to_string).collect();
+            let lines: Vec<String> = told.borrow().iter().map(Event::to_string).collect();
             if observes {
                 assert_eq!(lines.first().unwrap(), "0.000000 s store: started");
                 assert!(lines[1].starts_with("0.000000 s store: task 2 runs, spawned at "));
@@ -143,9 +143,9 @@ fn end_said_when_last_cut_or_pause_ends() {
         let [a, _] = ["a", "b"].map(|name| sim.host(name));
         let told: Rc<RefCell<Vec<String>>> = Rc::default();
         let words = told.clone();
-        sim.on_step(move |step| {
-            if step.host != "test" {
-                words.borrow_mut().push(step.words.clone());
+        sim.on_event(move |event| {
+            if event.host != "test" {
+                words.borrow_mut().push(event.words.clone());
             }
         });
         let next = async || {
@@ -182,7 +182,7 @@ fn end_said_when_last_cut_or_pause_ends() {
 #[test]
 fn a_panic_of_whoever_observes_fails_the_run() {
     let report = polder_sim::run(1, |sim| async move {
-        sim.on_step(|_| panic!("it has seen enough"));
+        sim.on_event(|_| panic!("it has seen enough"));
         sleep(secs(1)).await;
     });
     assert!(report.failure.unwrap().contains("it has seen enough"));

@@ -169,9 +169,9 @@ fn suspended_kernel_timers_resume() {
         });
         let retransmissions = Rc::new(RefCell::new(Vec::new()));
         let seen = retransmissions.clone();
-        sim.on_step(move |step| {
-            if step.host == "client" && step.words.starts_with("sends ") {
-                seen.borrow_mut().push(step.time);
+        sim.on_event(move |event| {
+            if event.host == "client" && event.words.starts_with("sends ") {
+                seen.borrow_mut().push(event.time);
             }
         });
         sleep(secs(2)).await;
@@ -208,8 +208,8 @@ fn missed_acknowledgement_is_asked_again() {
         stream.read_exact(&mut [0; 4]).await?;
         let again = Rc::new(Cell::new(0));
         let count = again.clone();
-        sim.on_step(move |step| {
-            let is_again = step.host == "client" && step.words.starts_with("sends ");
+        sim.on_event(move |event| {
+            let is_again = event.host == "client" && event.words.starts_with("sends ");
             count.set(count.get() + u32::from(is_again));
         });
         sleep(ms(5)).await;
@@ -325,7 +325,7 @@ fn suspended_sends_to_itself_arrive_on_resume() {
         let suspension = host.suspend();
         let events = Rc::new(Cell::new(0));
         let count = events.clone();
-        sim.on_step(move |step| count.set(count.get() + u32::from(step.host == "host")));
+        sim.on_event(move |event| count.set(count.get() + u32::from(event.host == "host")));
         sleep(secs(60)).await;
         assert_eq!(events.get(), 0, "its kernel does nothing");
         drop(suspension);

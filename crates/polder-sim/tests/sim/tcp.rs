@@ -98,7 +98,9 @@ async fn exchange(near: &mut TcpStream, far: &mut TcpStream) -> Result<()> {
 fn retransmissions(sim: &Sim) -> Rc<Cell<u32>> {
     let count = Rc::new(Cell::new(0));
     let counted = count.clone();
-    sim.on_step(move |step| counted.set(counted.get() + u32::from(step.words.contains("again"))));
+    sim.on_event(move |event| {
+        counted.set(counted.get() + u32::from(event.words.contains("again")))
+    });
     count
 }
 

@@ -1,24 +1,24 @@
-//! [`Step`]: an event, for functions that observe a run.
+//! [`Event`]: an event, for functions that observe a run.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::seconds::{Seconds, nanos};
 
-/// An event of a world, passed to the function given to [`Sim::on_step`](crate::Sim::on_step).
+/// An event of a world, passed to the function given to [`Sim::on_event`](crate::Sim::on_event).
 /// Its text is a line of a report's last events.
 ///
 /// ```
 /// polder_sim::check(0..1, |sim| async move {
-///     sim.on_step(|step| {
-///         assert!(step.to_string().ends_with(&format!("{}: {}", step.host, step.words)));
+///     sim.on_event(|event| {
+///         assert!(event.to_string().ends_with(&format!("{}: {}", event.host, event.words)));
 ///     });
 ///     sim.host("store").start(|| async {}).finished().await;
 /// });
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Step {
+pub struct Event {
     /// The time since the world began.
     pub time: Duration,
     /// The name of the host on which it has happened.
@@ -27,7 +27,7 @@ pub struct Step {
     pub words: String,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
