@@ -7,9 +7,22 @@
 //! are held only briefly. Wakers are collected under these locks and called after their release,
 //! except for a task's own waker: see [`waiters`].
 //!
-//! **Sleeping.** The worker [parks](parking) in its [`Parker`]. A thread that queues an operation,
+//! **Sleeping.** A worker that drives its own reactor [parks](parking) in the reactor's [`Parker`].
+//! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
+//! tasks are sent to it, and in the reactor's, where an earlier timer or an operation is told to
+//! whoever sleeps in the shard's poller. A thread that queues an operation,
 //! or sets an earlier deadline, does so under a lock and unparks afterwards. If that precedes
 //! `park`, `park` reports it; otherwise the worker is notified.
+//!
+//! **Files**, from the bottom up:
+//!
+//! * Protocols with a loom model: [`parking`], [`parker`] (where a worker sleeps), [`waiters`],
+//!   [`readiness`] (events of a direction against those that were consumed).
+//! * [`timer_heap`], and [`sorted_vec_map`].
+//! * The reactor: this file, [`driver`], [`source`] with its [`registration`] and [`table`],
+//!   [`registry`] (all reactors of the process), [`timer`] and `fork`. They import each other in a
+//!   circle: a reactor has sources, and a source is registered with its reactor.
+//! * [`io_handle`] (a source, and who waits).
 
 mod driver;
 #[cfg(unix)]
@@ -73,7 +86,7 @@ pub(crate) struct Reactor {
     /// Set for a shard's reactor. All timers are in the locked heap then, where every worker of the
     /// shard can fire them: see `driver`.
     pool: Option<PoolId>,
-    /// The worker's parker; a shard's own, for its poller.
+    /// That of the worker; of a shard, a second one, of whoever sleeps in its poller.
     parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,

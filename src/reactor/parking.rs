@@ -7,8 +7,8 @@
 //! |---|---|---|
 //! | none | awake | [`resume`](Parking::resume) |
 //! | `ATTENTION` | awake, with something to look at | [`unpark`](Parking::unpark) |
-//! | `PARKED` | asleep in the poller, or about to be | [`park`](Parking::park) |
-//! | both | a thread has undertaken to notify the poller | [`unpark`](Parking::unpark) |
+//! | `PARKED` | asleep (where: [`Parker`](super::Parker)), or about to be | [`park`](Parking::park) |
+//! | both | a thread notifies the sleeper, or is about to | [`unpark`](Parking::unpark) |
 //!
 //! **The protocol.** A thread first puts something where the worker will look (inbox, timer
 //! operations, a flag), and then calls `unpark`; if that returns true, it calls `notify`. The
@@ -83,7 +83,7 @@ pub(crate) enum Wakeup {
     None,
     /// Something was put where the worker looks.
     Attention,
-    /// And a notification has woken the worker.
+    /// And the worker was parked by then: a notification was sent, or is about to be.
     Notified,
 }
 

@@ -32,9 +32,9 @@ pub(crate) struct TimerHeap {
     /// The first free entry, or [`NONE`]; free entries are chained by `node`.
     free: u32,
     used: usize,
-    /// With fewer used entries, they are [shortened](Self::shorten).
+    /// Below this number of used entries, they are [shortened](Self::shorten).
     few: usize,
-    /// With this many after that, `few` becomes a quarter of the entries again.
+    /// At this number of used ones, `few` is set to a quarter of them again.
     many: usize,
     /// Orders equal deadlines.
     count: u64,

@@ -289,6 +289,7 @@ impl Waiters {
                 match only.kind {
                     #[cfg(feature = "tracing")]
                     WakerKind::TracedTask => wakers.push(only.waker.clone()),
+                    // async-task calls `scheduler::schedule`.
                     _ => only.waker.wake_by_ref(),
                 }
             }

@@ -30,7 +30,7 @@ use crate::telemetry::{Id, Name, WaitReason};
 /// The metadata of a task, stored next to its future.
 pub(crate) struct Header {
     pub(super) shared: Arc<Shared>,
-    /// The task's [`Affinity`], and [`TRACED`].
+    /// The task's [`Affinity`], [`TRACED`] and [`UNCOUNTED`].
     ///
     /// Written only by the thread that polls the task or has its runnable. This exclusive access
     /// passes between threads by an atomic operation on the task's state or by a queue, so relaxed
@@ -172,7 +172,7 @@ impl Header {
 
 pub(crate) type Runnable = async_task::Runnable<Header>;
 
-/// A runnable is `Send`, since its metadata is. Only stealable tasks' runnables change threads.
+/// A runnable is `Send`, since its metadata is. Only those of stealable tasks are in a run queue.
 impl run_queue::Item for Runnable {
     #[inline]
     fn into_raw(self) -> std::ptr::NonNull<()> {

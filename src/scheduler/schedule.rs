@@ -35,9 +35,10 @@ use crate::telemetry::{Mark, WaitReason};
 /// The schedule function of every task, new or woken, on any thread. `async-task` does not call it
 /// again before the task has run.
 ///
-/// There are four ways to queue a task: in the queue of the worker that this thread drives; in its
-/// LIFO slot; in the inject queue; and in another worker's inbox. A task that was woken while it
-/// ran waits in a queue of the first kind until the kernel was polled.
+/// There are four ways to queue a task: locally, in a queue of the worker that this thread drives
+/// (`ready` of pinned tasks, the run queue of stealable ones, or one that waits until the kernel
+/// was polled, if the task was woken while it ran); in that worker's LIFO slot; in the inject
+/// queue; and remotely, in another worker's inbox.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     runnable.metadata().set_wait_reason(WaitReason::NOTHING);
     if runnable.metadata().is_traced() {
@@ -57,6 +58,7 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
 #[inline(always)]
 fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
     let state = runnable.metadata().state();
+    // Pinned, and to this worker.
     if state & (INDEX | STEALABLE) == local.index as u16 {
         return if yields {
             local.push_yielded(runnable)

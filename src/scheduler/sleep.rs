@@ -36,7 +36,8 @@ pub(super) trait SleepingWorker {
 }
 
 pub(super) enum Sleep<'a> {
-    /// It does not: there is something to do. With the lock, if that was free.
+    /// Not in this turn: something has come, the lock is free again, or nobody is the monitor. With
+    /// the lock, if that was free.
     No(Option<PollerGuard<'a>>),
     /// In the shard's poller.
     Leads(PollerGuard<'a>),

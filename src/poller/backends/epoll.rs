@@ -239,6 +239,7 @@ struct CallOutcome {
     notified: bool,
 }
 
+/// The outcome of a wait that shows that its deadline has passed.
 enum Proof {
     None,
     Any,
