@@ -195,7 +195,7 @@ mod unix {
             })
         };
         let tasks: Vec<_> = (0..CROWD).map(spawn).collect();
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         let clock = Clock::start();
         for _ in 0..count {
             let dump = runtime.dump();

@@ -123,7 +123,7 @@ mod unix {
                 ));
             }
             if has_turn {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
             }
         }
         drop(thread.join().expect("the thread does not panic")?);

@@ -103,7 +103,7 @@ fn run() -> io::Result<()> {
         if frames == 5 {
             event.set();
         }
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
     }
     say(format_args!(
         "a foreign loop drove the runtime for {frames} frames"

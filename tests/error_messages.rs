@@ -119,7 +119,7 @@ fn unpolled_task_says_which_calls_drive() {
             let task = runtime.spawn(async {});
             polder::block_on(task);
         },
-        &["NOT DRIVEN: no call of `block_on`, `run` or `turn` runs its tasks"],
+        &["NOT DRIVEN: no call of `block_on`, `run` or `run_once` runs its tasks"],
     );
 }
 

@@ -342,7 +342,7 @@ fn runtime_ends_during_wakes_spawns_cancels() {
                 handle.spawn(pending::<()>()).detach();
                 late.fallible()
             });
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             drop(runtime);
             // A task that was spawned too late is cancelled, and its handle completes.
             let late = foreign.join().unwrap();

@@ -284,7 +284,12 @@ fn failed_pollers_end_runtime_and_tasks() {
         assert!(words.contains("runtime shut down: polling"), "{words}");
         assert!(words.contains(backend.name()), "{words}");
         // Fails again, for each way of driving.
-        assert!(catch_unwind(AssertUnwindSafe(|| runtime.turn(Duration::from_millis(5)))).is_err());
+        assert!(
+            catch_unwind(AssertUnwindSafe(
+                || runtime.run_once(Duration::from_millis(5))
+            ))
+            .is_err()
+        );
         handle.spawn(async { panic!("it is cancelled") }).detach();
         match workers {
             2 => drop(runtime),

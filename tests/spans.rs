@@ -585,7 +585,7 @@ fn waker_count_told_after_each_poll() {
             }))
         };
         let id = task.id();
-        let turn = || runtime.turn(Duration::ZERO);
+        let turn = || runtime.run_once(Duration::ZERO);
         turn();
         assert_eq!(wakers_of(id), 2);
         let wake = || wakers.lock().unwrap()[0].wake_by_ref();

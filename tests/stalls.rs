@@ -173,7 +173,7 @@ fn nothing_is_told_where_nothing_stalls() {
             let turns = runtime.spawn_local(async move {
                 let other = own.spawn_local(sleep(OVER * 2));
                 while !other.is_finished() {
-                    own.turn(Duration::ZERO);
+                    own.run_once(Duration::ZERO);
                 }
             });
             let own = runtime.clone();

@@ -38,7 +38,7 @@ use crate::telemetry::{MAIN_FUTURE, WaitReason};
 /// let runtime = polder::Runtime::new()?;
 /// let event = Arc::new(Event::new());
 /// let waits = runtime.spawn_named("waits", async move { event.wait().await });
-/// runtime.turn(std::time::Duration::ZERO);
+/// runtime.run_once(std::time::Duration::ZERO);
 ///
 /// let dump = runtime.dump();
 /// let task = dump.tasks.iter().find(|task| task.id == Some(waits.id())).unwrap();
@@ -169,7 +169,7 @@ impl TaskRef {
 /// ```
 /// let runtime = polder::Runtime::new()?;
 /// let _task = runtime.spawn(std::future::pending::<()>());
-/// runtime.turn(std::time::Duration::ZERO);
+/// runtime.run_once(std::time::Duration::ZERO);
 /// let dump = runtime.dump();
 /// let task = &dump.tasks[0];
 /// assert_eq!((task.polls, task.worker), (1, Some(0)));
@@ -210,7 +210,7 @@ pub struct TaskDump {
 /// let _task = runtime.spawn(std::future::pending::<()>());
 /// let state = || runtime.dump().tasks[0].state;
 /// assert_eq!(state(), TaskState::New);
-/// runtime.turn(Duration::ZERO);
+/// runtime.run_once(Duration::ZERO);
 /// assert_eq!(state(), TaskState::Waiting);
 /// # std::io::Result::Ok(())
 /// ```
@@ -236,7 +236,7 @@ pub enum TaskState {
 ///
 /// let runtime = polder::Runtime::new()?;
 /// let _task = runtime.spawn(sleep(Duration::from_secs(60)));
-/// runtime.turn(Duration::ZERO);
+/// runtime.run_once(Duration::ZERO);
 /// match runtime.dump().tasks[0].waits_for[..] {
 ///     [Wait::Timer { due }] => assert!(due > Instant::now()),
 ///     ref other => panic!("{other:?}"),
@@ -723,7 +723,7 @@ impl fmt::Display for WorkerState {
             WorkerState::Here { task: Some(task) } => write!(f, "here, in {task}"),
             WorkerState::Here { task: None } => f.write_str("here"),
             WorkerState::NotDriven => {
-                f.write_str("NOT DRIVEN: no call of `block_on`, `run` or `turn` runs its tasks")
+                f.write_str("NOT DRIVEN: no call of `block_on`, `run` or `run_once` runs its tasks")
             }
             WorkerState::Silent { task, since } => {
                 write!(f, "DOES NOT ANSWER, for at most {}: ", Brief(*since))?;

@@ -44,7 +44,7 @@ const MANY_READY: usize = 16;
 ///
 /// let runtime = polder::Runtime::new()?;
 /// let _task = runtime.spawn(pending::<()>());
-/// runtime.turn(Duration::ZERO);
+/// runtime.run_once(Duration::ZERO);
 /// runtime.dump(); // Hints compare two dumps.
 /// std::thread::sleep(Duration::from_millis(20));
 /// for hint in runtime.dump().hints {

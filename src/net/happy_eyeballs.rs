@@ -147,7 +147,7 @@ mod tests {
             let runtime = crate::Runtime::new().unwrap();
             let some = all[..count].to_vec();
             let _race = runtime.spawn_local(race(some, |_| pending::<io::Result<()>>()));
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             assert_eq!(runtime.next_timeout().is_some(), timers, "of {count}");
         }
     }

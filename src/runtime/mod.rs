@@ -63,7 +63,7 @@ pub use task_set::TaskSet;
 /// Runs futures, and the tasks that they spawn, on the thread that made it.
 ///
 /// Tasks make progress only while the runtime is driven: by [`block_on`](Self::block_on),
-/// [`run`](Self::run) or [`turn`](Self::turn). With [several workers](Builder::workers), spawned
+/// [`run`](Self::run) or [`run_once`](Self::run_once). With [several workers](Builder::workers), spawned
 /// tasks always do, on the workers' threads. It is neither `Send` nor `Sync`, so that
 /// [`spawn_local`](Self::spawn_local) can take any future; other threads use a
 /// [`handle`](Self::handle).
@@ -208,7 +208,7 @@ impl Runtime {
     /// let runtime = polder::Runtime::new()?;
     /// let task = runtime.spawn(async { 5 });
     /// while !task.is_finished() {
-    ///     runtime.turn(Duration::ZERO);
+    ///     runtime.run_once(Duration::ZERO);
     /// }
     /// # std::io::Result::Ok(())
     /// ```
@@ -217,7 +217,7 @@ impl Runtime {
     ///
     /// If the kernel can no longer be waited on.
     #[doc(alias("tick", "try_tick", "poll_one"))]
-    pub fn turn(&self, timeout: impl Into<Option<Duration>>) -> bool {
+    pub fn run_once(&self, timeout: impl Into<Option<Duration>>) -> bool {
         self.worker.turn(timeout.into(), EVENT_INTERVAL)
     }
 
@@ -420,7 +420,7 @@ impl Runtime {
         self.shared().workers()
     }
 
-    /// Returns a descriptor that is readable when [`turn`](Self::turn) has something to do. A
+    /// Returns a descriptor that is readable when [`run_once`](Self::run_once) has something to do. A
     /// foreign loop waits until it is readable, and turns with a zero timeout.
     ///
     /// The first call makes the runtime embedded: from then on each drive arms the earliest
@@ -438,7 +438,7 @@ impl Runtime {
     /// let descriptor = runtime.backend_fd()?;
     /// while !task.is_finished() {
     ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?;
-    ///     runtime.turn(Duration::ZERO);
+    ///     runtime.run_once(Duration::ZERO);
     /// }
     /// # }
     /// # std::io::Result::Ok(())
@@ -455,7 +455,7 @@ impl Runtime {
         self.worker.backend_fd()
     }
 
-    /// Returns how long a foreign loop may sleep before the next [`turn`](Self::turn): zero if
+    /// Returns how long a foreign loop may sleep before the next [`run_once`](Self::run_once): zero if
     /// tasks are ready, `None` if only I/O or another thread can make one ready. These cannot
     /// interrupt the foreign loop's sleep, so bound it by the latency that you accept.
     ///
@@ -468,7 +468,7 @@ impl Runtime {
     ///     // Here a foreign loop would wait for its own events, no longer than this.
     ///     let most = runtime.next_timeout().unwrap_or(Duration::MAX);
     ///     std::thread::sleep(most.min(Duration::from_millis(10)));
-    ///     runtime.turn(Duration::ZERO);
+    ///     runtime.run_once(Duration::ZERO);
     /// }
     /// # std::io::Result::Ok(())
     /// ```

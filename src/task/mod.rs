@@ -403,7 +403,7 @@ impl<T> Task<T> {
     /// let runtime = polder::Runtime::new()?;
     /// let task = runtime.spawn(async { 5 });
     /// assert!(!task.is_finished());
-    /// runtime.turn(std::time::Duration::ZERO);
+    /// runtime.run_once(std::time::Duration::ZERO);
     /// assert!(task.is_finished());
     /// # std::io::Result::Ok(())
     /// ```

@@ -381,7 +381,7 @@ fn source_shared_by_tasks_loses_no_wake() {
             })
             .collect();
         for _ in 0..200 {
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
         }
         assert_eq!(polls.load(Ordering::SeqCst), TASKS, "they wake each other");
         far.write_all(b"x").expect("it is connected");
@@ -445,12 +445,12 @@ fn source_shared_by_running_and_idle_runtime() {
             let near = near.clone();
             poll_fn(move |cx| near.poll_readable(cx))
         });
-        driven.turn(Duration::ZERO);
+        driven.run_once(Duration::ZERO);
         let other = left.spawn({
             let near = near.clone();
             poll_fn(move |cx| near.poll_readable(cx))
         });
-        left.turn(Duration::ZERO);
+        left.run_once(Duration::ZERO);
         far.write_all(b"x").expect("it is connected");
         driven.block_on(task).expect("it can be waited for");
         left.block_on(other).expect("it can be waited for");
@@ -471,7 +471,7 @@ fn wakers_that_polled_and_were_woken_are_let_go() {
         });
         far.write_all(b"x").expect("it is connected");
         while counts.iter().any(|count| count.woken() == 0) {
-            runtime.turn(Duration::from_millis(10));
+            runtime.run_once(Duration::from_millis(10));
         }
         assert!(counts.iter().all(|count| count.woken() == 1), "twice");
         runtime.block_on(come(&near));

@@ -79,7 +79,7 @@ fn waker_drop_waking_task_tells_foreign_loop() {
             let event = event.clone();
             async move { event.wait().await }
         });
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         runtime
             .spawn(async move {
                 let timer = timer_with(Arc::new(SetsOnDrop(event)));
@@ -88,7 +88,7 @@ fn waker_drop_waking_task_tells_foreign_loop() {
             .detach();
         while !waits.is_finished() {
             wait_until_readable(descriptor);
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
         }
     });
 }
@@ -357,7 +357,7 @@ fn empty_turns_do_not_start_busy_polling() {
         let runtime = runtime.expect("an available backend can be opened");
         let (start, used_before) = (Instant::now(), used());
         for _ in 0..20 {
-            runtime.turn(Duration::from_millis(16));
+            runtime.run_once(Duration::from_millis(16));
         }
         let (used, all) = (used() - used_before, start.elapsed());
         assert!(used < all / 2, "{used:?} of {all:?} on the processor");

@@ -54,7 +54,7 @@ fn spawned_runs_only_while_driven() {
             .unwrap();
         thread::sleep(Duration::from_millis(2));
         assert_eq!(step.load(SeqCst), 0, "it ran before anybody drove it");
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         assert_eq!(step.load(SeqCst), 1, "a turn runs what is ready");
         thread::sleep(Duration::from_millis(3));
         assert_eq!(step.load(SeqCst), 1, "its timer fired, and nobody drove it");
@@ -808,7 +808,7 @@ fn cancel_waits_until_the_future_is_dropped() {
         });
         // From another thread.
         let task = runtime.spawn(slow());
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         let thread = thread::spawn({
             let alive = alive.clone();
             move || {
@@ -1342,7 +1342,7 @@ fn a_panic_in_a_futures_destructor_is_contained() {
         // At the end of the runtime, and in a spawn after that end.
         runtime.spawn(hold(bomb())).detach();
         let waiting = runtime.spawn_local(hold(bomb()));
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         runtime.spawn(hold(bomb())).detach();
         let handle = runtime.handle();
         drop(runtime);

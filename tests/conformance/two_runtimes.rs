@@ -37,7 +37,7 @@ fn reader_served_by_own_runtime_after_other_half() {
         let (mut reader, mut writer) = polder::io::split(TcpStream::try_from(near).unwrap());
         let task = own.spawn(async move { reader.read_exact(&mut [0]).await });
         for _ in 0..3 {
-            own.turn(Duration::ZERO);
+            own.run_once(Duration::ZERO);
         }
         thread::scope(|scope| {
             // More than the socket takes, so the writer has to wait.
@@ -50,12 +50,12 @@ fn reader_served_by_own_runtime_after_other_half() {
             drained.join().unwrap();
         });
         // The other runtime is not driven from here on.
-        own.turn(Duration::ZERO);
+        own.run_once(Duration::ZERO);
         (&peer).write_all(b"x").unwrap();
         let deadline = Instant::now() + LIMIT / 2;
         while !task.is_finished() {
             assert!(Instant::now() < deadline, "{backend}: the reader was lost");
-            own.turn(Duration::from_millis(50));
+            own.run_once(Duration::from_millis(50));
         }
     });
 }

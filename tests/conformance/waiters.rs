@@ -327,7 +327,7 @@ fn undriven_runtime_bounded_memory() {
                 }
             }
         });
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         let thread = std::thread::spawn(move || {
             let [one, two, three] = &mut timers;
             let mut round = |i: u64| {
@@ -373,7 +373,7 @@ fn left_runtime_not_woken_for_moved_socket() {
         let start = Instant::now();
         far.send(b"x").unwrap();
         assert!(
-            !left.turn(pause),
+            !left.run_once(pause),
             "somebody was woken by the runtime that was left"
         );
         assert!(

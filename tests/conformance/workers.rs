@@ -715,7 +715,7 @@ fn end_in_the_middle(backend: Backend, workers: usize, round: usize) {
         .collect();
     match round % 4 {
         0 => {}
-        1 => drop(runtime.turn(Duration::ZERO)),
+        1 => drop(runtime.run_once(Duration::ZERO)),
         2 => runtime.block_on(async {
             future::yield_now().await;
         }),

@@ -646,7 +646,7 @@ fn embedding(place: &Place) -> Outcome {
         sleep(Duration::from_millis(1)).await;
     });
     while !task.is_finished() {
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         if task.is_finished() {
             break;
         }

@@ -268,7 +268,7 @@ fn drive(runtime: &Runtime, world: &Arc<World>, rng: &mut Rng) {
         0 => {
             for _ in 0..rng.below(20) {
                 world.step();
-                runtime.turn(rng.micros(200));
+                runtime.run_once(rng.micros(200));
                 if rng.one_in(4) && !tasks.is_empty() {
                     drop(tasks.swap_remove(rng.below(tasks.len())));
                 }

@@ -58,7 +58,7 @@ fn attach(runtime: &Rc<Runtime>) -> io::Result<()> {
                 let Some(runtime) = driven.upgrade() else {
                     return ControlFlow::Break;
                 };
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
                 ControlFlow::Continue
             });
         }
@@ -79,7 +79,7 @@ fn turn_in_time(runtime: Weak<Runtime>) {
     // glib keeps the function, so that this owns no part of the runtime either.
     glib::timeout_add_local_once(next, move || {
         if let Some(driven) = runtime.upgrade() {
-            driven.turn(Duration::ZERO);
+            driven.run_once(Duration::ZERO);
         }
         turn_in_time(runtime);
     });

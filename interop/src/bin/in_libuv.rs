@@ -53,7 +53,7 @@ fn attach(runtime: &Rc<Runtime>, uv: &Loop) -> io::Result<()> {
     let driven: Weak<Runtime> = Rc::downgrade(runtime);
     let turn = move || {
         if let Some(runtime) = driven.upgrade() {
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
         }
     };
     match runtime.backend_fd() {

@@ -332,7 +332,7 @@ fn undriven_runtime_reported_on_its_thread() {
     with_every_runtime_alone(|runtime, _| {
         let waits = runtime.spawn_local(sleep(LONG));
         assert_eq!(find(&runtime.dump(), waits.id()).state, TaskState::New);
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         let here = runtime.dump();
         assert!(
             matches!(find(&here, waits.id()).waits_for[..], [Wait::Timer { .. }]),
@@ -358,7 +358,7 @@ fn embedded_answers_only_when_turned() {
         if runtime.backend_fd().is_err() {
             return; // It has no descriptor.
         }
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         let handle = runtime.handle();
         let elsewhere = thread::spawn(move || handle.dump()).join().unwrap();
         assert_eq!(elsewhere.workers[0].state, WorkerState::NotDriven);
@@ -371,7 +371,7 @@ fn embedded_answers_only_when_turned() {
             });
         });
         while !dumper.is_finished() {
-            runtime.turn(Duration::from_millis(1));
+            runtime.run_once(Duration::from_millis(1));
         }
         dumper.join().unwrap();
     });

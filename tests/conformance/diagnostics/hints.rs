@@ -117,7 +117,7 @@ fn replaced_task_counts_as_polled() {
             let event = event.clone();
             async move { event.wait().await }
         });
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         (event, task)
     };
     let (event, first) = waits();
@@ -127,7 +127,7 @@ fn replaced_task_counts_as_polled() {
     thread::sleep(Duration::from_millis(20));
     event.set();
     while !first.is_finished() {
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
     }
     let (_event, _second) = waits();
     let dump = runtime.dump();

@@ -118,7 +118,7 @@ fn a_task_keeps_its_id_where_it_drives_runtimes() {
                 let own = task::id();
                 let inner = outer.spawn(async { task::id() });
                 while !inner.is_finished() {
-                    outer.turn(std::time::Duration::ZERO);
+                    outer.run_once(std::time::Duration::ZERO);
                     assert_eq!(task::id(), own);
                 }
                 let other = Runtime::builder().backend(backend).build().unwrap();

@@ -58,7 +58,7 @@ fn rule_23_all_descriptors_are_close_on_exec() {
             let runtime = Runtime::builder().backend(backend).build().unwrap();
             let descriptor = runtime.backend_fd();
             assert_eq!(descriptor.is_ok(), poller.capabilities().descriptor);
-            runtime.turn(Duration::from_micros(300));
+            runtime.run_once(Duration::from_micros(300));
             let sockets = runtime.block_on(async {
                 polder::Timer::after(Duration::from_micros(300)).await;
                 let listener = polder::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

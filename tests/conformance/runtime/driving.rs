@@ -1,4 +1,4 @@
-//! Rule 50: `run` and `turn`.
+//! Rule 50: `run` and `run_once`.
 
 use std::cell::RefCell;
 use std::io;
@@ -85,29 +85,29 @@ fn run_returns_exactly_when_no_task_is_left() {
 #[test]
 fn a_turn_of_no_time_never_blocks() {
     with_every_runtime(|runtime, _| {
-        assert!(!runtime.turn(Duration::ZERO), "there was nothing to do");
+        assert!(!runtime.run_once(Duration::ZERO), "there was nothing to do");
         let (mut stream, mut peer) = runtime.block_on(tcp_pair());
         runtime.spawn(sleep(Duration::from_secs(3_600))).detach();
         runtime.spawn(hold(())).detach();
         let task = runtime.spawn(async move {
             stream.read_exact(&mut [0]).await.unwrap();
         });
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         // If a turn blocked, it would block for an hour.
         for _ in 0..1_000 {
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
         }
         assert!(!task.is_finished());
         // Each turn still polls the kernel.
         io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
         eventually("the byte is read", || {
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             task.is_finished()
         });
         // And the clock.
         let task = runtime.spawn(sleep(Duration::from_millis(1)));
         eventually("the timer fires", || {
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             task.is_finished()
         });
     });
@@ -118,11 +118,11 @@ fn a_turn_of_no_time_never_blocks() {
 fn zero_turn_fires_timer_due_between_turns() {
     with_every_runtime_alone(|runtime, _| {
         // It waits until a deadline, which is the last time that it knows.
-        runtime.turn(Duration::from_millis(2));
+        runtime.run_once(Duration::from_millis(2));
         let task = runtime.spawn_local(sleep(Duration::from_millis(5)));
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         thread::sleep(Duration::from_millis(20));
-        assert!(runtime.turn(Duration::ZERO), "a timer is due");
+        assert!(runtime.run_once(Duration::ZERO), "a timer is due");
         assert!(task.is_finished());
     });
 }
@@ -141,7 +141,7 @@ fn turn_unlimited_sleeps_until_work() {
         let reader = runtime.spawn(async move {
             stream.read_exact(&mut [0]).await.unwrap();
         });
-        while runtime.turn(Duration::ZERO) {}
+        while runtime.run_once(Duration::ZERO) {}
         let handle = runtime.handle();
         let ends: [Box<dyn FnMut() + Send>; 3] = [
             Box::new(move || handle.spawn(async {}).detach()),
@@ -161,7 +161,7 @@ fn turn_unlimited_sleeps_until_work() {
                 }
             });
             let mut for_nothing = 0;
-            while !runtime.turn(None) {
+            while !runtime.run_once(None) {
                 for_nothing += 1;
                 assert!(for_nothing < 10, "it does not sleep");
             }
@@ -170,19 +170,19 @@ fn turn_unlimited_sleeps_until_work() {
                 "it found something before there was any"
             );
             thread.join().unwrap();
-            while runtime.turn(Duration::ZERO) {}
+            while runtime.run_once(Duration::ZERO) {}
         }
         runtime.block_on(reader);
         // A timer ends a turn too, and so does the limit, neither early.
         let start = Instant::now();
         let task = runtime.spawn(sleep(Duration::from_millis(3)));
         while !task.is_finished() {
-            runtime.turn(None);
+            runtime.run_once(None);
         }
         assert!(start.elapsed() >= Duration::from_millis(3));
         let start = Instant::now();
         let limit = Duration::from_millis(3);
-        assert!(!runtime.turn(limit), "there was nothing to do");
+        assert!(!runtime.run_once(limit), "there was nothing to do");
         assert!(start.elapsed() >= limit, "early: {:?}", start.elapsed());
     });
 }
@@ -210,7 +210,7 @@ fn turn_unlimited_survives_signal() {
                 handle.spawn(async {}).detach();
             }
         });
-        assert!(runtime.turn(None), "there is a task");
+        assert!(runtime.run_once(None), "there is a task");
         assert!(all_sent.load(SeqCst), "there was nothing to do yet");
         sender.join().unwrap();
         drop(handled);
@@ -236,11 +236,11 @@ fn turn_with_event_and_timer_did_work() {
             io::Write::write_all(&mut blocking(&mut peer), b"x").unwrap();
             thread::sleep(Duration::from_millis(5));
             let before = woken.woken();
-            let any = runtime.turn(Duration::ZERO);
+            let any = runtime.run_once(Duration::ZERO);
             let now = woken.woken();
             assert_eq!(any, now > before, "{before} wakes, and then {now}");
             eventually("both are woken", || {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
                 woken.woken() == 2
             });
             runtime.block_on(stream.read_exact(&mut [0])).unwrap();
@@ -260,7 +260,7 @@ fn a_turn_within_a_waker_is_a_turn() {
         impl Wake for Turns {
             fn wake(self: Arc<Self>) {
                 let runtime = DRIVEN.with_borrow(Clone::clone);
-                runtime.expect("it is kept there").turn(Duration::ZERO);
+                runtime.expect("it is kept there").run_once(Duration::ZERO);
                 self.0.fetch_add(1, SeqCst);
             }
         }

@@ -54,7 +54,7 @@ fn foreign_loop(runtime: &Runtime, mut done: impl FnMut() -> bool) -> usize {
     let mut rounds = 0;
     while !done() {
         foreign_wait(runtime);
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         rounds += 1;
     }
     rounds
@@ -102,7 +102,7 @@ fn foreign_loop_told_of_spawns_and_wakes() {
         let wait = || {
             let signal = signal.clone();
             let task = runtime.spawn(async move { signal.receive().await });
-            while runtime.turn(Duration::ZERO) {}
+            while runtime.run_once(Duration::ZERO) {}
             task
         };
         let _ = runtime.backend_fd();
@@ -120,7 +120,7 @@ fn foreign_loop_told_of_spawns_and_wakes() {
                 move || dropped.send(())
             });
             let task = runtime.spawn(hold((alive.guard(), end)));
-            while runtime.turn(Duration::ZERO) {}
+            while runtime.run_once(Duration::ZERO) {}
             drop(task);
             foreign_loop(&runtime, || dropped.try_receive().is_some());
             // From another thread, while this one waits.
@@ -164,7 +164,7 @@ fn foreign_loop_exceeds_one_turn() {
             .into_iter()
             .map(|stream| runtime.spawn(one_byte(stream)))
             .collect();
-        while runtime.turn(Duration::ZERO) {}
+        while runtime.run_once(Duration::ZERO) {}
         for peer in &mut peers {
             io::Write::write_all(&mut blocking(peer), b"x").unwrap();
         }
@@ -186,7 +186,7 @@ fn descriptor_quiet_when_idle() {
             // A round or two for remaining events.
             let mut rounds = 0;
             while is_readable() {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
                 rounds += 1;
                 assert!(rounds < 10, "readable after {after}, again and again");
             }
@@ -202,7 +202,7 @@ fn descriptor_quiet_when_idle() {
         foreign_loop(&runtime, || reader.is_finished());
         drop(far);
         assert!(is_readable(), "a cancelled task is not told");
-        foreign_loop(&runtime, || runtime.turn(Duration::ZERO));
+        foreign_loop(&runtime, || runtime.run_once(Duration::ZERO));
         quiet("the last task");
     });
 }
@@ -221,13 +221,13 @@ fn embedding_within_task_and_nested_turns() {
                 let _ = runtime.backend_fd();
                 let inner = polder::spawn_local(async { future::yield_now().await });
                 while !inner.is_finished() {
-                    runtime.turn(Duration::ZERO);
+                    runtime.run_once(Duration::ZERO);
                 }
                 signal.receive().await;
                 sleep(Duration::from_millis(1)).await;
             }
         });
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         signal.send(());
         foreign_loop(&runtime, || task.is_finished());
     });
@@ -243,13 +243,13 @@ fn next_timeout_bounds_foreign_sleep() {
             sleep(Duration::from_secs(3_600)).await;
         });
         assert_eq!(runtime.next_timeout(), Some(Duration::ZERO), "a new task");
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         assert_eq!(
             runtime.next_timeout(),
             Some(Duration::ZERO),
             "one that yielded"
         );
-        while runtime.turn(Duration::ZERO) {}
+        while runtime.run_once(Duration::ZERO) {}
         let left = runtime.next_timeout().expect("a timer is pending");
         assert!(left > Duration::from_secs(3_000) && left <= Duration::from_secs(3_600));
         drop(task);

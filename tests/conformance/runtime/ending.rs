@@ -155,8 +155,8 @@ fn dropping_the_runtime_drops_every_future() {
         chain.detach();
         // Cancelled already, and not yet dropped.
         drop(runtime.spawn(hold(guard())));
-        while runtime.turn(Duration::ZERO) && wakers.is_empty() {}
-        runtime.turn(Duration::ZERO);
+        while runtime.run_once(Duration::ZERO) && wakers.is_empty() {}
+        runtime.run_once(Duration::ZERO);
         // Tasks that are never polled.
         runtime.spawn(hold(guard())).detach();
         let kept = runtime.spawn_local(hold(guard()));
@@ -183,7 +183,7 @@ fn task_unfinished_while_future_drops() {
             move || seen.set(task.borrow().as_ref().map(Task::is_finished))
         });
         *task.borrow_mut() = Some(runtime.spawn_local(hold(guard)));
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         drop(runtime);
         assert_eq!(seen.get(), Some(false));
         assert!(task.borrow().as_ref().unwrap().is_finished());
@@ -488,12 +488,12 @@ fn drop_races_with_wakes_cancels_spawns() {
                 let mut target = target.lock().unwrap();
                 target.handle = Some(runtime.handle());
             }
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             while let Some(waker) = wakers.try_receive() {
                 target.lock().unwrap().wakers.push(waker);
             }
             for _ in 0..round % 3 {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
             }
             drop(runtime);
             assert_eq!(
@@ -534,7 +534,7 @@ fn thousand_runtimes_leave_no_memory() {
             });
             // Without sleeping: on a busy machine a thousand sleeps take long.
             while !task.is_finished() {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
             }
             runtime.block_on(task);
             // Left until the end of the runtime: a task with a socket, a timer, a buffer and a
@@ -548,7 +548,7 @@ fn thousand_runtimes_leave_no_memory() {
                 })
                 .detach();
             for _ in 0..5 {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
             }
             assert_eq!(alive.count(), 1);
             drop(runtime);
@@ -619,7 +619,7 @@ fn shutdown_lets_tasks_finish_counts_rest() {
         // With a limit of zero, whether the tasks were polled before or not.
         assert_eq!(fill(0, 4).shutdown(Duration::ZERO).task_count(), 4);
         let runtime = fill(0, 4);
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         assert_eq!(runtime.shutdown(Duration::ZERO).task_count(), 4);
         assert_eq!(alive.count(), 0);
         // Tasks that are always ready do not block the shutdown forever.
@@ -679,7 +679,7 @@ fn a_turn_within_a_task_drives_the_others() {
                 let waker = own_waker().await;
                 while !inner.is_finished() {
                     waker.wake_by_ref();
-                    runtime.turn(Duration::from_millis(1));
+                    runtime.run_once(Duration::from_millis(1));
                 }
                 log("outer");
                 // Every way of driving works.
@@ -713,8 +713,8 @@ fn a_runtime_is_driven_while_a_thread_ends() {
                 });
                 runtime.spawn(hold(self.1.guard())).detach();
                 runtime.spawn_local(hold(self.1.guard())).detach();
-                runtime.turn(Duration::ZERO);
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
                 runtime.block_on(async { polder::spawn_local(async { 1 }).await })
             }));
             drop(runtime);
@@ -768,7 +768,7 @@ fn a_leaked_runtime_harms_nothing() {
         let begun = leaked.spawn(holding(alive.guard(), async move {
             waits.receive().await;
         }));
-        leaked.turn(Duration::ZERO);
+        leaked.run_once(Duration::ZERO);
         std::mem::forget(leaked);
         // Its tasks accept wakes, cancels and further tasks, and never run.
         for _ in 0..1_000 {

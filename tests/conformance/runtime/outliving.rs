@@ -88,7 +88,7 @@ fn waits_of_threads_survive_runtime() {
                     mine.read_exact(&mut [0]).await.unwrap();
                 })
                 .detach();
-            first.turn(Duration::ZERO);
+            first.run_once(Duration::ZERO);
             let waits = Arc::new(AtomicBool::new(false));
             let thread = thread::spawn({
                 let waits = waits.clone();

@@ -921,7 +921,7 @@ fn task_polled_after_its_worker_exits_dropped() {
         eventually("all are blocked", || is_ready.load(SeqCst));
         let closes = crate::probe::OnDrop(move || closing.clear());
         runtime.spawn_local(crate::probe::hold(closes)).detach();
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         drop(runtime);
     });
 }

@@ -37,7 +37,7 @@ fn turns_in_a_while(runtime: &Runtime) -> usize {
     loop {
         match end.checked_duration_since(Instant::now()) {
             None => return turns,
-            Some(left) => runtime.turn(left),
+            Some(left) => runtime.run_once(left),
         };
         turns += 1;
     }

@@ -139,11 +139,11 @@ pub async fn some_turns() {
 pub fn assert_no_wake_up(runtime: &Runtime, mut send: impl FnMut()) {
     let pause = Duration::from_millis(5);
     send();
-    while runtime.turn(pause) {}
+    while runtime.run_once(pause) {}
     for _ in 0..5 {
         send();
         let start = Instant::now();
-        assert!(!runtime.turn(pause), "somebody was woken");
+        assert!(!runtime.run_once(pause), "somebody was woken");
         assert!(start.elapsed() >= pause, "the loop came round for nobody");
     }
 }

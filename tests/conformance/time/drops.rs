@@ -74,7 +74,7 @@ fn timer_dropped_elsewhere_while_firing() {
             let thread = thread::spawn(move || drop(timers));
             runtime.block_on(sleep(Duration::from_micros(random.below(2_500))));
             thread.join().expect("dropping is safe");
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             // (Another worker that has called one drops it afterwards.)
             eventually("no waker is left", || Arc::strong_count(&count) == 1);
         }
@@ -90,8 +90,8 @@ fn a_dropped_timer_leaves_no_waker_behind() {
             let mut timer = Timer::never();
             f(&mut timer, &count);
             drop(timer);
-            first.turn(Duration::ZERO);
-            second.turn(Duration::ZERO);
+            first.run_once(Duration::ZERO);
+            second.run_once(Duration::ZERO);
             let what = format!("{what}: no waker is left");
             eventually(&what, || Arc::strong_count(&count) == 1);
         };

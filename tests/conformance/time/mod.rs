@@ -62,7 +62,7 @@ fn drive_until(runtime: &Runtime, what: &str, mut condition: impl FnMut() -> boo
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < LIMIT, "{what}: not so after {LIMIT:?}");
-        runtime.turn(ms(5));
+        runtime.run_once(ms(5));
     }
 }
 

@@ -279,7 +279,7 @@ fn timer_set_elsewhere_fires_where_polled() {
             }
             while count.woken() == 0 {
                 match place {
-                    Place::Runtime(index) => drop(runtimes[index].turn(ms(50))),
+                    Place::Runtime(index) => drop(runtimes[index].run_once(ms(50))),
                     Place::Thread => thread::yield_now(),
                 }
             }

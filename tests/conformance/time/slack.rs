@@ -21,11 +21,11 @@ fn slack_applies_to_sleeping_worker_only() {
         let runtime = with_slack(backend, 1, FAR);
         let soon = runtime.spawn(sleep(ms(5)));
         let late = runtime.spawn(sleep(FAR + ms(5)));
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         let sleeps = runtime.next_timeout().expect("there are timers");
         assert!(sleeps > FAR / 2, "it would wake in {sleeps:?}");
         eventually("what is due fires", || {
-            runtime.turn(Duration::ZERO);
+            runtime.run_once(Duration::ZERO);
             soon.is_finished()
         });
         let sleeps = runtime.next_timeout().expect("there is a timer");
@@ -34,7 +34,7 @@ fn slack_applies_to_sleeping_worker_only() {
 
         let exact = with_slack(backend, 1, Duration::ZERO);
         let _soon = exact.spawn(sleep(ms(10_000)));
-        exact.turn(Duration::ZERO);
+        exact.run_once(Duration::ZERO);
         assert!(exact.next_timeout().expect("there is a timer") <= ms(10_001));
     });
 }
@@ -56,7 +56,7 @@ fn busy_polling_worker_fires_on_time() {
         let start = Instant::now();
         let soon = runtime.spawn(sleep(ms(5)));
         while !soon.is_finished() {
-            runtime.turn(LONG);
+            runtime.run_once(LONG);
         }
         let took = start.elapsed();
         assert!(took < LONG, "on {backend}: {took:?}");
@@ -91,7 +91,7 @@ fn slack_coalesces_never_early() {
         // The longest slack, and a deadline beyond all clocks.
         let runtime = with_slack(backend, 1, ms(86_400_000));
         let never = runtime.spawn(sleep(Duration::MAX));
-        runtime.turn(Duration::ZERO);
+        runtime.run_once(Duration::ZERO);
         assert!(!never.is_finished());
     });
 }

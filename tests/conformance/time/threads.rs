@@ -274,7 +274,7 @@ fn timer_set_nearer_between_turns_readable() {
             let shared = Shared::new(Timer::after(FAR));
             let task = runtime.spawn(shared.clone());
             while !shared.polled.load(Ordering::SeqCst) {
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
             }
             let near = Instant::now() + Duration::from_micros(random.below(600));
             // By the thread that owns the runtime, or by another.
@@ -289,7 +289,7 @@ fn timer_set_nearer_between_turns_readable() {
             };
             while !task.is_finished() {
                 wait_until_readable(descriptor);
-                runtime.turn(Duration::ZERO);
+                runtime.run_once(Duration::ZERO);
             }
             assert!(Instant::now() >= near, "early");
             if let Some(setter) = setter {
@@ -404,12 +404,12 @@ fn embedded_deadlines_without_descriptors() {
             return; // This backend has none.
         }
         late.spawn(sleep(FAR)).detach();
-        late.turn(Duration::ZERO);
-        late.turn(Duration::ZERO);
+        late.run_once(Duration::ZERO);
+        late.run_once(Duration::ZERO);
         let all = all_descriptors();
         let task = embedded.spawn(sleep(Duration::from_millis(2)));
         while !task.is_finished() {
-            embedded.turn(FAR);
+            embedded.run_once(FAR);
         }
         let error = late.backend_fd().expect_err("no descriptor is left");
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
