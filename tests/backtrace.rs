@@ -52,7 +52,7 @@ fn watched(workers: usize) -> (Runtime, Receiver<Stall>) {
     let (sender, stalls) = mpsc::channel();
     let runtime = Runtime::builder()
         .workers(workers)
-        .stalls(OVER, move |stall| drop(sender.send(stall.clone())))
+        .on_stall(OVER, move |stall| drop(sender.send(stall.clone())))
         .build()
         .unwrap();
     (runtime, stalls)
@@ -204,7 +204,7 @@ fn a_storm_of_stalls_harms_nobody() {
         assert!(start.elapsed() < LIMIT, "{told:?} stalls, {shown:?} shown");
         let runtime = Runtime::builder()
             .workers(3)
-            .stalls(OVER, {
+            .on_stall(OVER, {
                 let (told, shown, bare) = (told.clone(), shown.clone(), bare.clone());
                 move |stall| {
                     let Some(backtrace) = stall.backtrace.as_ref() else {

@@ -816,7 +816,7 @@ fn slow_poll_is_an_event_if_watched() {
         let told = told.clone();
         let over = Duration::from_millis(50);
         // (The future of `block_on` may have been interrupted for long.)
-        let builder = Runtime::builder().stalls(over, move |stall| {
+        let builder = Runtime::builder().on_stall(over, move |stall| {
             told.fetch_or(stall.task.id.is_some(), SeqCst);
         });
         builder.build().unwrap()

@@ -23,7 +23,7 @@ fn watched(backend: Backend, workers: usize, over: Duration) -> (Runtime, Receiv
     let runtime = Runtime::builder()
         .backend(backend)
         .workers(workers)
-        .stalls(over, move |stall| drop(sender.send(stall.clone())))
+        .on_stall(over, move |stall| drop(sender.send(stall.clone())))
         .build()
         .unwrap();
     (runtime, stalls)
@@ -63,7 +63,7 @@ fn computing_task_told_during_and_after() {
         let runtime = Runtime::builder()
             .backend(backend)
             .workers(workers)
-            .stalls(OVER, {
+            .on_stall(OVER, {
                 let told = told.clone();
                 move |stall| {
                     // (The future of `block_on` may have been interrupted for long.)
@@ -204,7 +204,7 @@ fn nothing_is_told_where_nothing_stalls() {
 fn function_panic_called_again_next_stall() {
     let (sender, stalls) = mpsc::channel();
     let runtime = Runtime::builder()
-        .stalls(OVER, move |stall| {
+        .on_stall(OVER, move |stall| {
             drop(sender.send(stall.clone()));
             std::panic::resume_unwind(Box::new("on purpose"));
         })
@@ -228,7 +228,7 @@ fn slow_reports_keep_nothing_from_being_watched() {
         let is_first = AtomicBool::new(true);
         let runtime = Runtime::builder()
             .workers(2)
-            .stalls(OVER, move |stall| {
+            .on_stall(OVER, move |stall| {
                 if is_first.swap(false, Ordering::Relaxed) {
                     thread::sleep(LONG);
                 }
@@ -271,7 +271,7 @@ fn function_with_handle_dropped_with_runtime() {
     let (sender, stalls) = mpsc::channel();
     let handle = Arc::new(OnceLock::<Handle>::new());
     let runtime = Runtime::builder()
-        .stalls(OVER, {
+        .on_stall(OVER, {
             let handle = handle.clone();
             move |stall| {
                 let dump = handle.get().map(|handle| handle.dump().to_string());

@@ -18,7 +18,7 @@ use polder_stack::Function;
 /// use std::time::Duration;
 ///
 /// let runtime = polder::Runtime::builder()
-///     .stalls(Duration::from_millis(500), |stall| {
+///     .on_stall(Duration::from_millis(500), |stall| {
 ///         if let Some(backtrace) = &stall.backtrace {
 ///             eprintln!("{backtrace}"); //    0: app::parse, at src/parse.rs:17:9 …
 ///         }

@@ -4,7 +4,7 @@
 //!   cost: see [`Metrics`].
 //! * [`Runtime::dump`](crate::Runtime::dump): what each task waits for, and likely bugs: see
 //!   [`Dump`] and [`Hint`].
-//! * [`Builder::stalls`](crate::runtime::Builder::stalls): polls that take too long: see [`Stall`].
+//! * [`Builder::on_stall`](crate::runtime::Builder::on_stall): polls that take too long: see [`Stall`].
 //! * [`Builder::trace`](crate::runtime::Builder::trace): the latest events, for trace viewers: see
 //!   [`Trace`].
 //!

@@ -45,14 +45,14 @@ const MAX_PENDING: usize = 64;
 const MAX_LATENESS: Duration = Duration::from_millis(2);
 
 /// A poll that takes too long: passed to the function given to
-/// [`Builder::stalls`](crate::runtime::Builder::stalls). Printed, it is one line, followed by its
+/// [`Builder::on_stall`](crate::runtime::Builder::on_stall). Printed, it is one line, followed by its
 /// backtrace, if there is one.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// let runtime = polder::Runtime::builder()
-///     .stalls(Duration::from_millis(100), |stall| {
+///     .on_stall(Duration::from_millis(100), |stall| {
 ///         if stall.has_ended {
 ///             eprintln!("it took {:?}", stall.lasted);
 ///         } else {

@@ -378,7 +378,7 @@ impl Builder {
     ///
     /// let (sender, stalls) = mpsc::channel();
     /// let runtime = Runtime::builder()
-    ///     .stalls(Duration::from_millis(20), move |stall| {
+    ///     .on_stall(Duration::from_millis(20), move |stall| {
     ///         let _ = sender.send(stall.clone());
     ///     })
     ///     .build()?;
@@ -397,7 +397,7 @@ impl Builder {
     ///
     /// Reported by the panic hook, and otherwise ignored.
     #[doc(alias("blocking", "watchdog", "stall_detection"))]
-    pub fn stalls<F>(mut self, over: Duration, tell: F) -> Builder
+    pub fn on_stall<F>(mut self, over: Duration, tell: F) -> Builder
     where
         F: Fn(&Stall) + Send + Sync + 'static,
     {

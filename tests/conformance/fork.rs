@@ -608,7 +608,7 @@ fn stalls_are_reported_in_a_child_too() {
         // Blocks the worker until the stall is reported.
         let stall = || {
             let (reported, report) = std::sync::mpsc::channel();
-            let builder = Runtime::builder().stalls(SOON, move |_| {
+            let builder = Runtime::builder().on_stall(SOON, move |_| {
                 let _ = reported.send(());
             });
             builder
@@ -616,7 +616,7 @@ fn stalls_are_reported_in_a_child_too() {
                 .unwrap()
                 .block_on(async { report.recv().unwrap() });
         };
-        let watched = Runtime::builder().stalls(SOON, |_| {}).build().unwrap();
+        let watched = Runtime::builder().on_stall(SOON, |_| {}).build().unwrap();
         stall();
         fork(stall).ends();
         drop(watched);
