@@ -57,7 +57,7 @@ mod unix {
             if options.wants(name) {
                 let mut builder = Runtime::builder().workers(workers);
                 if name.starts_with("traced-") {
-                    builder = builder.trace(EVENTS);
+                    builder = builder.trace_capacity(EVENTS);
                 }
                 let runtime = builder.build();
                 let runtime = runtime.expect("there are descriptors and threads left");

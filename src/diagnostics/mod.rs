@@ -5,7 +5,7 @@
 //! * [`Runtime::dump`](crate::Runtime::dump): what each task waits for, and likely bugs: see
 //!   [`Dump`] and [`Hint`].
 //! * [`Builder::on_stall`](crate::runtime::Builder::on_stall): polls that take too long: see [`Stall`].
-//! * [`Builder::trace`](crate::runtime::Builder::trace): the latest events, for trace viewers: see
+//! * [`Builder::trace_capacity`](crate::runtime::Builder::trace_capacity): the latest events, for trace viewers: see
 //!   [`Trace`].
 //!
 //! **From outside**, with the feature `environment` (on by default): `POLDER_DUMP=usr1` prints a

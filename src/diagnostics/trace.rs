@@ -22,7 +22,7 @@ use crate::telemetry::{Event, MAIN_FUTURE, Mark, Ring, Traced};
 /// of other threads that wake and spawn its tasks, and of calls of [`unblock`](crate::unblock).
 ///
 /// ```
-/// let runtime = polder::Runtime::builder().trace(1_000).build()?;
+/// let runtime = polder::Runtime::builder().trace_capacity(1_000).build()?;
 /// runtime.block_on(runtime.spawn(async {}));
 ///
 /// let trace = runtime.trace().unwrap();
@@ -82,7 +82,7 @@ impl Trace {
     /// wake to the next poll, unless the poll may be lost. Unprintable text is escaped.
     ///
     /// ```
-    /// let runtime = polder::Runtime::builder().trace(10_000).build()?;
+    /// let runtime = polder::Runtime::builder().trace_capacity(10_000).build()?;
     /// runtime.block_on(async { /* … */ });
     /// let json = runtime.trace().unwrap().json();
     /// assert!(json.starts_with('{')); // std::fs::write("trace.json", json)

@@ -416,13 +416,13 @@ impl Builder {
     /// worker). The names of as many tasks are kept: of those that were spawned last.
     ///
     /// ```
-    /// let runtime = polder::Runtime::builder().trace(65_536).build()?;
+    /// let runtime = polder::Runtime::builder().trace_capacity(65_536).build()?;
     /// runtime.block_on(async {});
     /// println!("{}", runtime.trace().unwrap());
     /// # std::io::Result::Ok(())
     /// ```
     #[doc(alias("perfetto", "flight_recorder"))]
-    pub fn trace(mut self, events_per_worker: usize) -> Builder {
+    pub fn trace_capacity(mut self, events_per_worker: usize) -> Builder {
         self.trace = Some(events_per_worker);
         self
     }
@@ -501,7 +501,7 @@ impl Builder {
     /// error if the kernel refuses it (for a list: the errors of each);
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name in `POLDER_BACKEND`, an
     /// empty list, zero or more than 1,024 workers, a name with a NUL byte, and a
-    /// [stack](Self::stack_size), [slack](Self::timer_slack) or [trace](Self::trace) beyond its
+    /// [stack](Self::stack_size), [slack](Self::timer_slack) or [trace](Self::trace_capacity) beyond its
     /// maximum; and the system's error if descriptors or threads are exhausted (for a thread as the
     /// [source](std::error::Error::source), with the kind
     /// [`WouldBlock`](io::ErrorKind::WouldBlock)).
@@ -523,7 +523,7 @@ impl Builder {
         }
         if let Some(events) = self.trace.filter(|&events| events > MAX_EVENTS) {
             let words = format!(
-                "trace must be at most {MAX_EVENTS} events per worker (1.5 GiB), got {events}"
+                "trace_capacity must be at most {MAX_EVENTS} events per worker (1.5 GiB), got {events}"
             );
             return Err(invalid(words));
         }

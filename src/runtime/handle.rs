@@ -244,12 +244,12 @@ impl Handle {
         Dump::of(&self.shared, scheduler::current_worker().as_slice())
     }
 
-    /// Returns the runtime's last events, if it is [traced](super::Builder::trace).
+    /// Returns the runtime's last events, if it is [traced](super::Builder::trace_capacity).
     ///
     /// ```
     /// use polder::{Handle, Runtime};
     ///
-    /// let runtime = Runtime::builder().workers(2).trace(1_000).build()?;
+    /// let runtime = Runtime::builder().workers(2).trace_capacity(1_000).build()?;
     /// let trace = runtime.block_on(runtime.spawn(async { Handle::current().trace() }));
     /// assert!(trace.unwrap().json().contains("worker 1"));
     /// # std::io::Result::Ok(())

@@ -373,10 +373,10 @@ impl Runtime {
     }
 
     /// Returns the runtime's last events; `None` unless it was
-    /// [built](super::runtime::Builder::trace) to be traced.
+    /// [built](super::runtime::Builder::trace_capacity) to be traced.
     ///
     /// ```
-    /// let runtime = polder::Runtime::builder().trace(1_000).build()?;
+    /// let runtime = polder::Runtime::builder().trace_capacity(1_000).build()?;
     /// runtime.block_on(runtime.spawn(async {}));
     /// let trace = runtime.trace().unwrap();
     /// let path = std::env::temp_dir().join("polder-doc.trace.json");

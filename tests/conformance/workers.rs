@@ -922,10 +922,10 @@ fn setting_beyond_limit_error_names_both() {
                 "at most 86400s",
             ),
             (
-                builder().trace(1_000_000_000),
+                builder().trace_capacity(1_000_000_000),
                 "67108864 events per worker (1.5 GiB), got 1000000000",
             ),
-            (builder().trace(events + 1), "got 67108865"),
+            (builder().trace_capacity(events + 1), "got 67108865"),
         ] {
             let error = builder.build().expect_err(limit);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");

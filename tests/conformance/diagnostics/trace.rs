@@ -152,7 +152,7 @@ impl Told {
 
 fn traced(backend: Backend, workers: usize, events: usize) -> Runtime {
     let builder = Builder::new().backend(backend).workers(workers);
-    builder.trace(events).build().unwrap()
+    builder.trace_capacity(events).build().unwrap()
 }
 
 /// A trace tells polls wakes events timers sleeps and ends.
