@@ -196,13 +196,13 @@ impl Builder {
     /// `polder`. Linux shows the first 15 bytes.
     ///
     /// ```
-    /// let runtime = polder::Runtime::builder().workers(2).name("busy bee").build()?;
+    /// let runtime = polder::Runtime::builder().workers(2).thread_name("busy bee").build()?;
     /// let name = runtime.spawn(async { std::thread::current().name().map(str::to_owned) });
     /// assert!(runtime.block_on(name).unwrap().starts_with("busy bee"));
     /// # std::io::Result::Ok(())
     /// ```
-    #[doc(alias = "thread_name")]
-    pub fn name(mut self, name: impl Into<String>) -> Builder {
+    #[doc(alias = "name")]
+    pub fn thread_name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self
     }
@@ -217,12 +217,12 @@ impl Builder {
     ///     if n == 0 { u32::from(frame[0]) } else { 1 + depth(n - 1) }
     /// }
     ///
-    /// let runtime = polder::Runtime::builder().workers(2).stack_size(16 << 20).build()?;
+    /// let runtime = polder::Runtime::builder().workers(2).thread_stack_size(16 << 20).build()?;
     /// assert_eq!(runtime.block_on(runtime.spawn(async { depth(100) })), 100);
     /// # std::io::Result::Ok(())
     /// ```
-    #[doc(alias = "thread_stack_size")]
-    pub fn stack_size(mut self, bytes: usize) -> Builder {
+    #[doc(alias = "stack_size")]
+    pub fn thread_stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
     }
@@ -501,7 +501,7 @@ impl Builder {
     /// error if the kernel refuses it (for a list: the errors of each);
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name in `POLDER_BACKEND`, an
     /// empty list, zero or more than 1,024 workers, a name with a NUL byte, and a
-    /// [stack](Self::stack_size), [slack](Self::timer_slack) or [trace](Self::trace_capacity) beyond its
+    /// [stack](Self::thread_stack_size), [slack](Self::timer_slack) or [trace](Self::trace_capacity) beyond its
     /// maximum; and the system's error if descriptors or threads are exhausted (for a thread as the
     /// [source](std::error::Error::source), with the kind
     /// [`WouldBlock`](io::ErrorKind::WouldBlock)).
@@ -513,7 +513,7 @@ impl Builder {
             return Err(invalid(words));
         }
         if let Some(bytes) = self.stack_size.filter(|&bytes| bytes > MAX_STACK) {
-            let words = format!("stack_size must be at most {MAX_STACK} bytes, got {bytes}");
+            let words = format!("thread_stack_size must be at most {MAX_STACK} bytes, got {bytes}");
             return Err(invalid(words));
         }
         if self.timer_slack > MAX_SLACK {

@@ -554,7 +554,7 @@ fn one_worker_is_woken_for_one_task_and_no_herd() {
         let runtime = Runtime::builder()
             .backend(backend)
             .workers(workers)
-            .name(&*name)
+            .thread_name(&*name)
             .build()
             .unwrap();
         runtime.block_on(join_all(spread(&runtime, |_| async {})));
@@ -796,7 +796,7 @@ fn worker_counts_and_names_validated() {
     on_every_backend_with_several(|backend, _| {
         let error = |workers: usize, name: &str| {
             let builder = Runtime::builder().backend(backend).workers(workers);
-            let error = builder.name(name).build().expect_err("it cannot be");
+            let error = builder.thread_name(name).build().expect_err("it cannot be");
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
             error.to_string()
         };
@@ -814,7 +814,10 @@ fn worker_counts_and_names_validated() {
             "",
             "ñ—ß",
         ] {
-            let runtime = Runtime::builder().backend(backend).workers(2).name(name);
+            let runtime = Runtime::builder()
+                .backend(backend)
+                .workers(2)
+                .thread_name(name);
             let runtime = runtime.build().unwrap();
             let task = runtime.spawn(async { thread::current().name().map(String::from) });
             let number = runtime.block_on(task).unwrap();
@@ -910,7 +913,7 @@ fn setting_beyond_limit_error_names_both() {
             (builder().workers(0), "between 1 and 1024, got 0"),
             (builder().workers(1_025), "between 1 and 1024, got 1025"),
             (
-                builder().workers(2).stack_size(usize::MAX),
+                builder().workers(2).thread_stack_size(usize::MAX),
                 &*format!("bytes, got {}", usize::MAX),
             ),
             (

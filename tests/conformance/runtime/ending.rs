@@ -875,7 +875,7 @@ fn failed_thread_start_drops_sent_tasks() {
         let built = Runtime::builder()
             .backend(backend)
             .workers(WORKERS)
-            .stack_size(STACK)
+            .thread_stack_size(STACK)
             .on_thread_start(move |worker| {
                 if worker == 0 {
                     let things = things.lock().unwrap().take();

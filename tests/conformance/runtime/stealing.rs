@@ -935,7 +935,7 @@ fn with_one_blocked_worker(
     // Thread names are cut after 15 bytes.
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!("look{}", NUMBER.fetch_add(1, SeqCst));
-    let runtime = builder.name(&*name).build().unwrap();
+    let runtime = builder.thread_name(&*name).build().unwrap();
     let (release, is_released) = mpsc::channel();
     let (blocks, is_blocked) = mpsc::channel();
     let task = runtime.spawn(async move {
