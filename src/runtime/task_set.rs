@@ -309,7 +309,7 @@ impl<T> TaskSet<T> {
     ///
     /// polder::block_on(async {
     ///     let mut tasks = TaskSet::new();
-    ///     tasks.spawn_blocking(|| std::fs::read_to_string("Cargo.toml").map(|text| text.len()));
+    ///     tasks.unblock(|| std::fs::read_to_string("Cargo.toml").map(|text| text.len()));
     ///     tasks.spawn(async { Ok(0) });
     ///     while let Some(length) = tasks.join_next().await {
     ///         println!("{} bytes", length?);
@@ -325,7 +325,7 @@ impl<T> TaskSet<T> {
     /// [`unblock`](crate::unblock) does.
     #[cfg(feature = "blocking")]
     #[track_caller]
-    pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
+    pub fn unblock<F>(&mut self, f: F) -> AbortHandle
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,

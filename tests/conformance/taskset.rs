@@ -319,7 +319,7 @@ fn calls_that_block_joined_or_cancelled() {
         let mut set = TaskSet::new();
         let (began, ended) = (Arc::new(Event::new()), Arc::new(Event::new()));
         let (go, goes) = std::sync::mpsc::channel::<()>();
-        let abort = set.spawn_blocking({
+        let abort = set.unblock({
             let (began, ended) = (began.clone(), ended.clone());
             move || {
                 began.set();
@@ -335,9 +335,9 @@ fn calls_that_block_joined_or_cancelled() {
         drop(go);
         ended.wait().await;
 
-        set.spawn_blocking(|| 6);
+        set.unblock(|| 6);
         assert_eq!(set.join_next().await, Some(6));
-        set.spawn_blocking(|| panic!("on purpose"));
+        set.unblock(|| panic!("on purpose"));
         let panic = set.join_next_result().await.unwrap().unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"on purpose"));
     });
