@@ -27,7 +27,7 @@ cargo test --all-features --lib
 cargo test -p polder-stack
 cargo test --all-features --test backtrace --test budgets --test conformance --test shutdown \
     --test one_reactor --test platform --test no_default_features --test smol --test spans
-cargo test -p polder-sim --lib
+cargo test -p polder-sim --lib --test libc_interpose
 [ "${1:-}" = --short ] || cargo test -p polder-sim --test fingerprints --test sim
 
 # Last, since without the tool the script ends here.

@@ -33,6 +33,10 @@ rooms() {
     local worlds="--lib --test=sim -- --skip ${seeds// / --skip }"
 
     out 'src/lib.rs' 'it declares modules'
+    out 'src/loom/mod.rs' 'it declares modules'
+    out 'src/process/windows.rs' 'compiled for Windows only'
+    out 'src/process/kqueue.rs' 'compiled for macOS and the BSDs'
+    out 'src/process/no_descriptor.rs' 'not compiled on Linux'
     out 'src/loom/mocked.rs' 'compiled for loom only'
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'
@@ -57,6 +61,7 @@ rooms() {
     room scheduler 'src/scheduler/* src/event.rs' '' "$quick" "$core"
     room blocking 'src/blocking/*' '' \
         '--lib --test=no_threads' "$suite names:: tasks:: unblock::"
+    room process 'src/process/*' '' "$suite process::"
     room fs 'src/fs/*' '' '--lib' "$suite files::"
     room runtime 'src/task/* src/runtime/*' '' "$quick" "$core"
     room time 'src/time/*' '' "$quick" "$core"

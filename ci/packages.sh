@@ -31,6 +31,10 @@ cd "$(dirname "$0")/.."
 # The adapters are in the workspace of interop.
 manifests() {
     local problems work
+    if ! command -v python3 >/dev/null; then
+        not_run "there is no python3"
+        return
+    fi
     work=$(mktemp)
     {
         cargo metadata --format-version 1 --no-deps

@@ -14,11 +14,7 @@
 # edges too: medians of campaigns that begin at different seeds, as the table of docs/SIMULATION.md has them. NAME is a
 # part of the name of a test in crates/polder-sim/tests/sim/planted.rs. A bug that is not found within 5,000 runs counts as
 # if it were by the last one.
-#
-# --campaigns: how many seeds it takes to find each planted bug, and how many runs of an exploration, by events and by
-# edges too: medians of campaigns that begin at different seeds, as the table of docs/SIMULATION.md has them. NAME is a
-# part of the name of a test in crates/polder-sim/tests/sim/planted.rs. A bug that is not found within 5,000 runs counts as
-# if it were by the last one.
+
 # cargo calls this script as the compiler's wrapper, for `with_edges`: tests have counters of their edges, and polder,
 # which runs them, has none.
 if [ -n "${POLDER_SIM_EDGES:-}" ]; then
@@ -30,76 +26,6 @@ fi
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/lib.sh
-
-# with_edges COMMAND…: runs it so that cargo builds tests with counters of their edges.
-with_edges() {
-    (
-        export POLDER_SIM_EDGES=1 RUSTC_WORKSPACE_WRAPPER="$PWD/ci/sim.sh" RUSTFLAGS='--cfg polder_edges'
-        export LLVM_PROFILE_FILE=/dev/null CARGO_TARGET_DIR=target/edges
-        "$@"
-    )
-}
-
-# run_bug PROGRAM NAME VARIABLE...: the output of a test, with its bug.
-run_bug() {
-    local program=$1 name=$2
-    shift 2
-    env "$@" POLDER_PLANTED_ONLY=1 "$program" --exact "$name" --nocapture 2>&1 || true
-}
-# explore PROGRAM NAME FIRST: the number of runs of an exploration from this seed on.
-explore() {
-    local said runs
-    rm -f "$corpus"
-    said=$(run_bug "$1" "$2" POLDER_SIM_FIRST_SEED="$3" POLDER_SIM_RUNS=1 POLDER_SIM_EXPLORE=$limit POLDER_SIM_CORPUS="$corpus")
-    runs=$(sed -n 's/^explored \([0-9]*\) runs.*/\1/p' <<<"$said")
-    # The first seed may have it already.
-    [ -n "$runs" ] || ! grep -q '^seed 0x[0-9a-f]* failed' <<<"$said" || runs=1
-    if [ -z "$runs" ]; then
-        echo "$0: $2 says neither how many runs were explored nor which seed failed" >&2
-        return 1
-    fi
-    echo "$runs"
-}
-# The median of the numbers of the input.
-median() {
-    sort -n | awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
-}
-
-campaigns() {
-    local name nth first seed blind explored by_edges program with_edges
-    limit=5000
-    campaigns=${1:-20}
-    corpus=$(mktemp)
-    trap 'rm -f "$corpus"' EXIT
-
-    program=$(executable test sim --release -p polder-sim)
-    export LLVM_PROFILE_FILE=/dev/null
-    with_edges=$(with_edges executable test sim --release -p polder-sim)
-
-    echo '| bug | seeds | runs of an exploration | by edges too |'
-    echo '|---|--:|--:|--:|'
-    # (The late subscriber's seeds have their order by hand.)
-    "$program" --list "planted::${2:-}" | sed -n 's/: test$//p' | grep -v late_subscriber | while read -r name; do
-        blind='' explored='' by_edges=''
-        for ((nth = 1; nth <= campaigns; nth++)); do
-            # From a seed that is not calm.
-            first=$((nth * 1000000 + 10))
-            seed=$(run_bug "$program" "$name" POLDER_SIM_FIRST_SEED=$first POLDER_SIM_RUNS=$limit |
-                sed -n 's/^seed \(0x[0-9a-f]*\) failed.*/\1/p' | head -n 1)
-            blind+="$((${seed:-first + limit - 1} - first + 1))"$'\n'
-            explored+="$(explore "$program" "$name" $first)"$'\n'
-            by_edges+="$(explore "$with_edges" "$name" $first)"$'\n'
-        done
-        echo "| $name | $(median <<<"${blind%?}") | $(median <<<"${explored%?}") | $(median <<<"${by_edges%?}") |"
-    done
-}
-
-if [ "${1:-}" = --campaigns ]; then
-    campaigns "${@:2}"
-    exit
-fi
-
 . ci/lib.sh
 
 # with_edges COMMAND…: runs it so that cargo builds tests with counters of their edges.

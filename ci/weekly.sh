@@ -20,6 +20,7 @@ run() {
 
 run ci/packages.sh manifests
 run ci/packages.sh build
+run ci/packages.sh build --adapters
 run ci/packages.sh deny
 run ci/instructions.sh
 run ci/packages.sh minimal

@@ -103,19 +103,15 @@
 //! | `signal` | yes | [`signal`] | signal-hook |
 //! | `process` | yes | [`process`] | none |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
-//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see
-//! [`diagnostics`] | none | | `backtrace` | no | on Linux, a backtrace of the worker in a stall
-//! report, taken by a signal: see [`diagnostics`] | polder-stack | | `tracing` | no | spans of
-//! tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing | |
-//! `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no
-//! completion I/O) | io-uring |
+//! | `environment` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
+//! | `backtrace` | no | on Linux, a backtrace of the worker in a stall report, taken by a signal: see [`diagnostics`] | polder-stack |
+//! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
+//! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
 //! | `polling` | no | [`Backend::Polling`] | polling (always present on Windows and illumos) |
-//! | `channel`, `lock`, `executor` | no | `channel`, `lock`, and `Executor` with `LocalExecutor`,
-//! by smol's names | async-channel, async-lock, async-executor |
+//! | `channel`, `lock`, `executor` | no | `channel`, `lock`, and `Executor` with `LocalExecutor`, by smol's names | async-channel, async-lock, async-executor |
 //! | `smol` | no | all of smol's names: these, `compat`, and what is on by default | those |
-//! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar
-//! types | none | | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates
-//! based on async-io | async-io |
+//! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
+//! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
 //! Without default features: [`Runtime`], [`spawn`], [`TaskSet`], [`time`], [`event`],
 //! [`poller`], and [`Async`] for descriptors.

@@ -61,7 +61,7 @@ async fn uses_everything(executor: Arc<smol::Executor<'static>>) {
 }
 
 #[test]
-fn tasks_of_async_executor_use_the_sockets_of_the_runtime_that_drives_it() {
+fn async_executor_tasks_use_driving_runtime() {
     on_every_backend(|runtime| {
         let executor = Arc::new(smol::Executor::new());
         let tasks = (0..8).map(|_| executor.spawn(uses_everything(executor.clone())));
@@ -81,7 +81,7 @@ fn tasks_of_async_executor_use_the_sockets_of_the_runtime_that_drives_it() {
 }
 
 #[test]
-fn tasks_of_async_executor_move_between_runtimes_and_threads_without_one() {
+fn async_executor_tasks_move_between_runtimes() {
     on_every_backend(|runtime| {
         let executor = Arc::new(smol::Executor::new());
         let (stop, is_stopped) = smol::channel::unbounded::<()>();
@@ -108,7 +108,7 @@ fn tasks_of_async_executor_move_between_runtimes_and_threads_without_one() {
     });
 }
 
-/// What smol's documentation shows of its macros, locks and channels.
+/// Macros, locks and channels, as smol's documentation shows them.
 #[test]
 fn macros_locks_and_channels_are_there() {
     let sum = smol::block_on(async {

@@ -350,6 +350,13 @@ impl Command {
     /// Starts the program, with these standard streams where none were set.
     fn spawn_with(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) -> io::Result<Child> {
         not_simulated(WHAT)?;
+        self.streams_or(input, output);
+        Child::new(self.inner.spawn()?, self.kill_on_drop, self.reap_on_drop)
+    }
+
+    /// Sets the standard streams that were not set, since the inner command keeps those of an
+    /// earlier child.
+    pub(super) fn streams_or(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) {
         if !self.stdin {
             self.inner.stdin(input());
         }
@@ -359,7 +366,6 @@ impl Command {
         if !self.stderr {
             self.inner.stderr(output());
         }
-        Child::new(self.inner.spawn()?, self.kill_on_drop, self.reap_on_drop)
     }
 
     /// Starts the program, now, and returns a future of its status.

@@ -19,13 +19,15 @@
 //!
 //! **If other code reaps the child** (`wait`, or the kernel where SIGCHLD is ignored), its status
 //! is lost. That is [an error](lost), and from then on its number is not used any more: it may be
-//! that of another process. (A pidfd never names another one.)
+//! that of another process. (A pidfd never names another one; only between the start of the child
+//! and pidfd_open(2) may the number have changed hands, if other code reaps any child.)
 //!
 //! **Zombies.** The last owner of a child (the [`Child`](super::Child), or a future that waits for
 //! it) leaves one that still runs to a task of the background runtime, which reaps it. If that
-//! cannot be started, the next child that is started, or left, tries again: [`LEFT`].
+//! cannot be started, the next child that is started tries again: [`LEFT`].
 //!
-//! **In a child of `fork`** the children are its parent's: dropping their handles does nothing.
+//! **In a child of `fork`** the children are its parent's: no handle waits for one or kills it, and
+//! dropping it does nothing.
 
 use std::io;
 use std::process::ExitStatus;
@@ -59,7 +61,7 @@ pub(super) struct Unreaped {
 struct State {
     child: std::process::Child,
     end: Option<End>,
-    /// Set by the thread that waits for the child, if there is one.
+    /// Set by the thread that waits for the child, if there is one, or by whoever reaps it.
     thread: Option<Arc<Latch>>,
 }
 
@@ -73,6 +75,12 @@ enum End {
 fn lost(id: u32) -> io::Error {
     io::Error::other(format!(
         "the status of process {id} is lost: other code has waited for it, or SIGCHLD is ignored"
+    ))
+}
+
+fn not_own(id: u32) -> io::Error {
+    io::Error::other(format!(
+        "process {id} is no child of this process, which was forked from its parent"
     ))
 }
 
@@ -96,7 +104,12 @@ impl Unreaped {
 
     /// Reaps the child if it has ended.
     pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
+        // Before the lock, which a thread of the parent's may have held.
+        if !self.parent.is_current() {
+            return Err(not_own(self.id));
+        }
         let mut state = self.state.lock();
+        let mut ended = None;
         if state.end.is_none() {
             let waited = match &self.descriptor {
                 Some(descriptor) => descriptor.try_wait(&mut state.child),
@@ -107,8 +120,17 @@ impl Unreaped {
                 Err(error) if platform::is_no_child(&error) => Some(End::Lost),
                 Err(error) => return Err(error),
             };
+            // From now on the number may be another child's, for which the thread would wait.
+            if state.end.is_some() {
+                ended = state.thread.take();
+            }
         }
-        match state.end {
+        let end = state.end;
+        drop(state);
+        if let Some(ended) = ended {
+            ended.set();
+        }
+        match end {
             Some(End::Lost) => Err(lost(self.id)),
             Some(End::Known(status)) => Ok(Some(status)),
             None => Ok(None),
@@ -167,13 +189,21 @@ impl Unreaped {
         Ok(state.thread.insert(ended).clone())
     }
 
+    /// Whether its status is known or lost.
+    fn is_over(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
     pub(super) fn kill(&self) -> io::Result<()> {
+        if !self.parent.is_current() {
+            return Err(not_own(self.id));
+        }
         // Locked, so that it is not reaped before its number is used.
         let mut state = self.state.lock();
         match (state.end, &self.descriptor) {
             (Some(_), _) => Ok(()),
             (None, Some(descriptor)) => descriptor.kill(&mut state.child),
-            (None, None) => state.child.kill(),
+            (None, None) => platform::kill(&mut state.child),
         }
     }
 
@@ -181,6 +211,16 @@ impl Unreaped {
     pub(super) fn raw_handle(&self) -> std::os::windows::io::RawHandle {
         use std::os::windows::io::AsRawHandle;
         self.state.lock().child.as_raw_handle()
+    }
+}
+
+impl Drop for Unreaped {
+    fn drop(&mut self) {
+        // A kqueue is not inherited by a child of `fork` (kqueue(2)), where its number is free, or
+        // that of another descriptor. A pidfd is inherited.
+        if !self.parent.is_current() && !cfg!(target_os = "linux") {
+            std::mem::forget(self.descriptor.take());
+        }
     }
 }
 
@@ -201,7 +241,8 @@ impl Drop for Owner {
             // It has ended, or is another user's by now: either way it is waited for.
             let _ = self.child.kill();
         }
-        if self.reap_on_drop {
+        // On Windows nothing is left of a process whose handles are closed.
+        if self.reap_on_drop && cfg!(unix) {
             reap(self.child.clone());
         }
     }
@@ -216,7 +257,7 @@ fn reap(child: Arc<Unreaped>) {
     }
     let reaped = child.clone();
     let task = async move {
-        if reaped.wait().await.is_err() {
+        if reaped.wait().await.is_err() && !reaped.is_over() {
             LEFT.get().lock().push(reaped);
         }
     };

@@ -10,6 +10,7 @@ use std::process::ExitStatus;
 use std::ptr;
 
 use rustix::event::kqueue::{Event, EventFilter, EventFlags, ProcessEvents, kevent, kqueue};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 
 use crate::io::Async;
@@ -21,6 +22,7 @@ impl EndDescriptor {
     /// `None` if there is none to be had: also of a child that has already ended.
     pub(super) fn open(child: &std::process::Child) -> Option<EndDescriptor> {
         let queue = kqueue().ok()?;
+        fcntl_setfd(&queue, FdFlags::CLOEXEC).ok()?;
         let filter = EventFilter::Proc {
             pid: Pid::from_child(child),
             flags: ProcessEvents::EXIT,
@@ -44,6 +46,6 @@ impl EndDescriptor {
     }
 
     pub(super) fn kill(&self, child: &mut std::process::Child) -> io::Result<()> {
-        child.kill()
+        super::platform::kill(child)
     }
 }

@@ -26,8 +26,10 @@
 //!
 //! * **Dropping a [`Child`] lets the program run on**, and so does dropping a future that waits for
 //!   it. [`Command::kill_on_drop`] kills it then, [`Child::kill`] at any time.
-//! * **It leaves no zombie**, however it and its handle end: a child that was dropped while it ran
-//!   is reaped by a task of the background runtime, which is started for that if it is not there.
+//! * **It leaves no zombie** by default ([`Command::reap_on_drop`]), however it and its handle end: a
+//!   child that was dropped while it ran is reaped by a task of the background runtime, which is
+//!   started for that if it is not there. If it cannot be started, the next child's start tries
+//!   again.
 //! * When this process exits, its children run on.
 //!
 //! # Other code that starts or reaps children
@@ -41,11 +43,9 @@
 //!
 //! | | the end of a child | pipes |
 //! |---|---|---|
-//! | Linux 5.3; macOS and the BSDs | a descriptor (a pidfd, a kqueue), which the backend waits for
-//! with all others | sources | | illumos; Linux before, in a sandbox, or without a free descriptor
-//! | a thread for each child that is waited for, in waitid(2) | sources |
-//! | Windows | a thread for each child that is waited for | by the threads of
-//! [`io::Unblock`](crate::io::Unblock) |
+//! | Linux 5.3; macOS and the BSDs | a descriptor (a pidfd, a kqueue), which the backend waits for with all others | sources |
+//! | illumos; Linux before, in a sandbox, or without a free descriptor | a thread for each child that is waited for, in waitid(2) | sources |
+//! | Windows | a thread for each child that is waited for | by the threads of [`io::Unblock`](crate::io::Unblock) |
 //!
 //! In a simulated world there are no other programs: starting one is
 //! [`Unsupported`](std::io::ErrorKind::Unsupported).
@@ -103,7 +103,7 @@ use unix as platform;
 #[cfg(windows)]
 use windows as platform;
 
-/// The error in a simulated world.
+/// Named by the error in a simulated world.
 const WHAT: &str = "a child process";
 
 /// A program that was started by a [`Command`].
@@ -262,7 +262,7 @@ impl Child {
     }
 
     /// Closes its standard input, reads its standard output and error to their ends, if they are
-    /// pipes, and waits for its end. An input that it does not read by itself is empty.
+    /// pipes, and waits for its end. Without a pipe an output is empty.
     ///
     /// ```
     /// # #[cfg(unix)] {

@@ -38,9 +38,9 @@ impl EndDescriptor {
             match waitid(WaitId::PidFd(self.0.as_fd()), options) {
                 Ok(status) => return Ok(status.as_ref().map(exit_status)),
                 Err(Errno::INTR) => {}
-                // Linux 5.3 has pidfds, and does not wait by them.
-                Err(Errno::INVAL) => return child.try_wait(),
-                Err(error) => return Err(error.into()),
+                Err(Errno::CHILD) => return Err(Errno::CHILD.into()),
+                // Linux 5.3 has pidfds, and does not wait by them; a sandbox may refuse it.
+                Err(_) => return child.try_wait(),
             }
         }
     }

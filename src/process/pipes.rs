@@ -59,11 +59,14 @@ impl ChildStdin {
     /// # #[cfg(unix)] {
     /// use polder::process::{Command, Stdio};
     ///
-    /// polder::block_on(async { let mut sort =
-    /// Command::new("sort").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?; let stdin =
-    /// sort.stdin.take().unwrap().into_stdio().await?;
-    /// Command::new("echo").arg("b\na").stdout(stdin).status().await?;
-    /// assert_eq!(sort.output().await?.stdout, b"a\nb\n"); std::io::Result::Ok(()) })?;
+    /// polder::block_on(async {
+    ///     let mut sort = Command::new("sort");
+    ///     let mut sort = sort.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    ///     let stdin = sort.stdin.take().unwrap().into_stdio().await?;
+    ///     Command::new("echo").arg("b\na").stdout(stdin).status().await?;
+    ///     assert_eq!(sort.output().await?.stdout, b"a\nb\n");
+    ///     std::io::Result::Ok(())
+    /// })?;
     /// # }
     /// # std::io::Result::Ok(())
     /// ```

@@ -22,7 +22,7 @@ use std::os::unix::process::CommandExt as _;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::Command;
+use super::{Command, Stdio};
 use crate::io::Async;
 use crate::scheduler::not_simulated;
 
@@ -32,8 +32,7 @@ mod sealed {
 
 impl sealed::Sealed for Command {}
 
-/// The options of [`Command`] on Unix: the standard library's trait of this name, for polder's
-/// type.
+/// What [`Command`] can do on Unix: the standard library's trait of this name, for polder's type.
 ///
 /// ```
 /// use polder::process::Command;
@@ -150,7 +149,11 @@ impl CommandExt for Command {
 
     fn exec(&mut self) -> io::Error {
         match not_simulated(super::WHAT) {
-            Ok(()) => self.inner.exec(),
+            Ok(()) => {
+                // Not the pipes of an earlier child.
+                self.streams_or(Stdio::inherit, Stdio::inherit);
+                self.inner.exec()
+            }
             Err(error) => error,
         }
     }
@@ -178,6 +181,19 @@ pub(super) async fn blocking<T: AsFd>(pipe: Pipe<T>) -> io::Result<T> {
 /// Whether there was nothing to reap.
 pub(super) fn is_no_child(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::CHILD)
+}
+
+/// Kills a child by its number, which is not used if other code has reaped the child before.
+pub(super) fn kill(child: &mut std::process::Child) -> io::Result<()> {
+    let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let id = child.id() as libc::id_t;
+    // SAFETY: `told` has room for what is written there.
+    let result = unsafe { libc::waitid(libc::P_PID, id, told.as_mut_ptr(), options) };
+    if result != 0 && is_no_child(&io::Error::last_os_error()) {
+        return Ok(());
+    }
+    child.kill()
 }
 
 /// The child's number, which stays its own until it is reaped.

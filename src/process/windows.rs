@@ -25,7 +25,7 @@ mod sealed {
 
 impl sealed::Sealed for Command {}
 
-/// The options of [`Command`] on Windows: the standard library's trait of this name, for polder's
+/// What [`Command`] can do on Windows: the standard library's trait of this name, for polder's
 /// type.
 ///
 /// ```
@@ -44,8 +44,9 @@ pub trait CommandExt: sealed::Sealed {
     /// use polder::process::Command;
     /// use polder::process::windows::CommandExt;
     ///
-    /// const DETACHED_PROCESS: u32 = 0x0000_0008; let status = Command::new("cmd").raw_arg("/c
-    /// exit").creation_flags(DETACHED_PROCESS).status();
+    /// const DETACHED_PROCESS: u32 = 0x0000_0008;
+    /// let mut command = Command::new("cmd");
+    /// let status = command.raw_arg("/c exit").creation_flags(DETACHED_PROCESS).status();
     /// assert!(polder::block_on(status)?.success());
     /// # std::io::Result::Ok(())
     /// ```
@@ -92,6 +93,10 @@ pub(super) fn pipe<T>(pipe: T) -> io::Result<Pipe<T>> {
 /// Returns the pipe, once no thread uses it.
 pub(super) async fn blocking<T>(pipe: Pipe<T>) -> io::Result<T> {
     Ok(pipe.into_inner().await)
+}
+
+pub(super) fn kill(child: &mut std::process::Child) -> io::Result<()> {
+    child.kill()
 }
 
 /// A handle is never another process's.

@@ -324,6 +324,7 @@ impl<T> TaskSet<T> {
     /// As [`polder::spawn`](crate::spawn). Joining panics where awaiting an
     /// [`unblock`](crate::unblock) does.
     #[cfg(feature = "blocking")]
+    #[doc(alias = "spawn_blocking")]
     #[track_caller]
     pub fn unblock<F>(&mut self, f: F) -> AbortHandle
     where

@@ -55,7 +55,7 @@ fn waits_for_its_end() -> Child {
 }
 
 #[test]
-fn rule_82_a_status_is_the_code_or_the_signal_that_the_child_ended_with() {
+fn rule_82_status_is_code_or_signal() {
     in_every_kernel_runtime(|_| async {
         for code in [0, 1, 42, 255] {
             let status = sh(&format!("exit {code}")).status().await.unwrap();
@@ -83,7 +83,7 @@ fn rule_82_a_status_is_that_of_the_standard_library() {
 }
 
 #[test]
-fn rule_82_a_child_that_has_ended_before_the_wait_has_its_status() {
+fn rule_82_end_before_wait_keeps_status() {
     in_every_kernel_runtime(|_| async {
         let mut child = sh("exit 9").spawn().unwrap();
         #[cfg(target_os = "linux")]
@@ -97,7 +97,7 @@ fn rule_82_a_child_that_has_ended_before_the_wait_has_its_status() {
 }
 
 #[test]
-fn rule_82_all_who_wait_have_the_status_and_those_who_are_dropped_lose_nothing() {
+fn rule_82_all_waiters_get_status_dropped_ones_lose_none() {
     in_every_kernel_runtime(|_| async {
         let mut child = waits_for_its_end();
         let stdin = child.stdin.take();
@@ -130,7 +130,7 @@ fn rule_82_a_wait_that_is_dropped_again_and_again_ends() {
 }
 
 #[test]
-fn rule_82_output_larger_than_a_pipe_is_read_from_both_streams_at_once() {
+fn rule_82_output_beyond_pipe_read_from_both_streams() {
     in_every_kernel_runtime(|_| async {
         // The child is done with one stream before it begins with the other, in either order.
         for [first, second] in [["", ">&2"], [">&2", ""]] {
@@ -148,7 +148,7 @@ fn rule_82_output_larger_than_a_pipe_is_read_from_both_streams_at_once() {
 }
 
 #[test]
-fn rule_82_what_is_written_arrives_and_closing_is_the_end_of_the_input() {
+fn rule_82_stdin_arrives_and_close_is_eof() {
     in_every_kernel_runtime(|_| async {
         let mut cat = Command::new("cat");
         let mut child = cat
@@ -181,7 +181,7 @@ fn rule_82_waiting_closes_the_childs_input() {
 }
 
 #[test]
-fn rule_82_pipes_that_the_child_has_closed_are_an_error_and_an_end() {
+fn rule_82_pipes_closed_by_child_error_and_eof() {
     in_every_kernel_runtime(|_| async {
         let mut command = sh("exec <&- >&-; kill -STOP $$");
         let mut child = command
@@ -245,7 +245,7 @@ fn rule_82_a_killed_child_ends_and_may_be_killed_again() {
 }
 
 #[test]
-fn rule_82_a_child_is_waited_for_without_a_runtime_and_on_after_one() {
+fn rule_82_wait_without_runtime_and_after_one() {
     on_every_backend(|backend| {
         let status = futures_lite::future::block_on(sh("exit 6").status());
         assert_eq!(status.unwrap().code(), Some(6));
@@ -281,7 +281,7 @@ fn rule_82_a_program_that_cannot_be_started_is_an_error() {
 }
 
 #[test]
-fn rule_83_a_child_that_is_dropped_while_it_runs_goes_on_and_leaves_no_zombie() {
+fn rule_83_dropped_running_child_goes_on_no_zombie() {
     in_every_kernel_runtime(|_| async {
         let mut child = waits_for_its_end();
         let (pid, stdin) = (pid(&child), child.stdin.take());
@@ -294,7 +294,7 @@ fn rule_83_a_child_that_is_dropped_while_it_runs_goes_on_and_leaves_no_zombie() 
 }
 
 #[test]
-fn rule_83_a_child_that_has_ended_when_it_is_dropped_leaves_no_zombie() {
+fn rule_83_dropped_ended_child_no_zombie() {
     in_every_kernel_runtime(|_| async {
         let child = sh("exit 2").spawn().unwrap();
         let pid = pid(&child);
@@ -306,7 +306,7 @@ fn rule_83_a_child_that_has_ended_when_it_is_dropped_leaves_no_zombie() {
 }
 
 #[test]
-fn rule_83_kill_on_drop_kills_with_the_last_of_the_handle_and_its_futures() {
+fn rule_83_kill_on_drop_with_last_handle_or_future() {
     in_every_kernel_runtime(|_| async {
         let mut sleep = Command::new("sleep");
         sleep.arg("3600").kill_on_drop(true);
@@ -358,7 +358,7 @@ fn no_child_is_left() {
     });
 }
 
-/// What becomes of one of many children. One in six runs until all others have ended.
+/// Runs one of many children. One in six runs until all others have ended.
 async fn one(number: usize, others_ended: Arc<Latch>) {
     match number % 6 {
         0 => {
@@ -488,11 +488,11 @@ mod linux {
     }
 
     #[test]
-    fn rule_83_without_a_free_descriptor_spawning_fails_or_works_and_leaves_nothing() {
+    fn rule_83_no_free_descriptor_leaves_nothing() {
         in_children(|_| {
             let runtime = Runtime::new().unwrap();
             runtime.block_on(async {
-                // What is made once.
+                // This makes all that is made once.
                 assert!(sh("true").status().await.unwrap().success());
                 let held = all_descriptors();
                 let error = sh("true").output().await.unwrap_err();
@@ -528,7 +528,7 @@ mod linux {
     }
 
     #[test]
-    fn rule_83_where_no_process_can_be_started_spawning_fails_and_leaves_nothing() {
+    fn rule_83_no_free_process_leaves_nothing() {
         in_children(|_| {
             let runtime = Runtime::new().unwrap();
             runtime.block_on(async {
@@ -582,7 +582,7 @@ mod linux {
     }
 
     #[test]
-    fn rule_82_a_status_that_other_code_has_taken_is_an_error_that_says_so() {
+    fn rule_82_status_taken_by_other_code_is_error() {
         in_children(|_| {
             for refused in [&[][..], &[libc::SYS_pidfd_open]] {
                 refuse(refused, libc::ENOSYS);
@@ -616,7 +616,7 @@ mod linux {
     }
 
     #[test]
-    fn rule_83_a_child_of_fork_leaves_the_children_of_its_parent_alone() {
+    fn rule_83_fork_child_leaves_parents_children() {
         in_children(|_| {
             polder::block_on(async {
                 let mut sleep = Command::new("sleep");

@@ -603,7 +603,7 @@ mod tests {
     #[test]
     fn rerun_command_for_cargo_and_other_programs() {
         let arguments = |all: &[&str]| all.iter().map(|argument| (*argument).to_owned()).collect();
-        let harness = arguments(&["/work/target/debug/deps/sim-1f", "--test-threads=1"]);
+        let harness = arguments(&["/home/target/debug/deps/sim-1f", "--test-threads=1"]);
         let example = arguments(&["target/debug/examples/simulated", "--bug"]);
         assert_eq!(
             command(Some("world::it_ends".into()), Vec::clone(&harness)),
