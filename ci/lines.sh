@@ -15,7 +15,7 @@ budgets='
 core      8630
 scheduler 3780
 library   28700
-process   790
+process   850
 worlds    13500
 '
 

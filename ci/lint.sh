@@ -104,7 +104,7 @@ comments_fit() {
         LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{101,}' /dev/null | grep -E '^[^:]+:[0-9]+: *//' |
         grep -vE '^[^:]+:[0-9]+: *//[/!] +[#|]' || true)
     # And no rows of a table in one line: a paragraph that was filled.
-    wide+=$(git grep -nE '^ *//[/!] +[^| ].*\| \|' -- '*.rs' || true)
+    wide+=$(git grep -nE '^ *//[/!] +[^| ].*\| \| ' -- '*.rs' || true)
     if [ -n "$wide" ]; then
         echo "$0: comments are wider than 100 columns, or tables are not:" >&2
         echo "$wide" >&2
