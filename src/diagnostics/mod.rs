@@ -4,9 +4,10 @@
 //!   cost: see [`Metrics`].
 //! * [`Runtime::dump`](crate::Runtime::dump): what each task waits for, and likely bugs: see
 //!   [`Dump`] and [`Hint`].
-//! * [`Builder::on_stall`](crate::runtime::Builder::on_stall): polls that take too long: see [`Stall`].
-//! * [`Builder::trace_capacity`](crate::runtime::Builder::trace_capacity): the latest events, for trace viewers: see
-//!   [`Trace`].
+//! * [`Builder::on_stall`](crate::runtime::Builder::on_stall): polls that take too long: see
+//!   [`Stall`].
+//! * [`Builder::trace_capacity`](crate::runtime::Builder::trace_capacity): the latest events, for
+//!   trace viewers: see [`Trace`].
 //!
 //! **From outside**, with the feature `environment` (on by default): `POLDER_DUMP=usr1` prints a
 //! dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long after the first runtime was built;

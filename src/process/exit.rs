@@ -61,7 +61,7 @@ pub(super) struct Unreaped {
 struct State {
     child: std::process::Child,
     end: Option<End>,
-    /// Set by the thread that waits for the child, if there is one, or by whoever reaps it.
+    /// Set by the thread that waits for the child, if there is one, or by the call that reaps it.
     thread: Option<Arc<Latch>>,
 }
 
@@ -241,7 +241,7 @@ impl Drop for Owner {
             // It has ended, or is another user's by now: either way it is waited for.
             let _ = self.child.kill();
         }
-        // On Windows nothing is left of a process whose handles are closed.
+        // On Windows nothing is left of a process once its handles are closed.
         if self.reap_on_drop && cfg!(unix) {
             reap(self.child.clone());
         }

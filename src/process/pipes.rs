@@ -53,7 +53,7 @@ impl ChildStdin {
         Ok(ChildStdin(Some(platform::pipe(pipe)?)))
     }
 
-    /// Turns it into an argument for another command, whose output the child then reads.
+    /// Turns it into an argument for another command: the child then reads that one's output.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -160,7 +160,7 @@ macro_rules! output {
                 Ok($name(platform::pipe(pipe)?))
             }
 
-            /// Turns it into an argument for another command, whose input it becomes.
+            /// Turns it into an argument for another command: it becomes that one's input.
             ///
             /// ```
             /// # #[cfg(unix)] {

@@ -9,8 +9,8 @@
 //!
 //! **Sleeping.** A worker that drives its own reactor [parks](parking) in the reactor's [`Parker`].
 //! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
-//! tasks are sent to it, and in the reactor's, where an earlier timer or an operation is told to
-//! whoever sleeps in the shard's poller. A thread that queues an operation,
+//! tasks are sent to it, and in the reactor's, where the worker that sleeps in the shard's poller is
+//! told of an earlier timer or an operation. A thread that queues an operation,
 //! or sets an earlier deadline, does so under a lock and unparks afterwards. If that precedes
 //! `park`, `park` reports it; otherwise the worker is notified.
 //!
@@ -86,7 +86,7 @@ pub(crate) struct Reactor {
     /// Set for a shard's reactor. All timers are in the locked heap then, where every worker of the
     /// shard can fire them: see `driver`.
     pool: Option<PoolId>,
-    /// That of the worker; of a shard, a second one, of whoever sleeps in its poller.
+    /// That of the worker; of a shard, a second one, of the worker that sleeps in its poller.
     parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,

@@ -1,7 +1,7 @@
 //! The header of a task, the references to it, and which task this thread runs.
 //!
 //! [`Header`] is the metadata that is stored next to a task's future. A task has a reference to the
-//! [`Shared`] of its runtime, whose queues hold its runnable while it is ready: the circle of
+//! [`Shared`] of its runtime. The queues there hold its runnable while it is ready: the circle of
 //! imports that `mod.rs` names.
 //!
 //! **Aborting** sets a flag in the header, and then wakes the task. The task's future reads the

@@ -27,8 +27,8 @@
 //!   and the inject queue), [`idle`] (which worker is woken), [`closing`], [`shard`] (the poller's
 //!   lock, the monitor), [`sleep`].
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues): the one circle. A
-//!   task holds its runtime's `Shared`, whose queues hold tasks; and a `Local` answers questions
-//!   that a `Shared` passes on.
+//!   task holds its runtime's `Shared`, with queues that hold tasks; and a `Local` answers
+//!   questions that a `Shared` passes on.
 //! * [`current`] (the worker that a thread drives), [`budget`], [`spawn`], [`mod@schedule`] (the
 //!   four ways to queue a task).
 //! * [`worker`] (the turn), with [`busy`], [`nested`] and `policy`; [`pool`] (what only pool
