@@ -45,8 +45,8 @@ const MAX_PENDING: usize = 64;
 const MAX_LATENESS: Duration = Duration::from_millis(2);
 
 /// A poll that takes too long: passed to the function given to
-/// [`Builder::on_stall`](crate::runtime::Builder::on_stall). Printed, it is one line, followed by its
-/// backtrace, if there is one.
+/// [`Builder::on_stall`](crate::runtime::Builder::on_stall). Printed, it is one line, followed by
+/// its backtrace, if there is one.
 ///
 /// ```
 /// use std::time::Duration;

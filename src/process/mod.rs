@@ -26,8 +26,8 @@
 //!
 //! * **Dropping a [`Child`] lets the program run on**, and so does dropping a future that waits for
 //!   it. [`Command::kill_on_drop`] kills it then, [`Child::kill`] at any time.
-//! * **It leaves no zombie** by default ([`Command::reap_on_drop`]), however it and its handle end: a
-//!   child that was dropped while it ran is reaped by a task of the background runtime, which is
+//! * **It leaves no zombie** by default ([`Command::reap_on_drop`]), however it and its handle end:
+//!   a child that was dropped while it ran is reaped by a task of the background runtime, which is
 //!   started for that if it is not there. If it cannot be started, the next child's start tries
 //!   again.
 //! * When this process exits, its children run on.

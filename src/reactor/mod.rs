@@ -9,10 +9,10 @@
 //!
 //! **Sleeping.** A worker that drives its own reactor [parks](parking) in the reactor's [`Parker`].
 //! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
-//! tasks are sent to it, and in the reactor's, where the worker that sleeps in the shard's poller is
-//! told of an earlier timer or an operation. A thread that queues an operation,
-//! or sets an earlier deadline, does so under a lock and unparks afterwards. If that precedes
-//! `park`, `park` reports it; otherwise the worker is notified.
+//! tasks are sent to it, and in the reactor's, where the worker that sleeps in the shard's poller
+//! is told of an earlier timer or an operation. A thread that queues an operation, or sets an
+//! earlier deadline, does so under a lock and unparks afterwards. If that precedes `park`, `park`
+//! reports it; otherwise the worker is notified.
 //!
 //! **Files**, from the bottom up:
 //!

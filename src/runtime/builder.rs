@@ -501,10 +501,10 @@ impl Builder {
     /// error if the kernel refuses it (for a list: the errors of each);
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name in `POLDER_BACKEND`, an
     /// empty list, zero or more than 1,024 workers, a name with a NUL byte, and a
-    /// [stack](Self::thread_stack_size), [slack](Self::timer_slack) or [trace](Self::trace_capacity) beyond its
-    /// maximum; and the system's error if descriptors or threads are exhausted (for a thread as the
-    /// [source](std::error::Error::source), with the kind
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock)).
+    /// [stack](Self::thread_stack_size), [slack](Self::timer_slack) or
+    /// [trace](Self::trace_capacity) beyond its maximum; and the system's error if descriptors or
+    /// threads are exhausted (for a thread as the [source](std::error::Error::source), with the
+    /// kind [`WouldBlock`](io::ErrorKind::WouldBlock)).
     pub fn build(self) -> io::Result<Runtime> {
         not_simulated(super::ANOTHER_RUNTIME)?;
         let workers = self.workers.unwrap_or(1);

@@ -63,8 +63,8 @@ pub use task_set::TaskSet;
 /// Runs futures, and the tasks that they spawn, on the thread that made it.
 ///
 /// Tasks make progress only while the runtime is driven: by [`block_on`](Self::block_on),
-/// [`run`](Self::run) or [`run_once`](Self::run_once). With [several workers](Builder::workers), spawned
-/// tasks always do, on the workers' threads. It is neither `Send` nor `Sync`, so that
+/// [`run`](Self::run) or [`run_once`](Self::run_once). With [several workers](Builder::workers),
+/// spawned tasks always do, on the workers' threads. It is neither `Send` nor `Sync`, so that
 /// [`spawn_local`](Self::spawn_local) can take any future; other threads use a
 /// [`handle`](Self::handle).
 ///
@@ -420,8 +420,8 @@ impl Runtime {
         self.shared().workers()
     }
 
-    /// Returns a descriptor that is readable when [`run_once`](Self::run_once) has something to do. A
-    /// foreign loop waits until it is readable, and turns with a zero timeout.
+    /// Returns a descriptor that is readable when [`run_once`](Self::run_once) has something to do.
+    /// A foreign loop waits until it is readable, and turns with a zero timeout.
     ///
     /// The first call makes the runtime embedded: from then on each drive arms the earliest
     /// deadline in the kernel, and a wake between two turns, even on this thread, makes the
@@ -455,8 +455,8 @@ impl Runtime {
         self.worker.backend_fd()
     }
 
-    /// Returns how long a foreign loop may sleep before the next [`run_once`](Self::run_once): zero if
-    /// tasks are ready, `None` if only I/O or another thread can make one ready. These cannot
+    /// Returns how long a foreign loop may sleep before the next [`run_once`](Self::run_once): zero
+    /// if tasks are ready, `None` if only I/O or another thread can make one ready. These cannot
     /// interrupt the foreign loop's sleep, so bound it by the latency that you accept.
     ///
     /// ```

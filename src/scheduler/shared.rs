@@ -10,10 +10,10 @@
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
 //! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns wakes
-//! no worker, since the same worker takes it when its own queues are empty. Each further one does, immediately.
-//! When the spawning task returns, or drives a runtime, and its worker has other ready tasks, the
-//! worker wakes another one. The same holds for a task that the running task wakes and that will
-//! not run next.
+//! no worker, since the same worker takes it when its own queues are empty. Each further one does,
+//! immediately. When the spawning task returns, or drives a runtime, and its worker has other ready
+//! tasks, the worker wakes another one. The same holds for a task that the running task wakes and
+//! that will not run next.
 //!
 //! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
 //! writes two counters of its own, so that no cache line is contended; all other threads share a
