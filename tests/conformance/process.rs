@@ -171,7 +171,7 @@ fn rule_82_stdin_arrives_and_close_is_eof() {
 }
 
 #[test]
-fn rule_82_waiting_closes_the_childs_input() {
+fn rule_82_waiting_closes_stdin() {
     in_every_kernel_runtime(|_| async {
         assert!(waits_for_its_end().status().await.unwrap().success());
         assert!(waits_for_its_end().output().await.unwrap().status.success());
