@@ -67,6 +67,7 @@ impl Condvar {
         self.0.notify_one();
     }
 
+    #[cfg(unix)]
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -4,8 +4,10 @@
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
+#[cfg(target_os = "linux")]
 use std::sync::Arc;
 
+#[cfg(target_os = "linux")]
 use polder::event::Latch;
 use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,12 +15,18 @@ use polder::process::unix::CommandExt;
 use polder::process::{Child, Command, Output, Stdio};
 use polder::{Runtime, future};
 use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, WaitOptions, test_kill_process, waitpid};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, test_kill_process};
+#[cfg(target_os = "linux")]
+use rustix::process::{WaitOptions, waitpid};
 
+#[cfg(target_os = "linux")]
 use crate::child::in_children;
+#[cfg(target_os = "linux")]
 use crate::probe::join_all;
-use crate::support::{eventually, in_every_kernel_runtime, on_every_backend, share, until};
+#[cfg(target_os = "linux")]
+use crate::support::share;
+use crate::support::{eventually, in_every_kernel_runtime, on_every_backend, until};
 
 /// Several times what a pipe holds.
 const LARGE: usize = 300_000;
@@ -317,7 +325,10 @@ fn rule_83_kill_on_drop_with_last_handle_or_future() {
         drop(status);
         until("it is killed and reaped", || is_gone(pid)).await;
         // Also one that only a future has: of it we see that its pipe ends.
-        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        // Not the other children's, which may run for long.
+        fcntl_setfd(&reader, FdFlags::CLOEXEC).unwrap();
+        fcntl_setfd(&writer, FdFlags::CLOEXEC).unwrap();
         let mut reader = polder::Async::new(std::fs::File::from(reader)).unwrap();
         let mut command = sh("echo; exec sleep 3600");
         let status = Box::pin(command.stdout(writer).kill_on_drop(true).status());
@@ -348,6 +359,7 @@ fn rule_83_a_runtime_that_ends_leaves_no_zombie() {
 }
 
 /// Fails if this process has a child, and waits until those that polder reaps are gone.
+#[cfg(target_os = "linux")]
 fn no_child_is_left() {
     eventually("no child is left", || {
         let mut told = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -359,6 +371,7 @@ fn no_child_is_left() {
 }
 
 /// Runs one of many children. One in six runs until all others have ended.
+#[cfg(target_os = "linux")]
 async fn one(number: usize, others_ended: Arc<Latch>) {
     match number % 6 {
         0 => {
@@ -399,6 +412,7 @@ async fn one(number: usize, others_ended: Arc<Latch>) {
     }
 }
 
+#[cfg(target_os = "linux")]
 fn many(runtime: &Runtime, count: usize) {
     runtime.block_on(async {
         let others_ended = Arc::new(Latch::new());
