@@ -4,28 +4,15 @@
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
-#[cfg(target_os = "linux")]
-use std::sync::Arc;
 
-#[cfg(target_os = "linux")]
-use polder::event::Latch;
 use polder::future::{poll_once, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::process::unix::CommandExt;
 use polder::process::{Child, Command, Output, Stdio};
 use polder::{Runtime, future};
-use rustix::io::Errno;
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, test_kill_process};
-#[cfg(target_os = "linux")]
-use rustix::process::{WaitOptions, waitpid};
 
-#[cfg(target_os = "linux")]
-use crate::child::in_children;
-#[cfg(target_os = "linux")]
-use crate::probe::join_all;
-#[cfg(target_os = "linux")]
-use crate::support::share;
 use crate::support::{eventually, in_every_kernel_runtime, on_every_backend, until};
 
 /// Several times what a pipe holds.
@@ -358,83 +345,86 @@ fn rule_83_a_runtime_that_ends_leaves_no_zombie() {
     });
 }
 
-/// Fails if this process has a child, and waits until those that polder reaps are gone.
-#[cfg(target_os = "linux")]
-fn no_child_is_left() {
-    eventually("no child is left", || {
-        let mut told = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: there is room for what is written; nothing is reaped.
-        let result = unsafe { libc::waitid(libc::P_ALL, 0, told.as_mut_ptr(), flags) };
-        result == -1 && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::CHILD)
-    });
-}
-
-/// Runs one of many children. One in six runs until all others have ended.
-#[cfg(target_os = "linux")]
-async fn one(number: usize, others_ended: Arc<Latch>) {
-    match number % 6 {
-        0 => {
-            let status = sh("exit $1")
-                .arg("sh")
-                .arg((number % 200).to_string())
-                .status();
-            assert_eq!(status.await.unwrap().code(), Some((number % 200) as i32));
-        }
-        1 => {
-            let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
-            child.kill().unwrap();
-            assert_eq!(child.status().await.unwrap().signal(), Some(libc::SIGKILL));
-        }
-        2 => drop(Command::new("true").spawn().unwrap()),
-        3 => drop(
-            Command::new("sleep")
-                .arg("3600")
-                .kill_on_drop(true)
-                .spawn()
-                .unwrap(),
-        ),
-        4 => {
-            let mut child = waits_for_its_end();
-            let (stdin, status) = (child.stdin.take(), child.status());
-            let status = polder::spawn(status);
-            others_ended.wait().await;
-            drop(stdin);
-            assert!(status.await.unwrap().success());
-        }
-        _ => {
-            let output = Command::new("echo").arg(number.to_string()).output();
-            assert_eq!(
-                output.await.unwrap().stdout,
-                format!("{number}\n").into_bytes()
-            );
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn many(runtime: &Runtime, count: usize) {
-    runtime.block_on(async {
-        let others_ended = Arc::new(Latch::new());
-        let spawn = |number| polder::spawn(one(number, others_ended.clone()));
-        let last = (0..count).filter(|number| number % 6 == 4).map(spawn);
-        let last: Vec<_> = last.collect();
-        join_all((0..count).filter(|number| number % 6 != 4).map(spawn)).await;
-        others_ended.set();
-        join_all(last).await;
-    });
-    no_child_is_left();
-}
-
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use rustix::process::Resource;
+    use polder::event::Latch;
+    use rustix::process::{Resource, WaitOptions, waitpid};
 
     use super::*;
-    use crate::child::{all_descriptors, allow_descriptors, entries, limit, threads_called};
-    use crate::support::refuse;
+    use crate::child::{
+        all_descriptors, allow_descriptors, entries, in_children, limit, threads_called,
+    };
+    use crate::probe::join_all;
+    use crate::support::{refuse, share};
+
+    /// Fails if this process has a child, and waits until those that polder reaps are gone.
+    fn no_child_is_left() {
+        eventually("no child is left", || {
+            let mut told = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+            let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            // SAFETY: there is room for what is written; nothing is reaped.
+            let result = unsafe { libc::waitid(libc::P_ALL, 0, told.as_mut_ptr(), flags) };
+            result == -1
+                && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::CHILD)
+        });
+    }
+
+    /// Runs one of many children. One in six runs until all others have ended.
+    async fn one(number: usize, others_ended: Arc<Latch>) {
+        match number % 6 {
+            0 => {
+                let status = sh("exit $1")
+                    .arg("sh")
+                    .arg((number % 200).to_string())
+                    .status();
+                assert_eq!(status.await.unwrap().code(), Some((number % 200) as i32));
+            }
+            1 => {
+                let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
+                child.kill().unwrap();
+                assert_eq!(child.status().await.unwrap().signal(), Some(libc::SIGKILL));
+            }
+            2 => drop(Command::new("true").spawn().unwrap()),
+            3 => drop(
+                Command::new("sleep")
+                    .arg("3600")
+                    .kill_on_drop(true)
+                    .spawn()
+                    .unwrap(),
+            ),
+            4 => {
+                let mut child = waits_for_its_end();
+                let (stdin, status) = (child.stdin.take(), child.status());
+                let status = polder::spawn(status);
+                others_ended.wait().await;
+                drop(stdin);
+                assert!(status.await.unwrap().success());
+            }
+            _ => {
+                let output = Command::new("echo").arg(number.to_string()).output();
+                assert_eq!(
+                    output.await.unwrap().stdout,
+                    format!("{number}\n").into_bytes()
+                );
+            }
+        }
+    }
+
+    fn many(runtime: &Runtime, count: usize) {
+        runtime.block_on(async {
+            let others_ended = Arc::new(Latch::new());
+            let spawn = |number| polder::spawn(one(number, others_ended.clone()));
+            let last = (0..count).filter(|number| number % 6 == 4).map(spawn);
+            let last: Vec<_> = last.collect();
+            join_all((0..count).filter(|number| number % 6 != 4).map(spawn)).await;
+            others_ended.set();
+            join_all(last).await;
+        });
+        no_child_is_left();
+    }
 
     #[test]
     fn rule_83_of_a_thousand_children_none_is_lost_and_none_is_left() {
