@@ -109,7 +109,6 @@ impl Unreaped {
             return Err(not_own(self.id));
         }
         let mut state = self.state.lock();
-        let mut ended = None;
         if state.end.is_none() {
             let waited = match &self.descriptor {
                 Some(descriptor) => descriptor.try_wait(&mut state.child),
@@ -120,14 +119,12 @@ impl Unreaped {
                 Err(error) if platform::is_no_child(&error) => Some(End::Lost),
                 Err(error) => return Err(error),
             };
-            // From now on the number may be another child's, for which the thread would wait.
-            if state.end.is_some() {
-                ended = state.thread.take();
-            }
         }
         let end = state.end;
+        // From now on the number may be another child's, for which the thread would wait.
+        let thread = end.and_then(|_| state.thread.take());
         drop(state);
-        if let Some(ended) = ended {
+        if let Some(ended) = thread {
             ended.set();
         }
         match end {

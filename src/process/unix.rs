@@ -183,17 +183,23 @@ pub(super) fn is_no_child(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::CHILD)
 }
 
+/// Waits for the end of a child of this number, and leaves it unreaped.
+fn wait_unreaped(id: libc::id_t, options: libc::c_int) -> io::Result<()> {
+    let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = options | libc::WEXITED | libc::WNOWAIT;
+    // SAFETY: `told` has room for what is written there.
+    match unsafe { libc::waitid(libc::P_PID, id, told.as_mut_ptr(), options) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Kills a child by its number, which is not used if other code has reaped the child before.
 pub(super) fn kill(child: &mut std::process::Child) -> io::Result<()> {
-    let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    let id = child.id() as libc::id_t;
-    // SAFETY: `told` has room for what is written there.
-    let result = unsafe { libc::waitid(libc::P_PID, id, told.as_mut_ptr(), options) };
-    if result != 0 && is_no_child(&io::Error::last_os_error()) {
-        return Ok(());
+    match wait_unreaped(child.id() as libc::id_t, libc::WNOHANG) {
+        Err(error) if is_no_child(&error) => Ok(()),
+        _ => child.kill(),
     }
-    child.kill()
 }
 
 /// The child's number, which stays its own until it is reaped.
@@ -207,14 +213,7 @@ impl Handle {
 
     /// Blocks until the child has ended, or was reaped by others, and leaves it unreaped.
     pub(super) fn wait(&self) {
-        let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
-        let options = libc::WEXITED | libc::WNOWAIT;
-        loop {
-            // SAFETY: `told` has room for what is written there.
-            let result = unsafe { libc::waitid(libc::P_PID, self.0, told.as_mut_ptr(), options) };
-            if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return;
-            }
-        }
+        let is_interrupted = |error: io::Error| error.kind() == io::ErrorKind::Interrupted;
+        while wait_unreaped(self.0, 0).is_err_and(is_interrupted) {}
     }
 }
