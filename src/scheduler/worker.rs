@@ -665,18 +665,14 @@ impl Worker {
             self.reactor.parker().resume();
         }
         drop(guard);
-        match has_wakers {
-            Ok(false) => {}
-            Ok(true) => {
-                self.before_foreign_code();
-                self.driver.call_wakers();
-            }
-            Err(error) => {
-                // A wait may fail after it has reported events (kqueue, Windows).
-                self.before_foreign_code();
-                self.driver.call_wakers();
-                self.cannot_wait(until, &error);
-            }
+        if matches!(has_wakers, Ok(false)) {
+            return;
+        }
+        // Also after an error: a wait may fail after it has reported events (kqueue, Windows).
+        self.before_foreign_code();
+        self.driver.call_wakers();
+        if let Err(error) = has_wakers {
+            self.cannot_wait(until, &error);
         }
     }
 
