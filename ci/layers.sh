@@ -7,8 +7,8 @@
 # Tests (of loom too) and comments may name whom they like. With --edges it prints which module names
 # which, and how often.
 #
-# The simulator, crates/polder-sim, has no list of levels: there files must not import each other in
-# a circle, but for the one that is named below.
+# Files of the simulator, crates/polder-sim, and of the poller must not import each other in a circle, but
+# for the one that is named below. There each file imports a name from the file that defines it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -108,11 +108,11 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
     }
 '
 
-# A world has the plan of its faults, and the plan's actions are functions of the world.
-circle='state plan'
-
-(cd crates/polder-sim/src && find . -name '*.rs' ! -name '*tests.rs' | LC_ALL=C sort) |
-    sed 's|^\./||' | (cd crates/polder-sim/src && xargs awk -v circle="$circle" '
+# Fails if files of a folder import each other in a circle: `no_circle crate's folder [module] [allowed]`.
+# `allowed` is an import that would close one.
+no_circle() {
+    (cd "$1" && find "${2:-.}" -name '*.rs' ! -name '*tests.rs' | LC_ALL=C sort) |
+        sed 's|^\./||' | (cd "$1" && xargs awk -v folder="$1" -v room="${2:-}" -v allowed="${3:-}" '
     # Returns the module of a file: world::tcp for world/tcp.rs, world for world/mod.rs.
     function module(file) {
         sub(/(\/mod)?\.rs$/, "", file)
@@ -145,11 +145,12 @@ circle='state plan'
             sub(/.*::/, "", first)
             imported[first] = path
         }
+        if (room != "" && path !~ "^" room "(::|$)") return
         while (path != "" && !(path in is_module)) if (!sub(/::[A-Za-z0-9_]+$/, "", path)) path = ""
         if (path == "") {
-            print "crates/polder-sim/src/" FILENAME ":" FNR ": name the file that defines it" | "cat >&2"
+            print folder "/" FILENAME ":" FNR ": name the file that defines it" | "cat >&2"
             bad++
-        } else if (path != from && from " " path != circle) {
+        } else if (path != from && from " " path != allowed) {
             edges[from " " path] = 1
         }
     }
@@ -186,6 +187,7 @@ circle='state plan'
     {
         sub(/ \/\/ .*/, "")
         gsub(/"[^"]*"/, "")
+        gsub(/pub\(in [a-z_:]+\)/, "")
         while (match($0, /([$A-Za-z0-9_]|::)+/)) {
             path = substr($0, RSTART, RLENGTH)
             $0 = substr($0, RSTART + RLENGTH)
@@ -198,6 +200,11 @@ circle='state plan'
         for (edge in edges) print edge
     }
 ') | tsort >/dev/null || {
-    echo "files of crates/polder-sim/src import each other in a circle" >&2
-    exit 1
+        echo "files of $1/${2:-} import each other in a circle" >&2
+        exit 1
+    }
 }
+
+# A world has the plan of its faults, and the plan's actions are functions of the world.
+no_circle crates/polder-sim/src '' 'state plan'
+no_circle src poller

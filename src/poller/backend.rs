@@ -4,10 +4,9 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use super::AnySelector;
-use super::backends;
-use super::error::{guess_meaning, none_of};
-use crate::sys::{invalid, unsupported};
+use super::backends::{self, AnySelector};
+use super::error::{guess_meaning, with_backend};
+use crate::sys::{invalid, is_out_of_descriptors, unsupported};
 
 /// A kernel interface for polling, chosen at run time.
 ///
@@ -275,6 +274,12 @@ impl Backend {
         Ok(AnySelector::Other(selector?))
     }
 
+    /// Notes in a poller's error that it is this backend's.
+    #[cold]
+    pub(super) fn with_name(self, error: io::Error) -> io::Error {
+        with_backend(error, self.name())
+    }
+
     fn unavailable(self) -> io::Error {
         let why = match self {
             Backend::IoUring if backends::io_uring::IS_BUILT => match self.open(false) {
@@ -334,4 +339,46 @@ pub(super) fn list() -> String {
         words += backend.name();
     }
     words
+}
+
+struct NoneOf(Vec<(Backend, io::Error)>);
+
+impl fmt::Display for NoneOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("none of the backends can be opened")?;
+        for (place, (backend, error)) in self.0.iter().enumerate() {
+            f.write_str(if place == 0 { ": " } else { "; " })?;
+            let words = error.to_string();
+            if !words.starts_with("backend ") {
+                write!(f, "backend {backend}: ")?;
+            }
+            f.write_str(&words)?;
+            if is_out_of_descriptors(error) {
+                f.write_str(": the limit of descriptors (ulimit -n)")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for NoneOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for NoneOf {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.first().map(|(_, error)| error as _)
+    }
+}
+
+/// Returns a single error unchanged, or all of them, with the kind of the first.
+#[cold]
+fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
+    match errors.len() {
+        0 => invalid("the list of backends is empty"),
+        1 => errors.remove(0).1,
+        _ => io::Error::new(errors[0].1.kind(), NoneOf(errors)),
+    }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 
-use super::Backend;
 use crate::sys;
 
 pub(in crate::poller) fn registered_already() -> io::Error {
@@ -35,7 +34,7 @@ pub(in crate::poller) fn forked_error() -> io::Error {
 }
 
 struct Failed {
-    backend: Option<Backend>,
+    backend: Option<&'static str>,
     call: &'static str,
     /// Kept for its number.
     cause: io::Error,
@@ -134,53 +133,10 @@ fn with_failed(error: io::Error, change: impl FnOnce(&mut Failed)) -> io::Error 
     }
 }
 
-impl Backend {
-    #[cold]
-    pub(in crate::poller) fn with_name(self, error: io::Error) -> io::Error {
-        with_failed(error, |failed| failed.backend = Some(self))
-    }
-}
-
-struct NoneOf(Vec<(Backend, io::Error)>);
-
-impl fmt::Display for NoneOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("none of the backends can be opened")?;
-        for (place, (backend, error)) in self.0.iter().enumerate() {
-            f.write_str(if place == 0 { ": " } else { "; " })?;
-            let words = error.to_string();
-            if !words.starts_with("backend ") {
-                write!(f, "backend {backend}: ")?;
-            }
-            f.write_str(&words)?;
-            if sys::is_out_of_descriptors(error) {
-                f.write_str(": the limit of descriptors (ulimit -n)")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for NoneOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for NoneOf {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.first().map(|(_, error)| error as _)
-    }
-}
-
-/// Returns a single error unchanged, or all of them, with the kind of the first.
+/// Notes the name of the backend that failed.
 #[cold]
-pub(in crate::poller) fn none_of(mut errors: Vec<(Backend, io::Error)>) -> io::Error {
-    match errors.len() {
-        0 => sys::invalid("the list of backends is empty"),
-        1 => errors.remove(0).1,
-        _ => io::Error::new(errors[0].1.kind(), NoneOf(errors)),
-    }
+pub(in crate::poller) fn with_backend(error: io::Error, name: &'static str) -> io::Error {
+    with_failed(error, |failed| failed.backend = Some(name))
 }
 
 pub(in crate::poller) fn unsupported(what: &str) -> io::Error {

@@ -498,9 +498,9 @@ impl fmt::Debug for Event {
 pub struct Events {
     pub(super) list: Vec<Event>,
     limit: usize,
-    /// Buffer for the kernel's form of events; allocated by the first wait.
+    /// Allocated by the first wait.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) kernel: super::backends::epoll::Buffer,
+    pub(super) epoll: super::epoll_buffer::EpollBuffer,
 }
 
 impl Events {
@@ -559,7 +559,7 @@ impl Events {
             list: Vec::with_capacity(limit),
             limit,
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            kernel: super::backends::epoll::Buffer::default(),
+            epoll: Default::default(),
         }
     }
 

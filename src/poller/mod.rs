@@ -80,6 +80,8 @@
 mod backend;
 mod backends;
 mod capabilities;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod epoll_buffer;
 mod error;
 mod event;
 mod selector;
@@ -90,18 +92,20 @@ use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
+use crate::kernel;
 use crate::sync::OnDrop;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor, Process};
 
 pub use backend::Backend;
+use backends::AnySelector;
 #[cfg(all(unix, feature = "signal"))]
 pub(crate) use backends::notifier::WakeDescriptor;
+use backends::of_kernel::OfKernel;
 pub use capabilities::Capabilities;
 use error::{busy, forked_error};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
-use selector::AnySelector;
 pub(crate) use selector::{Change, Request, Selector, Timeout};
 
 /// An open backend. See the [module](self) for the contract.
@@ -561,6 +565,33 @@ impl Poller {
             interest,
             mode,
         })
+    }
+}
+
+/// Pollers of a kernel that is not the system's.
+impl Poller {
+    /// Returns a poller that counts as the platform's default backend.
+    #[cfg_attr(not(feature = "kernel"), allow(dead_code))]
+    pub(crate) fn of_kernel(poller: kernel::Boxed<dyn kernel::Poller>) -> Poller {
+        let selector = AnySelector::OfKernel(OfKernel(poller));
+        Poller::with(Backend::default(), selector, Process::current())
+    }
+
+    /// [`change_unchecked`](Self::change_unchecked) for the kernel's socket of this number, which
+    /// may be registered with other pollers too.
+    pub(crate) fn change_socket(&self, socket: u64, change: Change) -> io::Result<()> {
+        match &*self.selector {
+            AnySelector::OfKernel(of_kernel) => of_kernel.change_socket(socket, change),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Called when a task was woken by a thread that does not drive it.
+    #[inline]
+    pub(crate) fn note_wake_from_elsewhere(&self) {
+        if let AnySelector::OfKernel(OfKernel(poller)) = &*self.selector {
+            poller.is_woken_from_elsewhere();
+        }
     }
 }
 

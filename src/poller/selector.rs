@@ -3,12 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use super::backends::epoll::Epoll;
-use super::backends::io_uring::Uring;
-use super::backends::of_kernel::OfKernel;
+use super::capabilities::Capabilities;
 use super::error::unsupported;
-use super::{Capabilities, Events, Interest, Mode, Token};
+use super::event::{Events, Interest, Mode, Token};
 use crate::sys::BorrowedDescriptor;
 
 #[derive(Clone, Copy)]
@@ -63,73 +60,6 @@ pub(crate) trait Selector: Send + Sync {
     /// Called when the runtime stops being driven, until the next wait: makes sure that a
     /// descriptor which another thread deregisters meanwhile is closed without that wait.
     fn on_idle(&self) {}
-}
-
-/// The selector of any backend.
-pub(super) enum AnySelector {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    Epoll(Epoll),
-    IoUring(Box<Uring>),
-    OfKernel(OfKernel),
-    Other(Box<dyn Selector>),
-}
-
-/// Calls a function of the selector.
-macro_rules! call {
-    ($any:ident.$function:ident($($argument:expr),*)) => {
-        match $any {
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            AnySelector::Epoll(epoll) => epoll.$function($($argument),*),
-            AnySelector::IoUring(ring) => ring.$function($($argument),*),
-            AnySelector::OfKernel(of_kernel) => of_kernel.$function($($argument),*),
-            AnySelector::Other(selector) => selector.$function($($argument),*),
-        }
-    };
-}
-
-impl Selector for AnySelector {
-    fn capabilities(&self) -> Capabilities {
-        call!(self.capabilities())
-    }
-
-    #[inline]
-    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
-        call!(self.change(descriptor, change))
-    }
-
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
-        call!(self.wait(events, until))
-    }
-
-    #[inline]
-    fn notify(&self) -> io::Result<()> {
-        call!(self.notify())
-    }
-
-    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        call!(self.descriptor())
-    }
-
-    fn arm(&self, until: Timeout) -> io::Result<()> {
-        call!(self.arm(until))
-    }
-
-    fn refuses_files(&self) -> bool {
-        call!(self.refuses_files())
-    }
-
-    fn on_idle(&self) {
-        call!(self.on_idle());
-    }
-}
-
-impl AnySelector {
-    /// See [`Poller::has_submissions`](super::Poller::has_submissions). Called in each turn without
-    /// sources.
-    #[inline]
-    pub(super) fn has_submissions(&self) -> bool {
-        matches!(self, AnySelector::IoUring(ring) if ring.has_submissions())
-    }
 }
 
 /// When a wait without events ends.

@@ -45,15 +45,15 @@ use async_io::{Async, Timer};
 use super::poll as parker;
 #[cfg(not(unix))]
 use super::polling as parker;
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
-use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Timeout,
-};
+use crate::poller::event::{Event, Events, Interest, Mode, Ready};
+use crate::poller::selector::{Change, Request, Selector, Timeout};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{
-    self, AsDescriptor, AsRawDescriptor, OwnedDescriptor, Process, Race, RawDescriptor,
+    self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor, Process, Race,
+    RawDescriptor,
 };
 
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {

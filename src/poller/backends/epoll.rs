@@ -36,13 +36,13 @@ use rustix::time::Timespec;
 
 use super::flags;
 use super::notifier::Notifier;
+use crate::poller::capabilities::Capabilities;
+use crate::poller::epoll_buffer::EpollBuffer;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
-use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Mode, Ready, Request, Selector,
-    Timeout, Token,
-};
+use crate::poller::event::{Event, Events, Mode, Ready, Token};
+use crate::poller::selector::{Change, Request, Selector, Timeout};
 use crate::sync::Mutex;
-use crate::sys::{self, Race, timespec};
+use crate::sys::{self, BorrowedDescriptor, Race, timespec};
 
 const NOTIFIER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -60,24 +60,6 @@ pub(in crate::poller) struct Epoll {
     epoll: OwnedFd,
     notifier: Notifier,
     timer: Mutex<Timer>,
-}
-
-#[derive(Default)]
-pub(in crate::poller) struct Buffer(Vec<MaybeUninit<epoll::Event>>);
-
-// SAFETY: an event is not `Send` only because rustix lets its data be a pointer. All our data were
-// made from integers and are read as such.
-unsafe impl Send for Buffer {}
-
-// SAFETY: as above; and nothing of it can be reached through a shared reference.
-unsafe impl Sync for Buffer {}
-
-impl std::fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Buffer")
-            .field("room", &self.0.len())
-            .finish()
-    }
 }
 
 #[derive(Default)]
@@ -188,7 +170,7 @@ impl Epoll {
         };
         let limit = events.limit();
         let timeout = (!may_sleep).then_some(&NOW);
-        let outcome = self.call(&mut events.kernel, limit, timeout, report)?;
+        let outcome = self.call(&mut events.epoll, limit, timeout, report)?;
         if outcome.is_full {
             // As in `wait`. `Parker::resume` reports the reason for a notification.
             self.notifier.reset();
@@ -199,7 +181,7 @@ impl Epoll {
     #[inline]
     fn call(
         &self,
-        buffer: &mut Buffer,
+        buffer: &mut EpollBuffer,
         limit: usize,
         timeout: Option<&Timespec>,
         mut report: impl FnMut(Token, Ready),
@@ -285,9 +267,9 @@ impl Selector for Epoll {
             Timeout::At { deadline, now } => self.prepare(deadline, now),
         };
         let limit = events.limit();
-        let Events { list, kernel, .. } = events;
+        let Events { list, epoll, .. } = events;
         let timeout = timeout.map(timespec);
-        let outcome = self.call(kernel, limit, timeout.as_ref(), |token, ready| {
+        let outcome = self.call(epoll, limit, timeout.as_ref(), |token, ready| {
             list.push(Event::new(token, ready));
         })?;
         let is_over = match proof {

@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::RawFd;
 
 use crate::poller::error::{not_registered, registered_already};
-use crate::poller::{Change, Interest, Mode, Request, Token};
+use crate::poller::event::{Interest, Mode, Token};
+use crate::poller::selector::{Change, Request};
 use crate::slab::shrink;
 
 #[derive(Default)]

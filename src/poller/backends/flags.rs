@@ -2,7 +2,7 @@
 
 use rustix::event::PollFlags;
 
-use crate::poller::{Interest, Ready};
+use crate::poller::event::{Interest, Ready};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const READ_HANGUP: PollFlags = PollFlags::RDHUP;

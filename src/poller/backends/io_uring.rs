@@ -69,11 +69,9 @@
 //! * `IORING_POLL_ADD_LEVEL` is refused (<https://github.com/axboe/liburing/issues/829>): there are
 //!   no levels.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_uring::opcode;
@@ -81,10 +79,12 @@ use rustix::io::Errno;
 
 use super::epoll::{MAX_TIMEOUT, TIMER_RESOLUTION, round_up};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::failed;
-use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Timeout};
+use crate::poller::event::Events;
+use crate::poller::selector::{Change, Selector, Timeout};
 use crate::sync::Mutex;
-use crate::sys::{self, Race};
+use crate::sys::{self, BorrowedDescriptor, Race};
 
 mod ring;
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod ring_tests;
 mod table;
 
 use ring::{TIMEOUT, new_ring, skip_success, user_data};
-use table::{Collected, MAX_ROUNDS, Table, pause};
+use table::{Collected, MAX_ROUNDS, Table, pause, thread};
 
 /// Size of the submission queue: 16 KiB. More submissions take several calls.
 const SUBMISSIONS: u32 = 256;
@@ -454,17 +454,4 @@ impl Drop for Uring {
             let _ = table.remove_all();
         }
     }
-}
-
-thread_local! {
-    /// 0: none yet.
-    static NUMBER: Cell<u64> = const { Cell::new(0) };
-}
-
-fn thread() -> u64 {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    if NUMBER.get() == 0 {
-        NUMBER.set(COUNT.fetch_add(1, Ordering::Relaxed) + 1);
-    }
-    NUMBER.get()
 }

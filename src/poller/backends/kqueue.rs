@@ -43,22 +43,17 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::fd_table::{FdEntry, FdTable};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::failed;
-use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Timeout,
-};
+use crate::poller::event::{Event, Events, Interest, Mode, Ready};
+use crate::poller::selector::{Change, Request, Selector, Timeout};
 use crate::sync::Mutex;
-use crate::sys::{self as system, LONGEST_TIMEOUT};
+use crate::sys::{self as system, BorrowedDescriptor, LONGEST_TIMEOUT};
 
 #[cfg(any(test, polder_kqueue_model))]
 mod flavours;
 #[cfg(test)]
 mod manual_tests;
-/// Not in the published package.
-#[cfg(polder_kqueue_model)]
-#[path = "../../../tests/kqueue/model.rs"]
-mod model;
 mod sys;
 
 use sys::{
@@ -566,21 +561,13 @@ fn ready(report: &Kevent, others: Interest) -> Ready {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    use super::sys::CALLS;
     use super::*;
-    use crate::poller::Token;
-
-    thread_local! {
-        static CALLS: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count_call() {
-        CALLS.set(CALLS.get() + 1);
-    }
+    use crate::poller::event::Token;
 
     fn calls<T>(f: impl FnOnce() -> T) -> (T, usize) {
         let before = CALLS.get();

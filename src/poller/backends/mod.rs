@@ -1,5 +1,5 @@
-//! One module per backend: each defines one type that implements [`Selector`](super::Selector), its
-//! functions in the order of the trait.
+//! One module per backend: each defines one type that implements [`Selector`], its functions in the
+//! order of the trait. [`AnySelector`] is one of these types.
 //!
 //! `poll` and `select` share the [interest table](table). Its [`fd_table`] is also used by kqueue
 //! and io_uring, the [`flags`] of `poll` also by epoll and io_uring. The [`notifier`] ends a wait
@@ -61,3 +61,81 @@ pub(super) mod polling;
 pub(super) mod select;
 #[cfg(unix)]
 pub(super) mod table;
+
+use std::io;
+
+use crate::poller::capabilities::Capabilities;
+use crate::poller::event::Events;
+use crate::poller::selector::{Change, Selector, Timeout};
+use crate::sys::BorrowedDescriptor;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use epoll::Epoll;
+use io_uring::Uring;
+use of_kernel::OfKernel;
+
+/// The selector of any backend.
+pub(in crate::poller) enum AnySelector {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    Epoll(Epoll),
+    IoUring(Box<Uring>),
+    OfKernel(OfKernel),
+    Other(Box<dyn Selector>),
+}
+
+/// Calls a function of the selector.
+macro_rules! call {
+    ($any:ident.$function:ident($($argument:expr),*)) => {
+        match $any {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            AnySelector::Epoll(epoll) => epoll.$function($($argument),*),
+            AnySelector::IoUring(ring) => ring.$function($($argument),*),
+            AnySelector::OfKernel(of_kernel) => of_kernel.$function($($argument),*),
+            AnySelector::Other(selector) => selector.$function($($argument),*),
+        }
+    };
+}
+
+impl Selector for AnySelector {
+    fn capabilities(&self) -> Capabilities {
+        call!(self.capabilities())
+    }
+
+    #[inline]
+    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+        call!(self.change(descriptor, change))
+    }
+
+    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+        call!(self.wait(events, until))
+    }
+
+    #[inline]
+    fn notify(&self) -> io::Result<()> {
+        call!(self.notify())
+    }
+
+    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
+        call!(self.descriptor())
+    }
+
+    fn arm(&self, until: Timeout) -> io::Result<()> {
+        call!(self.arm(until))
+    }
+
+    fn refuses_files(&self) -> bool {
+        call!(self.refuses_files())
+    }
+
+    fn on_idle(&self) {
+        call!(self.on_idle());
+    }
+}
+
+impl AnySelector {
+    /// See [`Poller::has_submissions`](crate::poller::Poller::has_submissions). Called in each turn without
+    /// sources.
+    #[inline]
+    pub(in crate::poller) fn has_submissions(&self) -> bool {
+        matches!(self, AnySelector::IoUring(ring) if ring.has_submissions())
+    }
+}

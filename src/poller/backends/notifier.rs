@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::poller::BorrowedDescriptor;
 use crate::poller::error::failed;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sys::BorrowedDescriptor;
 
 /// A descriptor that becomes readable when a thread calls [`notify`](Notifier::notify).
 ///

@@ -1,53 +1,26 @@
 //! The selector of a worker whose kernel has a poller for it ([`kernel::Poller`]): it reports that
-//! poller's events, and never sleeps. Sockets of such a kernel have no descriptor, so they are
-//! registered by methods of [`Poller`] that are here.
+//! poller's events, and never sleeps. Sockets of such a kernel have no descriptor.
 
 use std::io;
 
 use crate::kernel;
-use crate::poller::{
-    AnySelector, Backend, Capabilities, Change, Event, Events, Poller, Ready, Selector, Timeout,
-    Token,
-};
-use crate::sys::{BorrowedDescriptor, Process};
+use crate::poller::capabilities::Capabilities;
+use crate::poller::event::{Event, Events, Ready, Token};
+use crate::poller::selector::{Change, Selector, Timeout};
+use crate::sys::BorrowedDescriptor;
 
-pub(in crate::poller) struct OfKernel(kernel::Boxed<dyn kernel::Poller>);
+pub(in crate::poller) struct OfKernel(pub(in crate::poller) kernel::Boxed<dyn kernel::Poller>);
 
-impl Poller {
-    /// Returns a poller that counts as the platform's default backend.
-    #[cfg_attr(not(feature = "kernel"), allow(dead_code))]
-    pub(crate) fn of_kernel(poller: kernel::Boxed<dyn kernel::Poller>) -> Poller {
-        let selector = AnySelector::OfKernel(OfKernel(poller));
-        Poller::with(Backend::default(), selector, Process::current())
-    }
-
-    #[inline]
-    fn kernel_poller(&self) -> io::Result<&dyn kernel::Poller> {
-        match &*self.selector {
-            AnySelector::OfKernel(OfKernel(poller)) => Ok(&**poller),
-            _ => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-
-    /// [`change_unchecked`](Self::change_unchecked) for the kernel's socket of this number, which
-    /// may be registered with other pollers too.
-    pub(crate) fn change_socket(&self, socket: u64, change: Change) -> io::Result<()> {
-        let poller = self.kernel_poller()?;
+impl OfKernel {
+    /// [`Selector::change`] for the kernel's socket of this number.
+    pub(in crate::poller) fn change_socket(&self, socket: u64, change: Change) -> io::Result<()> {
         let (Change::Register(request) | Change::Modify(request)) = change else {
-            return poller.deregister(socket);
+            return self.0.deregister(socket);
         };
         let mut flags = Ready::default();
         flags.add_if(request.interest.is_readable(), Ready::READABLE);
         flags.add_if(request.interest.is_writable(), Ready::WRITABLE);
-        poller.register(socket, request.token.0, flags.0)
-    }
-
-    /// Called when a task was woken by a thread that does not drive it.
-    #[inline]
-    pub(crate) fn note_wake_from_elsewhere(&self) {
-        if let Ok(poller) = self.kernel_poller() {
-            poller.is_woken_from_elsewhere();
-        }
+        (self.0).register(socket, request.token.0, flags.0)
     }
 }
 

@@ -13,8 +13,10 @@ use rustix::io::Errno;
 
 use super::flags::{flags, ready};
 use super::table::{PollSet, Report, TablePoller};
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, tried};
-use crate::poller::{Capabilities, Interest, Selector};
+use crate::poller::event::Interest;
+use crate::poller::selector::Selector;
 use crate::slab::shrink;
 use crate::sys::timespec;
 

@@ -24,14 +24,13 @@ use std::time::{Duration, Instant};
 
 use polling::{Event as Report, PollMode};
 
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
-use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Request,
-    Selector, Timeout, Token,
-};
+use crate::poller::event::{Event, Events, Interest, Mode, Ready, Token};
+use crate::poller::selector::{Change, Request, Selector, Timeout};
 use crate::slab::{Slab, less_room};
 use crate::sync::Mutex;
-use crate::sys::{AsRawDescriptor, LONGEST_TIMEOUT, RawDescriptor};
+use crate::sys::{AsRawDescriptor, BorrowedDescriptor, LONGEST_TIMEOUT, RawDescriptor};
 
 struct Polling {
     poller: polling::Poller,

@@ -22,8 +22,10 @@ use rustix::io::Errno;
 
 use super::poll::{entry, poll, try_poll};
 use super::table::{PollSet, Report, TablePoller};
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, tried};
-use crate::poller::{Capabilities, Interest, Ready, Selector};
+use crate::poller::event::{Interest, Ready};
+use crate::poller::selector::Selector;
 use crate::sys::timespec;
 
 pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {

@@ -30,13 +30,12 @@ use rustix::io::Errno;
 use super::fd_table::FdTable;
 use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
-use crate::poller::{
-    BorrowedDescriptor, Capabilities, Change, Event, Events, Interest, Mode, Ready, Selector,
-    Timeout,
-};
+use crate::poller::capabilities::Capabilities;
+use crate::poller::event::{Event, Events, Interest, Mode, Ready};
+use crate::poller::selector::{Change, Selector, Timeout};
 use crate::slab::shrink;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::sys::LONGEST_TIMEOUT;
+use crate::sys::{BorrowedDescriptor, LONGEST_TIMEOUT};
 
 /// The set passed to the kernel, in the form that one system call requires.
 pub(super) trait PollSet: Send {
@@ -296,7 +295,8 @@ impl Selector for TablePoller {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::poller::{Request, Token};
+    use crate::poller::event::Token;
+    use crate::poller::selector::Request;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering as O};
 

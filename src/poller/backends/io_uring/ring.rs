@@ -12,12 +12,10 @@ use rustix::io_uring::{
     IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
 };
 
-#[cfg(test)]
-use super::ring_tests;
 use crate::poller::backends::flags;
 use crate::poller::error::explained;
-use crate::poller::{BorrowedDescriptor, Interest, Ready};
-use crate::sys;
+use crate::poller::event::{Interest, Ready};
+use crate::sys::{self, BorrowedDescriptor};
 
 // The user data: the generation in the upper half; in the lower the descriptor's number, or one of
 // these values, which are greater than any descriptor.
@@ -97,6 +95,14 @@ fn meaning(error: &io::Error) -> Option<String> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Errors injected into this thread's next calls, last first.
+    pub(super) static REFUSALS: std::cell::RefCell<Vec<Errno>> = const {
+        std::cell::RefCell::new(Vec::new())
+    };
+}
+
 pub(super) struct Call {
     pub(super) ring: RawFd,
     pub(super) submissions: u32,
@@ -110,7 +116,7 @@ impl Call {
     #[inline]
     pub(super) fn enter(&self, timeout: Option<Duration>) -> Result<u32, Errno> {
         #[cfg(test)]
-        if let Some(error) = ring_tests::REFUSALS.with_borrow_mut(Vec::pop) {
+        if let Some(error) = REFUSALS.with_borrow_mut(Vec::pop) {
             return Err(error);
         }
         let timeout = timeout.map(sys::timespec);

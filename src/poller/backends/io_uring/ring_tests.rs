@@ -1,9 +1,13 @@
 //! Tests of the ring, against the kernel.
 
+use super::ring::REFUSALS;
 use super::table::MAX_PAUSES;
 use super::*;
 use crate::Backend;
-use crate::poller::{AnySelector, Event, Interest, Mode, Poller, Request, Token};
+use crate::poller::Poller;
+use crate::poller::backends::AnySelector;
+use crate::poller::event::{Event, Interest, Mode, Token};
+use crate::poller::selector::Request;
 use crate::sys::{CHILDREN, Process, in_child};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,13 +20,6 @@ use io_uring::types;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const READABLE: Interest = Interest::READABLE;
-
-thread_local! {
-    /// Errors injected into this thread's next calls, last first.
-    pub(super) static REFUSALS: std::cell::RefCell<Vec<Errno>> = const {
-        std::cell::RefCell::new(Vec::new())
-    };
-}
 
 fn refuse(errors: &[Errno]) {
     REFUSALS.with_borrow_mut(|refusals| refusals.extend(errors));

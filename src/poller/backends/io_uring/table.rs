@@ -1,26 +1,41 @@
 //! The table of a ring: its polls, submissions, and calls of the kernel.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::io_uring::IoringEnterFlags;
 
-use super::NUMBER;
 use super::ring::{Call, NO_IOWAIT, NOTIFIER, SUBMISSION, TIMEOUT, poll, ready, remove, user_data};
 use crate::poller::backends::fd_table::{FdEntry, FdTable};
 use crate::poller::backends::notifier::{Notifier, WakeDescriptor};
 use crate::poller::error::failed;
-use crate::poller::{Event, Events, Interest, Mode, Ready, Request};
+use crate::poller::event::{Event, Events, Interest, Mode, Ready};
+use crate::poller::selector::Request;
 use crate::sync::MutexGuard;
+
+thread_local! {
+    /// 0: none yet.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+pub(super) fn thread() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    if NUMBER.get() == 0 {
+        NUMBER.set(COUNT.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+    NUMBER.get()
+}
 
 #[derive(Default)]
 pub(super) struct Table {
     /// `None` between two owners.
     pub(super) ring: Option<IoUring>,
-    /// The [`thread`](super::thread) that owns the ring; 0: none. While `waiting` is set no other
+    /// The [`thread`] that owns the ring; 0: none. While `waiting` is set no other
     /// thread touches the ring; otherwise only the owner does, under the lock.
     pub(super) owner: u64,
     /// Whether the owner is, or is about to be, blocked in the kernel.

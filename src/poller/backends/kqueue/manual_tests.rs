@@ -8,9 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use super::sys::kernel::{
-    EV_DISABLE, EV_DISPATCH, EV_ENABLE, EV_ERROR, EVFILT_TIMER, EVFILT_WRITE,
-};
+use super::sys::ffi::{EV_DISABLE, EV_DISPATCH, EV_ENABLE, EV_ERROR, EVFILT_TIMER, EVFILT_WRITE};
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);

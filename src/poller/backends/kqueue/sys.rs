@@ -12,15 +12,22 @@ use rustix::event::kqueue::kqueue;
 use rustix::io::{Errno, FdFlags};
 
 #[cfg(polder_kqueue_model)]
-use super::model::kqueue;
+use super::flavours;
 use crate::poller::error::failed;
-
 #[cfg(polder_kqueue_model)]
-pub(super) use super::model as kernel;
-#[cfg(not(polder_kqueue_model))]
-pub(super) use libc as kernel;
+use model::kqueue;
 
-pub(super) use kernel::{
+/// Not in the published package.
+#[cfg(polder_kqueue_model)]
+#[path = "../../../../tests/kqueue/model.rs"]
+mod model;
+
+#[cfg(not(polder_kqueue_model))]
+pub(super) use libc as ffi;
+#[cfg(polder_kqueue_model)]
+pub(super) use model as ffi;
+
+pub(super) use ffi::{
     EV_ADD, EV_CLEAR, EV_DELETE, EV_EOF, EV_ONESHOT, EV_RECEIPT, EVFILT_READ, EVFILT_TIMER,
     EVFILT_WRITE, kevent as Kevent,
 };
@@ -37,7 +44,7 @@ pub(super) type Flags = u32;
 /// The filter for notifications, and the flag that triggers it. NetBSD has it since 10, OpenBSD
 /// since 7.8.
 #[cfg(not(target_os = "openbsd"))]
-pub(super) const USER: Option<(Filter, u32)> = Some((kernel::EVFILT_USER, kernel::NOTE_TRIGGER));
+pub(super) const USER: Option<(Filter, u32)> = Some((ffi::EVFILT_USER, ffi::NOTE_TRIGGER));
 #[cfg(target_os = "openbsd")]
 pub(super) const USER: Option<(Filter, u32)> = None;
 
@@ -47,9 +54,15 @@ pub(super) const USER: Option<(Filter, u32)> = None;
 /// filters after that.
 pub(super) fn full_pipe_tells_no_end() -> bool {
     #[cfg(polder_kqueue_model)]
-    return !super::flavours::here().full_pipe_tells_end;
+    return !flavours::here().full_pipe_tells_end;
     #[cfg(not(polder_kqueue_model))]
     cfg!(any(target_os = "netbsd", target_os = "openbsd"))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many calls of `kevent` this thread has made.
+    pub(super) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 pub(super) struct Queue(OwnedFd);
@@ -75,7 +88,7 @@ impl Queue {
         timeout: Option<Duration>,
     ) -> Result<usize, Errno> {
         #[cfg(test)]
-        super::tests::count_call();
+        CALLS.set(CALLS.get() + 1);
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs() as _,
             tv_nsec: timeout.subsec_nanos() as _,
@@ -83,7 +96,7 @@ impl Queue {
         // SAFETY: both lists have the given lengths, and the kernel writes only to the second. The
         // caller that registers a descriptor is responsible for it.
         let count = unsafe {
-            kernel::kevent(
+            ffi::kevent(
                 self.0.as_raw_fd(),
                 changes.as_ptr(),
                 changes.len() as _,
@@ -99,7 +112,7 @@ impl Queue {
 #[cfg(polder_kqueue_model)]
 impl Drop for Queue {
     fn drop(&mut self) {
-        kernel::before_close(self.0.as_fd());
+        ffi::before_close(self.0.as_fd());
     }
 }
 
@@ -132,7 +145,7 @@ pub(super) fn error(receipt: &Kevent) -> i32 {
 /// in milliseconds. NetBSD 9 takes nanoseconds for milliseconds.
 pub(super) fn set_timer(kevent: &mut Kevent, left: Duration) {
     #[cfg(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd"))]
-    let (unit, count) = (kernel::NOTE_NSECONDS, left.as_nanos());
+    let (unit, count) = (ffi::NOTE_NSECONDS, left.as_nanos());
     #[cfg(not(any(polder_kqueue_model, target_vendor = "apple", target_os = "freebsd")))]
     let (unit, count) = (0, left.as_nanos().div_ceil(1_000_000));
     kevent.fflags = unit;

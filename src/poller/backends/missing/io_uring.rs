@@ -2,8 +2,11 @@
 
 use std::io;
 
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::unsupported;
-use crate::poller::{BorrowedDescriptor, Capabilities, Change, Events, Selector, Timeout};
+use crate::poller::event::Events;
+use crate::poller::selector::{Change, Selector, Timeout};
+use crate::sys::BorrowedDescriptor;
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::poller::Selector;
 use crate::poller::error::unsupported;
+use crate::poller::selector::Selector;
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
