@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-#[cfg(all(unix, feature = "environment"))]
+#[cfg(all(unix, feature = "env-diagnostics"))]
 use super::json::Json;
 use super::open_sockets::OpenSockets;
 use super::seconds::Seconds;
@@ -254,7 +254,7 @@ impl Metrics {
 }
 
 /// For `POLDER_TOP`.
-#[cfg(all(unix, feature = "environment"))]
+#[cfg(all(unix, feature = "env-diagnostics"))]
 impl WorkerMetrics {
     /// Members have the names of the text without their common prefix. A histogram is the counts of
     /// its buckets.

@@ -9,7 +9,7 @@
 //! * [`Builder::trace_capacity`](crate::runtime::Builder::trace_capacity): the latest events, for
 //!   trace viewers: see [`Trace`].
 //!
-//! **From outside**, with the feature `environment` (on by default): `POLDER_DUMP=usr1` prints a
+//! **From outside**, with the feature `env-diagnostics` (on by default): `POLDER_DUMP=usr1` prints a
 //! dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long after the first runtime was built;
 //! after another colon, a file to append to may follow. `POLDER_STALL=100ms` reports polls that
 //! take longer. `POLDER_TRACE=FILE` writes a trace: at the end of its runtime, at a stall, and with
@@ -31,11 +31,11 @@
 #[cfg(feature = "backtrace")]
 mod backtrace;
 mod dump;
-#[cfg(feature = "environment")]
+#[cfg(feature = "env-diagnostics")]
 mod environment;
 mod hints;
 mod json;
-#[cfg(all(unix, feature = "environment"))]
+#[cfg(all(unix, feature = "env-diagnostics"))]
 mod line;
 mod metrics;
 mod open_sockets;
@@ -44,7 +44,7 @@ mod seconds;
 mod snapshot;
 mod sockets;
 mod sorted_index;
-#[cfg(all(unix, feature = "environment"))]
+#[cfg(all(unix, feature = "env-diagnostics"))]
 mod top;
 mod trace;
 mod watchdog;
@@ -69,17 +69,17 @@ use crate::telemetry::TraceLog;
 
 /// Called before any worker starts.
 pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Shared>> {
-    #[cfg(feature = "environment")]
+    #[cfg(feature = "env-diagnostics")]
     let shared = environment::recorded(shared);
     let shared = Arc::new(shared);
     match watch {
         Some(watch) => (watch.watch)(&shared, watch.threshold, watch.on_stall)?,
-        #[cfg(feature = "environment")]
+        #[cfg(feature = "env-diagnostics")]
         None => environment::watch_stalls(&shared),
-        #[cfg(not(feature = "environment"))]
+        #[cfg(not(feature = "env-diagnostics"))]
         None => {}
     }
-    #[cfg(feature = "environment")]
+    #[cfg(feature = "env-diagnostics")]
     environment::note_runtime(&shared);
     Ok(shared)
 }
@@ -96,9 +96,9 @@ pub(crate) fn record(shared: &mut Shared, capacity: usize) {
 
 /// Called when a runtime is about to be closed, and will do no more work.
 pub(crate) fn runtime_ends(shared: &Shared) {
-    #[cfg(feature = "environment")]
+    #[cfg(feature = "env-diagnostics")]
     environment::write_trace(shared, false);
-    #[cfg(not(feature = "environment"))]
+    #[cfg(not(feature = "env-diagnostics"))]
     let _ = shared;
 }
 

@@ -313,11 +313,11 @@ impl Report {
         spans::stalled(&Headline(&stall), stall.has_ended);
         // Its destructor is foreign code, too.
         contain(|| drop(on_stall));
-        #[cfg(feature = "environment")]
+        #[cfg(feature = "env-diagnostics")]
         if let (false, Some(shared)) = (stall.has_ended, open(&shared)) {
             super::environment::write_trace(&shared, true);
         }
-        #[cfg(not(feature = "environment"))]
+        #[cfg(not(feature = "env-diagnostics"))]
         drop(shared);
     }
 }
