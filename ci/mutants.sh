@@ -66,7 +66,7 @@ rooms() {
     room runtime 'src/task/* src/runtime/*' '' "$quick" "$core"
     room time 'src/time/*' '' "$quick" "$core"
     room io 'src/io/*' '' "$quick" "$core memory::"
-    room net 'src/net/*' compat "$quick" "$core compat:: serve:: endings::" '--test=budgets'
+    room net 'src/net/*' async-io-compat "$quick" "$core compat:: serve:: endings::" '--test=budgets'
     room diagnostics 'src/diagnostics/*' backtrace \
         '--lib -- diagnostics::' '--test=conformance -- --test-threads=8 diagnostics::' \
         '--test=stalls --test=stories --test=environment --test=backtrace --test=scrape'

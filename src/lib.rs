@@ -109,8 +109,8 @@
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
 //! | `polling` | no | [`Backend::Polling`] | polling (always present on Windows and illumos) |
 //! | `channel`, `lock`, `executor` | no | `channel`, `lock`, and `Executor` with `LocalExecutor`, by smol's names | async-channel, async-lock, async-executor |
-//! | `smol` | no | all of smol's names: these, `compat`, and what is on by default | those |
-//! | `compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
+//! | `smol` | no | all of smol's names: these, `async-io-compat`, and what is on by default | those |
+//! | `async-io-compat` | no | the functions of async-io for [`Async`]`<std::net::TcpStream>` and similar types | none |
 //! | `async-io` | no | [`Backend::AsyncIo`]: one reactor for polder and for crates based on async-io | async-io |
 //!
 //! Without default features: [`Runtime`], [`spawn`], [`TaskSet`], [`time`], [`event`],

@@ -69,7 +69,7 @@ mod readable;
 pub use crate::blocking::Unblock;
 
 pub use async_fd::Async;
-#[cfg(feature = "compat")]
+#[cfg(feature = "async-io-compat")]
 pub(crate) use async_fd::or_nothing;
 pub use copy::{copy, copy_bidirectional, copy_bidirectional_with_sizes};
 pub use duplex::{DuplexStream, duplex};

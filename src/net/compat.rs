@@ -1,5 +1,5 @@
 //! The standard library's sockets in [`Async`], with the functions that async-io has for them. They
-//! are meant for programs that migrate from async-io, and so are behind the feature `compat`: the
+//! are meant for programs that migrate from async-io, and so are behind the feature `async-io-compat`: the
 //! sockets of [`net`](super) do more and cost less.
 
 use std::io;

@@ -63,7 +63,7 @@
 )]
 
 mod addresses;
-#[cfg(feature = "compat")]
+#[cfg(feature = "async-io-compat")]
 mod compat;
 mod happy_eyeballs;
 mod listener;

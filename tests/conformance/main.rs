@@ -11,7 +11,7 @@ mod async_io;
 mod auto_traits;
 mod child;
 mod combinators;
-#[cfg(feature = "compat")]
+#[cfg(feature = "async-io-compat")]
 mod compat;
 mod connecting;
 mod descriptor;
