@@ -67,7 +67,7 @@ rooms() {
     room time 'src/time/*' '' "$quick" "$core"
     room io 'src/io/*' '' "$quick" "$core memory::"
     room net 'src/net/*' async-io-compat "$quick" "$core compat:: serve:: endings::" '--test=budgets'
-    room diagnostics 'src/diagnostics/*' backtrace \
+    room diagnostics 'src/diagnostics/*' stall-backtrace \
         '--lib -- diagnostics::' '--test=conformance -- --test-threads=8 diagnostics::' \
         '--test=stalls --test=stories --test=environment --test=backtrace --test=scrape'
     room signal 'src/signal/*' '' '--lib --test=signals' '--test=panicking_waker --test=environment'

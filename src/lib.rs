@@ -104,7 +104,7 @@
 //! | `process` | yes | [`process`] | none |
 //! | `blocking` | yes | [`unblock`] and [`io::Unblock`] | none |
 //! | `env-diagnostics` | yes | `POLDER_DUMP`, `POLDER_STALL`, `POLDER_TRACE`, `POLDER_TOP`: see [`diagnostics`] | none |
-//! | `backtrace` | no | on Linux, a backtrace of the worker in a stall report, taken by a signal: see [`diagnostics`] | polder-stack |
+//! | `stall-backtrace` | no | on Linux, a backtrace of the worker in a stall report, taken by a signal: see [`diagnostics`] | polder-stack |
 //! | `tracing` | no | spans of tasks, and events, for subscribers and tokio-console: see `docs/DIAGNOSTICS.md` | tracing |
 //! | `io-uring` | no | [`Backend::IoUring`]: on Linux, readiness polling through io_uring (no completion I/O) | io-uring |
 //! | `polling` | no | [`Backend::Polling`] | polling (always present on Windows and illumos) |

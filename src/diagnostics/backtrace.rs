@@ -1,4 +1,4 @@
-//! Backtraces of stalled workers: the feature `backtrace`. The addresses are taken when the stall
+//! Backtraces of stalled workers: the feature `stall-backtrace`. The addresses are taken when the stall
 //! is noticed (`polder_stack`), and resolved when they are printed, from the debug information.
 
 use std::env;
@@ -40,7 +40,7 @@ use polder_stack::Function;
 /// signal(7). Others, such as `read`, `accept` and `flock`, are restarted. If the program handles
 /// SIGURG itself or blocks it, the signal is not sent, and the backtrace is empty.
 #[derive(Clone, PartialEq, Eq)]
-#[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
+#[cfg_attr(docsrs, doc(cfg(feature = "stall-backtrace")))]
 pub struct Backtrace(polder_stack::Trace);
 
 impl Backtrace {

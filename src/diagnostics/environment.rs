@@ -525,7 +525,7 @@ fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
         drop(printed);
         say(&format!("{before}polder: {}\n", Headline(stall)));
         // Names are looked up now, which takes a while the first time.
-        #[cfg(feature = "backtrace")]
+        #[cfg(feature = "stall-backtrace")]
         if let Some(backtrace) = &stall.backtrace {
             say(&format!("{backtrace}\n"));
         }

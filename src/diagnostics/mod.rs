@@ -28,7 +28,7 @@
 // Metrics are counted by the thread that causes them (`telemetry::counters`), and read without a
 // lock, even while the workers are stuck. A dump asks the workers: see `snapshot`.
 
-#[cfg(feature = "backtrace")]
+#[cfg(feature = "stall-backtrace")]
 mod backtrace;
 mod dump;
 #[cfg(feature = "env-diagnostics")]
@@ -49,7 +49,7 @@ mod top;
 mod trace;
 mod watchdog;
 
-#[cfg(feature = "backtrace")]
+#[cfg(feature = "stall-backtrace")]
 pub use backtrace::Backtrace;
 pub use dump::{Dump, TaskDump, TaskRef, TaskState, Wait, WorkerDump, WorkerState};
 pub use hints::Hint;

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "backtrace")]
+#[cfg(feature = "stall-backtrace")]
 use super::backtrace::Backtrace;
 use super::dump::TaskRef;
 use crate::scheduler::{Remote, Shared};
@@ -78,8 +78,8 @@ pub struct Stall {
     pub activity: Option<Activity>,
     /// The backtrace at that time. `None` once the poll has ended, and on platforms other than
     /// Linux on x86-64 and aarch64.
-    #[cfg(feature = "backtrace")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "backtrace")))]
+    #[cfg(feature = "stall-backtrace")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "stall-backtrace")))]
     pub backtrace: Option<Backtrace>,
 }
 
@@ -139,7 +139,7 @@ impl Stall {
             lasted,
             has_ended,
             activity: None,
-            #[cfg(feature = "backtrace")]
+            #[cfg(feature = "stall-backtrace")]
             backtrace: None,
         }
     }
@@ -178,7 +178,7 @@ impl fmt::Display for Headline<'_> {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Headline(self).fmt(f)?;
-        #[cfg(feature = "backtrace")]
+        #[cfg(feature = "stall-backtrace")]
         if let Some(backtrace) = &self.backtrace {
             write!(f, "\n{backtrace}")?;
         }
@@ -473,7 +473,7 @@ impl Watched {
                 }
                 let mut stall = Stall::new(index, &poll, seen.lasted, false);
                 stall.activity = activity(remote.thread());
-                #[cfg(feature = "backtrace")]
+                #[cfg(feature = "stall-backtrace")]
                 {
                     // After the activity: this interrupts the thread.
                     let start = Instant::now();

@@ -368,7 +368,7 @@ impl Builder {
     /// stalls are not reported. A thread that was stopped meanwhile (by a debugger, or SIGSTOP) has
     /// not stalled. The minimum is 100 µs.
     ///
-    /// With the feature `backtrace`, on Linux, SIGURG makes the stalled thread report its
+    /// With the feature `stall-backtrace`, on Linux, SIGURG makes the stalled thread report its
     /// backtrace: see `docs/DIAGNOSTICS.md`.
     ///
     /// ```

@@ -820,7 +820,7 @@ impl Worker {
         if self.remote().thread() == 0 {
             // The worker stays on this thread.
             let thread = sys::thread_id();
-            #[cfg(feature = "backtrace")]
+            #[cfg(feature = "stall-backtrace")]
             polder_stack::note();
             self.remote().thread.store(thread, Ordering::Relaxed);
         }
