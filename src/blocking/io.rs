@@ -28,7 +28,6 @@ use futures_lite::stream::Stream;
 
 use super::pool::{Call, Class, POOL};
 use crate::scheduler::budget::{consume, restore};
-use crate::scheduler::not_simulated;
 use crate::sync::contain;
 use crate::sys;
 
@@ -176,7 +175,7 @@ fn unpoisoned<R>(locked: LockResult<R>) -> R {
 
 /// Fails in a simulated world: the time at which another thread finishes depends on no seed.
 fn check() -> io::Result<()> {
-    not_simulated("a file of the system, or io::Unblock")
+    crate::kernel::permit("a file of the system, or io::Unblock")
 }
 
 /// Repeats `operation` while it is interrupted or, if it `is_wanted`, would block: futures-io

@@ -98,7 +98,6 @@ use self::windows as platform;
 pub use self::windows::{symlink_dir, symlink_file};
 use crate::kernel;
 use crate::kernel::files::Files;
-use crate::scheduler::not_simulated;
 
 /// Returns the files of this thread's kernel. `None`: the system's.
 #[inline]
@@ -111,7 +110,7 @@ async fn call_system<R: Send + 'static>(
     what: &str,
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    not_simulated(what)?;
+    kernel::permit(what)?;
     system::on_thread(f).await
 }
 

@@ -18,7 +18,6 @@ use super::file::Inner;
 use super::{DirBuilder, DirEntry, File, FileType, OpenOptions, ReadDir, call_system};
 use crate::blocking::{Class, POOL, Unblock};
 use crate::scheduler::budget::{charge, consume, restore};
-use crate::scheduler::not_simulated;
 use crate::sys::{Race, invalid};
 
 /// The variable that chooses the way to files.
@@ -245,7 +244,7 @@ impl SystemFile {
         if !self.pool.is_at_rest() {
             return Poll::Ready(None);
         }
-        if let Err(error) = not_simulated("a file of the system") {
+        if let Err(error) = crate::kernel::permit("a file of the system") {
             return Poll::Ready(Some(Err(error)));
         }
         ready!(consume(cx));

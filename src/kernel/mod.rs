@@ -149,6 +149,11 @@ pub trait Kernel {
     }
 }
 
+/// [`Kernel::permit`] of this thread's kernel. The system's permits every call.
+pub(crate) fn permit(what: &str) -> io::Result<()> {
+    current().map_or(Ok(()), |kernel| kernel.permit(what))
+}
+
 /// The lookup of a name.
 pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 

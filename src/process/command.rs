@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
 use super::{Child, WHAT};
-use crate::scheduler::not_simulated;
+use crate::kernel;
 
 /// A program to be started, as [`std::process::Command`].
 ///
@@ -349,7 +349,7 @@ impl Command {
 
     /// Starts the program, with these standard streams where none were set.
     fn spawn_with(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) -> io::Result<Child> {
-        not_simulated(WHAT)?;
+        kernel::permit(WHAT)?;
         self.streams_or(input, output);
         Child::new(self.inner.spawn()?, self.kill_on_drop, self.reap_on_drop)
     }

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use super::{Command, Stdio};
 use crate::io::Async;
-use crate::scheduler::not_simulated;
+use crate::kernel;
 
 mod sealed {
     pub trait Sealed {}
@@ -148,7 +148,7 @@ impl CommandExt for Command {
     }
 
     fn exec(&mut self) -> io::Error {
-        match not_simulated(super::WHAT) {
+        match kernel::permit(super::WHAT) {
             Ok(()) => {
                 // Not the pipes of an earlier child.
                 self.streams_or(Stdio::inherit, Stdio::inherit);

@@ -7,7 +7,8 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Runtime, single_worker};
-use crate::scheduler::{Shared, Worker, not_simulated};
+use crate::kernel;
+use crate::scheduler::{Shared, Worker};
 use crate::sys::{PerProcess, start_thread};
 
 #[derive(Default)]
@@ -25,7 +26,7 @@ static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default)
 /// If it cannot be started, because descriptors or threads are exhausted (the next call tries
 /// again), or its thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
-    not_simulated(super::ANOTHER_RUNTIME)?;
+    kernel::permit(super::ANOTHER_RUNTIME)?;
     let background = BACKGROUND.get();
     match background.shared.get() {
         Some(shared) if shared.is_closing() => Err(io::Error::other(

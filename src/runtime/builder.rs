@@ -12,8 +12,9 @@ use super::Runtime;
 use super::resolver::{self, Resolver};
 use crate::clock::now;
 use crate::diagnostics::{Stall, Watch, observe, record};
+use crate::kernel;
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker, not_simulated};
+use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker};
 use crate::sync::contain;
 use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
@@ -506,7 +507,7 @@ impl Builder {
     /// threads are exhausted (for a thread as the [source](std::error::Error::source), with the
     /// kind [`WouldBlock`](io::ErrorKind::WouldBlock)).
     pub fn build(self) -> io::Result<Runtime> {
-        not_simulated(super::ANOTHER_RUNTIME)?;
+        kernel::permit(super::ANOTHER_RUNTIME)?;
         let workers = self.workers.unwrap_or(1);
         if !(1..=MAX_WORKERS).contains(&workers) {
             let words = format!("workers must be between 1 and {MAX_WORKERS}, got {workers}");

@@ -46,7 +46,7 @@ use std::time::Duration;
 use crate::clock::now;
 use crate::diagnostics::{self, Dump, Metrics, OwnWorker, Trace, observe};
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{self, EVENT_INTERVAL, Shared, Worker, not_simulated};
+use crate::scheduler::{self, EVENT_INTERVAL, Shared, Worker};
 use crate::sync::contain;
 use crate::sys::BorrowedDescriptor;
 use crate::task::{Name, Task};
@@ -585,7 +585,7 @@ const ANOTHER_RUNTIME: &str = "a runtime beside the one of a host's process";
 
 /// Separate from [`Builder`], so that most programs do not link the code that starts threads.
 fn single_worker() -> io::Result<Arc<Shared>> {
-    not_simulated(ANOTHER_RUNTIME)?;
+    crate::kernel::permit(ANOTHER_RUNTIME)?;
     let main = Poller::first_of(Backend::list_from_env()?)?;
     observe(Shared::new(main), None)
 }

@@ -54,10 +54,6 @@ mod sleep;
 mod spawn;
 mod worker;
 
-use std::io;
-
-use crate::kernel;
-
 pub(crate) use busy::BusyPollConfig;
 pub(crate) use current::{
     current_local, current_worker, driver, only_queues, wake_each, waker_kind, with_local,
@@ -75,8 +71,3 @@ pub(crate) use schedule::{OwnedKey, bind, schedule, task_ended, task_forgotten};
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
 pub(crate) use spawn::new_id;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};
-
-/// Fails in a simulated world, which does not have `what`.
-pub(crate) fn not_simulated(what: &str) -> io::Result<()> {
-    kernel::current().map_or(Ok(()), |kernel| kernel.permit(what))
-}

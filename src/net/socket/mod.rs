@@ -38,7 +38,7 @@ use self::system::SystemSocket;
 use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, ReadinessPolicy, Snapshot, SourceKind};
-use crate::scheduler::{budget, not_simulated};
+use crate::scheduler::budget;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 pub(super) use crate::telemetry::SocketType;
 use crate::time::{Timer, timeout};
@@ -267,7 +267,7 @@ impl Socket {
                     socket.set(Opt::Flag(Flag::Passrights, true))?;
                 }
             }
-            AnySocket::OfKernel(_) => not_simulated("the socket's descriptor")?,
+            AnySocket::OfKernel(_) => crate::kernel::permit("the socket's descriptor")?,
         }
         self.io.into_descriptor()
     }

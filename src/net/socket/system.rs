@@ -18,7 +18,6 @@ use super::{
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot};
 use crate::scheduler::budget::MAX_TRANSFER;
-use crate::scheduler::not_simulated;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
 
@@ -493,7 +492,7 @@ fn prepare(
     socket_type: SocketType,
     what: &str,
 ) -> io::Result<socket2::Socket> {
-    not_simulated(what)?;
+    crate::kernel::permit(what)?;
     let socket = socket2::Socket::from(socket);
     let fits = match socket.local_addr().map(|address| address.domain()) {
         Ok(domain) if socket_type.is_internet() => domain == Domain::IPV4 || domain == Domain::IPV6,

@@ -48,9 +48,7 @@ impl Selector for OfKernel {
     }
 
     fn change(&self, _: BorrowedDescriptor<'_>, _: Change) -> io::Result<()> {
-        kernel::current().map_or(Ok(()), |kernel| {
-            kernel.permit("waiting for a descriptor of the system's")
-        })?;
+        kernel::permit("waiting for a descriptor of the system's")?;
         Err(io::ErrorKind::Unsupported.into())
     }
 
