@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+/// For statics, which loom's cannot be.
+pub(crate) use crate::loom::std::Mutex as StaticMutex;
 pub(crate) use crate::loom::{Condvar, Mutex, MutexGuard, atomic};
 
 /// Ends a thread's wait: keeps one notification until a wait takes it. A condition variable, since

@@ -511,6 +511,7 @@ fn discard<T>(value: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::StaticMutex;
     use futures_lite::future::{block_on, poll_once};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
@@ -913,7 +914,7 @@ mod tests {
     static THREADS: AtomicBool = AtomicBool::new(true);
 
     /// Held by a test that makes thread creation fail.
-    static REFUSING: crate::loom::std::Mutex<()> = crate::loom::std::Mutex::new(());
+    static REFUSING: StaticMutex<()> = StaticMutex::new(());
 
     fn start_unless_refused(pool: &'static Pool) -> io::Result<()> {
         if THREADS.load(Ordering::SeqCst) {

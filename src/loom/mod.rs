@@ -2,7 +2,7 @@
 //! `--cfg loom` (`ci/loom.sh`) loom's.
 //!
 //! Loom's work only within a model, and those of one run are gone in the next. So a static takes
-//! the standard library's, from [`std`] or itself.
+//! the standard library's: `sync::StaticMutex`.
 
 #[cfg(all(test, loom))]
 mod mocked;

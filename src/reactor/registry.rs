@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 
 use super::Reactor;
-use crate::loom::std::Mutex;
+use crate::sync::StaticMutex;
 use crate::sys::PerProcess;
 
 pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
@@ -13,7 +13,7 @@ pub(super) type Reactors = Vec<(u64, Weak<Reactor>)>;
 /// The reactors until they are dropped: closed ones have locks too, which a fork takes. There are
 /// about as many as threads that drive one, and lookups are rare. A child of `fork` does not find
 /// its parent's reactors, because it does not have the parent's threads.
-static REGISTRY: PerProcess<Mutex<Reactors>> = PerProcess::new(Mutex::default);
+static REGISTRY: PerProcess<StaticMutex<Reactors>> = PerProcess::new(StaticMutex::default);
 
 fn lock() -> MutexGuard<'static, Reactors> {
     REGISTRY.get().lock()

@@ -4,17 +4,18 @@
 use std::future::Future;
 use std::io;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use super::{Runtime, single_worker};
 use crate::kernel;
 use crate::scheduler::{Shared, Worker};
+use crate::sync::StaticMutex;
 use crate::sys::{PerProcess, start_thread};
 
 #[derive(Default)]
 struct Background {
     shared: OnceLock<Arc<Shared>>,
-    starting: Mutex<()>,
+    starting: StaticMutex<()>,
 }
 
 static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default);
@@ -63,7 +64,7 @@ pub(crate) fn spawn_detached(task: impl Future<Output = ()> + Send + 'static) ->
 impl Background {
     #[cold]
     fn start(&'static self) -> io::Result<&'static Arc<Shared>> {
-        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = self.starting.lock();
         if let Some(shared) = self.shared.get() {
             return Ok(shared);
         }

@@ -17,7 +17,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{MutexGuard, OnceLock};
 use std::task::Waker;
 use std::thread::JoinHandle;
 
@@ -25,7 +25,7 @@ use signal_hook::low_level;
 
 use super::platform;
 use crate::slab::Slab;
-use crate::sync::wake_all;
+use crate::sync::{StaticMutex, wake_all};
 use crate::sys::{self, PerProcess, Process};
 
 /// The counters by signal number; each counts from the moment its signal is caught. No platform has
@@ -48,7 +48,7 @@ static CAUGHT: [AtomicBool; COUNTS.len()] = [const { AtomicBool::new(false) }; C
 struct State {
     /// Set once, under the lock of the registry. Handlers read it, and take no lock.
     thread: OnceLock<platform::Thread>,
-    registry: Mutex<Registry>,
+    registry: StaticMutex<Registry>,
 }
 
 static STATE: PerProcess<State> = PerProcess::new(State::default);
@@ -75,7 +75,7 @@ pub(super) struct Waiter {
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Registry> {
-    (STATE.get().registry.lock()).unwrap_or_else(PoisonError::into_inner)
+    STATE.get().registry.lock()
 }
 
 impl Registry {
