@@ -36,7 +36,7 @@ rooms() {
     out 'src/loom/mod.rs' 'it declares modules'
     out 'src/process/windows.rs' 'compiled for Windows only'
     out 'src/process/kqueue.rs' 'compiled for macOS and the BSDs'
-    out 'src/process/no_descriptor.rs' 'not compiled on Linux'
+    out 'src/process/descriptor.rs' 'not compiled on Linux'
     out 'src/loom/mocked.rs' 'compiled for loom only'
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'

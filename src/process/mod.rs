@@ -65,17 +65,6 @@ mod command;
     ),
     path = "kqueue.rs"
 )]
-#[cfg_attr(
-    not(any(
-        target_vendor = "apple",
-        target_os = "dragonfly",
-        target_os = "freebsd",
-        target_os = "linux",
-        target_os = "netbsd",
-        target_os = "openbsd"
-    )),
-    path = "no_descriptor.rs"
-)]
 mod descriptor;
 mod exit;
 mod pipes;

@@ -1,4 +1,4 @@
-//! Replaces `pidfd.rs` and `kqueue.rs` where no descriptor tells of the end of a process.
+//! Placeholder for `pidfd.rs` and `kqueue.rs` where no descriptor tells of the end of a process.
 
 use std::convert::Infallible;
 use std::io;
