@@ -479,10 +479,11 @@ fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
     // to check the first words.
     options.read(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(
-        &mut options,
-        libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
-    );
+    {
+        use rustix::fs::OFlags;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
+    }
     let mut file = options.open(path)?;
     let mut start = Vec::new();
     let is_own = sys::is_private_file(&file)?

@@ -353,7 +353,7 @@ fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
 /// Leaves out SIGUSR1, which may be what requested the dump.
 fn waits_for_signal() -> bool {
     #[cfg(all(unix, feature = "signal"))]
-    return crate::signal::is_waited_for(libc::SIGUSR1);
+    return crate::signal::is_waited_for(rustix::process::Signal::USR1.as_raw());
     #[cfg(all(windows, feature = "signal"))]
     return crate::signal::is_waited_for(0);
     #[cfg(not(feature = "signal"))]

@@ -520,9 +520,9 @@ fn needs_end_of(interest: Interest) -> bool {
 /// Whether adding a write filter failed because the other end of a pipe is closed. NetBSD's error
 /// is also that of a number that is not open (`pipe_kqfilter` in its sys/kern/sys_pipe.c).
 fn is_reader_gone(descriptor: BorrowedDescriptor<'_>, error: i32) -> bool {
-    match error {
-        libc::EPIPE => true,
-        libc::EBADF => rustix::io::fcntl_getfd(descriptor).is_ok(),
+    match Errno::from_raw_os_error(error) {
+        Errno::PIPE => true,
+        Errno::BADF => rustix::io::fcntl_getfd(descriptor).is_ok(),
         _ => false,
     }
 }
@@ -530,8 +530,8 @@ fn is_reader_gone(descriptor: BorrowedDescriptor<'_>, error: i32) -> bool {
 /// Returns the error of adding a filter. macOS refuses terminals and other devices with `EINVAL`.
 fn refusal(number: i32) -> io::Error {
     let error = io::Error::from_raw_os_error(number);
-    match number {
-        libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP | libc::EPERM => io::Error::new(
+    match Errno::from_raw_os_error(number) {
+        Errno::INVAL | Errno::NODEV | Errno::OPNOTSUPP | Errno::PERM => io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!("kqueue cannot watch this descriptor ({error}); perhaps select can"),
         ),

@@ -439,9 +439,9 @@ impl FdEntry<Polled> {
         let ready = match u32::try_from(result) {
             Ok(mask) => ready(mask, interest),
             // Cancelled without a request of ours: it is rearmed.
-            Err(_) if result == -libc::ECANCELED => return (None, is_last),
+            Err(_) if result == -Errno::CANCELED.raw_os_error() => return (None, is_last),
             Err(_) => {
-                if result == -libc::EBADF {
+                if result == -Errno::BADF.raw_os_error() {
                     // Closed without being deregistered: reported once, so that the number's next
                     // owner may register.
                     (self.registered, data.wanted) = (false, false);
