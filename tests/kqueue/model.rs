@@ -57,32 +57,32 @@ use super::flavours::{self, SecondShutdown};
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct kevent {
-    pub(super) ident: usize,
-    pub(super) filter: c_short,
-    pub(super) flags: c_ushort,
-    pub(super) fflags: c_uint,
-    pub(super) data: isize,
+pub(in crate::poller) struct kevent {
+    pub(in crate::poller) ident: usize,
+    pub(in crate::poller) filter: c_short,
+    pub(in crate::poller) flags: c_ushort,
+    pub(in crate::poller) fflags: c_uint,
+    pub(in crate::poller) data: isize,
     /// A number, as on NetBSD.
-    pub(super) udata: isize,
+    pub(in crate::poller) udata: isize,
 }
 
-pub(super) const EVFILT_READ: c_short = -1;
-pub(super) const EVFILT_WRITE: c_short = -2;
-pub(super) const EVFILT_TIMER: c_short = -7;
-pub(super) const EVFILT_USER: c_short = -11;
-pub(super) const EV_ADD: c_ushort = 0x0001;
-pub(super) const EV_DELETE: c_ushort = 0x0002;
-pub(super) const EV_ENABLE: c_ushort = 0x0004;
-pub(super) const EV_DISABLE: c_ushort = 0x0008;
-pub(super) const EV_ONESHOT: c_ushort = 0x0010;
-pub(super) const EV_CLEAR: c_ushort = 0x0020;
-pub(super) const EV_RECEIPT: c_ushort = 0x0040;
-pub(super) const EV_DISPATCH: c_ushort = 0x0080;
-pub(super) const EV_ERROR: c_ushort = 0x4000;
-pub(super) const EV_EOF: c_ushort = 0x8000;
-pub(super) const NOTE_TRIGGER: u32 = 0x0100_0000;
-pub(super) const NOTE_NSECONDS: u32 = 0x0008;
+pub(in crate::poller) const EVFILT_READ: c_short = -1;
+pub(in crate::poller) const EVFILT_WRITE: c_short = -2;
+pub(in crate::poller) const EVFILT_TIMER: c_short = -7;
+pub(in crate::poller) const EVFILT_USER: c_short = -11;
+pub(in crate::poller) const EV_ADD: c_ushort = 0x0001;
+pub(in crate::poller) const EV_DELETE: c_ushort = 0x0002;
+pub(in crate::poller) const EV_ENABLE: c_ushort = 0x0004;
+pub(in crate::poller) const EV_DISABLE: c_ushort = 0x0008;
+pub(in crate::poller) const EV_ONESHOT: c_ushort = 0x0010;
+pub(in crate::poller) const EV_CLEAR: c_ushort = 0x0020;
+pub(in crate::poller) const EV_RECEIPT: c_ushort = 0x0040;
+pub(in crate::poller) const EV_DISPATCH: c_ushort = 0x0080;
+pub(in crate::poller) const EV_ERROR: c_ushort = 0x4000;
+pub(in crate::poller) const EV_EOF: c_ushort = 0x8000;
+pub(in crate::poller) const NOTE_TRIGGER: u32 = 0x0100_0000;
+pub(in crate::poller) const NOTE_NSECONDS: u32 = 0x0008;
 
 /// The flags that a returned event has on FreeBSD, besides `EV_EOF`.
 const KEPT: c_ushort = EV_ONESHOT | EV_CLEAR | EV_RECEIPT | EV_DISPATCH;
@@ -102,7 +102,7 @@ static QUEUES: Mutex<Option<HashMap<RawFd, Arc<Kqueue>>>> = Mutex::new(None);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// "kqueue creates a new kernel event queue and returns a descriptor" (F).
-pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
+pub(in crate::poller) fn kqueue() -> rustix::io::Result<OwnedFd> {
     let descriptor = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let queue = Kqueue::new(descriptor.as_raw_fd())?;
     PROCESS.store(process::id(), Ordering::Relaxed);
@@ -113,7 +113,7 @@ pub(super) fn kqueue() -> rustix::io::Result<OwnedFd> {
 }
 
 /// Frees the state of a kqueue that is about to be closed, which a kernel does on close.
-pub(super) fn before_close(kqueue: BorrowedFd<'_>) {
+pub(in crate::poller) fn before_close(kqueue: BorrowedFd<'_>) {
     // "The queue is not inherited by a child created with fork(2)" (F).
     if PROCESS.load(Ordering::Relaxed) == process::id() {
         let queue = locked(&QUEUES)
@@ -141,7 +141,7 @@ fn is_kqueue(number: RawFd) -> bool {
 ///
 /// `changes` and `events` have the given numbers of elements, and `timeout` is null or valid. The
 /// descriptors that the changes name may be used.
-pub(super) unsafe fn kevent(
+pub(in crate::poller) unsafe fn kevent(
     kqueue: c_int,
     changes: *const kevent,
     change_count: c_int,

@@ -20,7 +20,7 @@ use model::kqueue;
 /// Not in the published package.
 #[cfg(polder_kqueue_model)]
 #[path = "../../../../tests/kqueue/model.rs"]
-mod model;
+pub(super) mod model;
 
 #[cfg(not(polder_kqueue_model))]
 pub(super) use libc as ffi;
