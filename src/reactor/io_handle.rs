@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+#[cfg(feature = "net")]
+use super::source::SocketTraits;
 use super::source::{Held, ReadinessPolicy, Source, SourceKind};
 use super::waiters::WaiterId;
 #[cfg(feature = "net")]
@@ -71,6 +73,14 @@ impl Io {
     pub(crate) fn counted(mut self, socket_type: Option<SocketType>) -> Io {
         let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
         source.open = Some(Open::new(socket_type));
+        self
+    }
+
+    /// Records what the new source is as a socket.
+    #[cfg(feature = "net")]
+    pub(crate) fn of_socket(mut self, socket: SocketTraits) -> Io {
+        let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
+        source.socket = Some(socket);
         self
     }
 

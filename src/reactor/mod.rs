@@ -58,6 +58,8 @@ pub(crate) use io_handle::Io;
 pub(crate) use parker::Parker;
 pub(crate) use parking::Wakeup;
 pub(crate) use readiness::{Registered, Snapshot};
+#[cfg(feature = "net")]
+pub(crate) use source::SocketTraits;
 pub(crate) use source::{Blocked, ReadinessPolicy, Source, SourceKind, SourceWait};
 pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;

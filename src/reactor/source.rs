@@ -61,7 +61,7 @@ use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, wake_all};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::Open;
+use crate::telemetry::{Open, SocketType};
 
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +76,21 @@ pub(crate) enum SourceKind {
     Other,
     /// Any descriptor, borrowed from its owner.
     Borrowed,
+}
+
+/// What a socket of `net` is, from its creation or adoption on. It is in the source, and not in
+/// each handle, since a task's future often has two copies of a handle.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "net"), allow(dead_code, reason = "there are none"))]
+pub(crate) struct SocketTraits {
+    pub(crate) socket_type: SocketType,
+    /// Whether a short read of the stream, or of those that a listener accepts, shows that it is
+    /// drained.
+    ///
+    /// * TCP: if there is no other layer above it. (kTLS is added before a socket is adopted.)
+    /// * A Unix stream: if we have made the kernel refuse descriptors. This may change later: see
+    ///   [`Source::trusts_short_reads`].
+    pub(crate) trusts_short_reads: bool,
 }
 
 /// When an operation asks the kernel, and when it relies on the events that were reported.
@@ -114,6 +129,9 @@ pub(crate) struct Source {
     shut_down: [AtomicBool; 2],
     /// See [`trusts_short_reads`](Self::trusts_short_reads).
     trusts_short_reads: AtomicBool,
+    /// `None` for a borrowed descriptor.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "it is none"))]
+    pub(super) socket: Option<SocketTraits>,
     /// Counts it among the open sockets.
     pub(super) open: Option<Open>,
 }
@@ -172,6 +190,7 @@ impl Source {
             blocked_attempts: AtomicU8::new(0),
             shut_down: Default::default(),
             trusts_short_reads: AtomicBool::new(false),
+            socket: None,
             open: None,
         }
     }
@@ -381,9 +400,9 @@ impl Source {
         }
     }
 
-    /// For a Unix socket (of a TCP socket it is decided by the [kind](SourceKind)): whether only
-    /// bytes can come through it, so that a short read shows that it is drained, or that urgent
-    /// data follows. Decided by `net/socket/system.rs`.
+    /// Whether only bytes can come through the socket, so that a short read shows that it is
+    /// drained, or that urgent data follows. Always so for an internet socket, of which the
+    /// [kind](SourceKind) decides what a short read shows. Decided by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
@@ -874,6 +893,14 @@ impl Source {
 
     pub(crate) fn kind(&self) -> SourceKind {
         self.kind
+    }
+
+    /// # Panics
+    ///
+    /// If it is no socket of `net`.
+    #[cfg(feature = "net")]
+    pub(crate) fn socket(&self) -> SocketTraits {
+        self.socket.expect("a socket's source has its traits")
     }
 
     pub(super) fn next_id(&self) -> u32 {

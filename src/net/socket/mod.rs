@@ -37,7 +37,7 @@ pub(super) use self::system as kernel;
 use self::system::SystemSocket;
 use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
-use crate::reactor::{Direction, Io, ReadinessPolicy, Snapshot, SourceKind};
+use crate::reactor::{Direction, Io, ReadinessPolicy, Snapshot, SocketTraits, SourceKind};
 use crate::scheduler::budget;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 pub(super) use crate::telemetry::SocketType;
@@ -184,14 +184,6 @@ pub trait StreamSocket: Clone {
 #[derive(Clone, Debug)]
 pub struct Socket {
     io: Io,
-    socket_type: SocketType,
-    /// Whether a short read of the stream, or of those that a listener accepts, shows that it is
-    /// drained. Decided when the socket is made or adopted.
-    ///
-    /// * TCP: if there is no other layer above it. (kTLS is added before a socket is adopted.)
-    /// * A Unix stream: if we have made the kernel refuse descriptors. This may change later: see
-    ///   [`Source::trusts_short_reads`](crate::reactor::Source::trusts_short_reads).
-    trusts_short_reads: bool,
 }
 
 /// A socket as its kernel has it. Without the feature `kernel` it is the system's, and no branch.
@@ -214,6 +206,14 @@ impl<'a> Deref for AnySocket<'a> {
 }
 
 impl Socket {
+    fn traits(&self) -> SocketTraits {
+        self.io.source().socket()
+    }
+
+    fn socket_type(&self) -> SocketType {
+        self.traits().socket_type
+    }
+
     /// Returns the system's descriptor for calls of polder's own that pass descriptors; `None` for
     /// a socket of another kernel.
     #[cfg(unix)]
@@ -249,7 +249,7 @@ impl Socket {
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
         match self.io.source().held() {
             Ok(descriptor) => {
-                if self.socket_type.takes_descriptors() {
+                if self.socket_type().takes_descriptors() {
                     self.io.source().set_trusts_short_reads(false);
                 }
                 descriptor
@@ -263,7 +263,8 @@ impl Socket {
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         match self.kernel() {
             AnySocket::System(socket) => {
-                if self.trusts_short_reads && self.socket_type.takes_descriptors() {
+                let of = self.traits();
+                if of.trusts_short_reads && of.socket_type.takes_descriptors() {
                     socket.set(Opt::Flag(Flag::Passrights, true))?;
                 }
             }
@@ -368,7 +369,7 @@ impl Socket {
 
     /// Accepts a connection. Skips connections that their peers aborted in the queue.
     pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
-        let accepted = self.socket_type.accepted();
+        let accepted = self.socket_type().accepted();
         let accept = move || loop {
             match self.kernel().accept(accepted) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -508,7 +509,7 @@ impl Socket {
                 let (received, from) = self.kernel().recv_from(bytes, receive)?;
                 Ok((charged(Ok(received))?, from))
             };
-            let end = || Ok((0, no_peer(self.socket_type)?));
+            let end = || Ok((0, no_peer(self.socket_type())?));
             self.or_end(seen, recv_from, end)
         })
     }
@@ -570,10 +571,10 @@ impl Socket {
     }
 
     fn has_ended(&self, seen: Snapshot) -> bool {
-        let socket_type = self.socket_type;
-        seen.has_sticky_flags()
-            && (socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener)
-            && self.kernel().has_ended()
+        let may_end = |socket_type: SocketType| {
+            socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener
+        };
+        seen.has_sticky_flags() && may_end(self.socket_type()) && self.kernel().has_ended()
     }
 
     /// Sends one datagram, to the peer unless an address is given.
@@ -610,7 +611,7 @@ impl Socket {
 
     /// Sends one datagram to an address. A timer repeats attempts for which there is no event.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
-        if self.socket_type.is_internet() {
+        if self.socket_type().is_internet() {
             return self.send(bytes, Some(address)).await;
         }
         let (mut pause, longest) = PAUSES;
@@ -673,4 +674,17 @@ fn is_read_of_nothing(buffers: &[IoSliceMut<'_>]) -> bool {
 
 fn is_would_block(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
+}
+
+#[cfg(test)]
+mod tests {
+    /// A socket takes two words.
+    ///
+    /// The future of an `async fn` has one that it was given twice: as its argument, and as its
+    /// variable.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_socket_takes_16_bytes() {
+        assert_eq!(size_of::<super::Socket>(), 16);
+    }
 }

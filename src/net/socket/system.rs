@@ -16,7 +16,7 @@ use super::{
     BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block, shutdown_of,
 };
 use crate::poller::Interest;
-use crate::reactor::{Direction, Io, Snapshot};
+use crate::reactor::{Direction, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget::MAX_TRANSFER;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
@@ -50,15 +50,14 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
         socket_type.kind(is_trusted),
         socket_type.readiness_policy(),
     )
-    .counted(Some(socket_type));
-    if socket_type.takes_descriptors() {
-        io.source().set_trusts_short_reads(is_trusted);
-    }
-    Socket {
-        io,
+    .counted(Some(socket_type))
+    .of_socket(SocketTraits {
         socket_type,
         trusts_short_reads: is_trusted,
-    }
+    });
+    let has_bytes_only = socket_type.is_internet() || socket_type.takes_descriptors() && is_trusted;
+    io.source().set_trusts_short_reads(has_bytes_only);
+    Socket { io }
 }
 
 /// Adopts a foreign socket. A socket of another type is refused, since the type decides how it is
@@ -204,7 +203,7 @@ impl SystemSocket<'_> {
     /// Whether a short read shows that the socket is drained, apart from urgent data.
     #[inline]
     fn still_trusts_short_reads(&self) -> bool {
-        self.socket.socket_type.is_internet() || self.socket.io.source().trusts_short_reads()
+        self.socket.io.source().trusts_short_reads()
     }
 }
 
@@ -268,7 +267,7 @@ impl KernelSocket for SystemSocket<'_> {
             self.socket.io.source().trusts_short_reads()
                 && refuses_descriptors(&descriptor, accepted)
         } else {
-            self.socket.trusts_short_reads
+            self.socket.traits().trusts_short_reads
         };
         Ok((wrap_as(is_trusted, descriptor, accepted), peer))
     }
@@ -289,7 +288,7 @@ impl KernelSocket for SystemSocket<'_> {
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (read, alone) = if self.socket.socket_type.is_internet() {
+        let (read, alone) = if self.socket.socket_type().is_internet() {
             (sys::receive_vectored(&self.descriptor, buffers)?, true)
         } else {
             sys::receive_message(&self.descriptor, buffers)?
@@ -543,9 +542,9 @@ mod tests {
             let client = connect.await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
             [
-                listener.trusts_short_reads,
-                client.trusts_short_reads,
-                accepted.trusts_short_reads,
+                listener.traits().trusts_short_reads,
+                client.traits().trusts_short_reads,
+                accepted.traits().trusts_short_reads,
             ]
         })
     }
@@ -630,7 +629,7 @@ mod tests {
         let made = make(Protocol::MPTCP).unwrap();
         let adopted = adopt(made.into(), SocketType::TcpStream).unwrap();
         assert!(
-            !adopted.trusts_short_reads,
+            !adopted.traits().trusts_short_reads,
             "MPTCP was adopted as plain TCP"
         );
     }
