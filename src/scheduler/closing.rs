@@ -16,17 +16,17 @@
 //! task that its worker polls once more while the worker that has it in its list wakes the waiting
 //! tasks, and all tasks of a worker that is in the middle of a task. So the main worker drops the
 //! tasks that are ready on any worker, and wakes the tasks in the workers' lists. It does so every
-//! [`CLOSE_INTERVAL`] while pool workers are left, since a task may block its worker until another
-//! one is dropped, and once more when they have exited and no thread polls a task any more. A task
-//! may also wait for something of the pool's poller, so the main worker polls for the pool
-//! (`Worker::drop_ready_tasks_of_pool`). (If the main worker is not driven, after a failure, the
-//! last pool worker to exit does as much of this as it can.)
+//! [`CLOSE_INTERVAL`] while pool workers and tasks are left, since a task may block its worker until
+//! another one is dropped, and once more when all workers have exited and no thread polls a task any
+//! more. A task may also wait for something of the pool's poller, so the main worker polls for the
+//! pool (`Worker::drop_ready_tasks_of_pool`). (If the main worker is not driven, after a failure,
+//! the last pool worker to exit does as much of this as it can.)
 //!
 //! **Why it does not sleep while there is something for it.** A thread that sends a task, drops
-//! one, or exits, does so and then unparks the main worker. The main worker looks for all three
-//! before it parks, and does not sleep if it was unparked since it last resumed. It must act on the
-//! exit of all pool workers even if a task is left: so it checks whether *that* has changed since
-//! the round began. `loom` checks this below.
+//! one, or is the last pool worker to exit, does so and then unparks the main worker. The main
+//! worker looks for all three before it parks, and does not sleep if it was unparked since it last
+//! resumed. It must act on the exit of all pool workers even if a task is left: so it checks
+//! whether *that* has changed since the round began. `loom` checks this below.
 
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,11 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 /// How often the closing main worker collects tasks that busy pool workers have left: rarely enough
 /// not to contend for their lists, often enough not to prolong a shutdown.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The same while no task is left. Most runtimes end so, and their pool workers exit immediately:
+/// for a timeout of this length epoll needs no timerfd. (A pool worker may still be in a function
+/// of `Builder::on_thread_start`, which waits for a timer.)
+const LONG_CLOSE_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct ClosingFlag(AtomicBool);
@@ -105,12 +110,68 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers, now: impl Fn() -> In
         if have_exited && workers.live_tasks() == 0 {
             return;
         }
-        let timeout = (!have_exited).then_some(CLOSE_INTERVAL);
+        let interval = match workers.live_tasks() {
+            0 => LONG_CLOSE_INTERVAL,
+            _ => CLOSE_INTERVAL,
+        };
+        let timeout = (!have_exited).then_some(interval);
         // A pool worker still runs a task, or a spawning thread is about to see the flag.
         workers.sleep(timeout, &|| {
             workers.has_ready_tasks()
                 || workers.have_exited() && (!have_exited || workers.live_tasks() == 0)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::now;
+    use std::cell::{Cell, RefCell};
+
+    /// A runtime of one pool worker, which exits during the main worker's second sleep.
+    struct Model {
+        live: Cell<usize>,
+        sleeps: RefCell<Vec<Option<Duration>>>,
+    }
+
+    impl ClosingWorkers for Model {
+        fn have_exited(&self) -> bool {
+            self.sleeps.borrow().len() >= 2
+        }
+
+        fn live_tasks(&self) -> usize {
+            self.live.get()
+        }
+
+        fn wake_stealable_tasks(&self) {}
+
+        fn drop_ready_tasks(&self) {
+            if self.have_exited() {
+                self.live.set(0);
+            }
+        }
+
+        fn has_ready_tasks(&self) -> bool {
+            false
+        }
+
+        fn sleep(&self, timeout: Option<Duration>, _: &dyn Fn() -> bool) {
+            self.sleeps.borrow_mut().push(timeout);
+        }
+    }
+
+    /// The main worker collects often only while a task is left that another one may wait for.
+    #[test]
+    fn rounds_rare_without_tasks() {
+        for (live, interval) in [(1, CLOSE_INTERVAL), (0, LONG_CLOSE_INTERVAL)] {
+            let model = Model {
+                live: Cell::new(live),
+                sleeps: RefCell::default(),
+            };
+            drop_all_tasks(&model, now);
+            assert_eq!(*model.sleeps.borrow(), [Some(interval); 2], "{live} tasks");
+        }
     }
 }
 
@@ -175,8 +236,9 @@ mod loom_tests {
         }
 
         fn exit(&self) {
-            self.exited.fetch_add(1, Ordering::SeqCst);
-            self.unpark_main();
+            if self.exited.fetch_add(1, Ordering::SeqCst) + 1 == 2 {
+                self.unpark_main();
+            }
         }
 
         fn collect_and_exit(&self) {

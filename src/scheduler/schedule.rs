@@ -271,7 +271,10 @@ mod tests {
             shared.inject(spawn());
         });
         wakes_main("a task has ended", &|| drop(shared.take_any()));
-        wakes_main("a worker has exited", &|| shared.worker_exited());
+        main().park();
+        shared.worker_exited();
+        assert!(main().is_parked(), "another worker is left");
+        wakes_main("the last worker has exited", &|| shared.worker_exited());
         drop_tasks(&worker);
     }
 

@@ -475,9 +475,11 @@ impl Shared {
         self.exited.load(Ordering::SeqCst) == self.main_index()
     }
 
+    /// The main worker waits for the last one only.
     pub(crate) fn worker_exited(&self) {
-        self.exited.fetch_add(1, Ordering::SeqCst);
-        self.main().parker.unpark_best_effort();
+        if self.exited.fetch_add(1, Ordering::SeqCst) + 1 == self.main_index() {
+            self.main().parker.unpark_best_effort();
+        }
     }
 
     pub(crate) fn injected(&self) -> usize {
