@@ -203,7 +203,7 @@ pub(super) const INTERVAL: Duration = if !IS_ON {
 /// The time between two inspections otherwise. A timer that becomes due while all others compute
 /// waits for this and a quarter of an [`INTERVAL`]; a task behind a long poll for an [`INTERVAL`]
 /// more, less than 12 ms.
-const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
+pub(super) const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 
 /// The number of inspections in a row without a stuck worker after which they are rare again: 11
 /// ms, if others work all the time. A preempted worker looks stuck, too, and on a busy machine that

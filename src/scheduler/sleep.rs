@@ -22,7 +22,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use super::shard::{INTERVAL, Monitor, PollerGuard, Shard, ShardedWorkers};
+use super::shard::{INTERVAL, LONG_INTERVAL, Monitor, PollerGuard, Shard, ShardedWorkers};
 use crate::clock::now;
 
 pub(super) trait SleepingWorker {
@@ -151,7 +151,8 @@ struct Seen {
 /// A pool worker's view of the others. Accessed only by the worker's thread.
 pub(super) struct Inspections {
     /// When the next inspection is due, unless another worker is the monitor. Short sleeps and
-    /// turns do not move it, since it would otherwise never be due.
+    /// turns do not move it, since it would otherwise never be due. (A new worker counts as having
+    /// inspected: the others begin at the same time, and mostly sleep soon.)
     next: Cell<Instant>,
     /// Whether the next one is to show if a worker that the last one found awake is stuck.
     confirms: Cell<bool>,
@@ -163,7 +164,7 @@ pub(super) struct Inspections {
 impl Inspections {
     pub(super) fn new(workers: usize, shards: usize) -> Inspections {
         Inspections {
-            next: Cell::new(now()),
+            next: Cell::new(now() + LONG_INTERVAL),
             confirms: Cell::new(false),
             seen: vec![Cell::default(); workers].into(),
             // An odd value, which no lock has that was never taken.
@@ -220,6 +221,20 @@ impl Inspections {
     /// Records a visit of a shard. Returns whether its poller's lock was used since the last one.
     pub(super) fn visit(&self, shard: usize, uses: usize) -> bool {
         self.visited[shard].replace(uses) != uses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new worker does not inspect immediately, while the others begin.
+    #[test]
+    fn new_worker_inspects_after_an_interval() {
+        let (start, monitor) = (now(), Monitor::default());
+        let inspections = Inspections::new(2, 1);
+        let next = inspections.next(now(), &monitor);
+        assert!(next >= start + monitor.interval());
     }
 }
 
