@@ -84,7 +84,7 @@ impl Goal {
             }),
             why: match processor {
                 "Xeon" => xeon::why(self.group, self.workload),
-                _ => "",
+                _ => zen4::why(self.group, self.workload),
             },
         }
     }

@@ -583,6 +583,28 @@ pub const GOALS: &[Goal] = &[
     ),
 ];
 
+/// Returns why a goal is missed, if something is known.
+pub fn why(group: &str, workload: &str) -> &'static str {
+    match (group, workload) {
+        ("light", "w2-ticker-10" | "w4-ticker-10") => TICKER,
+        ("small", _) => SMALL,
+        _ => "",
+    }
+}
+
+const TICKER: &str = "\
+Of 190 sleeps a second 100 are the ticker's, and 89 the monitor's: an idle worker that looks each 11.2 ms whether a worker \
+computes. As strace counts them, with two workers: for 102 ticks 102 `timerfd_settime` and 102 `epoll_pwait` of the one thread, and 102 `futex` \
+with a timeout of the other. A task behind one that computes is to be found within 12 ms, and a worker that begins to work makes \
+no call; so the monitor looks at least so often while others work. Waking it when a worker begins to work would be a \
+sleep for each tick as well. tokio looks at nothing, and such a task waits until the other has ended.";
+
+const SMALL: &str = "\
+By symbols, 193 KB of the code are polder's, 178 print a backtrace and 151 are other parts of the standard library. What this server links and does \
+not run: poll, select and the choice of a backend by name (22), names and their threads (12), forks (5), diagnostics (3), back-off and \
+several waiters of a socket (8). Each is reached by a variable of the environment, a host name in the program's text, a fork or a \
+signal; without all of them, and the 17 of copies that several code generation units have of a function, with their tables, it would still have 655 KiB.";
+
 /// A goal of which less is better.
 const fn goal(
     group: &'static str,
