@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What synchronises, under every interleaving that loom finds: the `loom_tests` in src/. Arguments
-# are parts of their names: `ci/loom.sh parking::loom_tests` runs some of them only. (Unit tests, which
+# are parts of their names: `ci/loom.sh parker::loom_tests` runs some of them only. (Unit tests, which
 # are compiled too, do not run under loom.)
 set -euo pipefail
 cd "$(dirname "$0")/.."

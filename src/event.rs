@@ -30,7 +30,7 @@
 //!
 //! **Setting a latch** calls tasks' own wakers first. The others are foreign code, and may block,
 //! so a thread that drives no worker takes these out one at a time. Meanwhile the next `set` finds
-//! the rest, and each waiter is done if it is polled: see "Foreign wakers" in `reactor/parking.rs`.
+//! the rest, and each waiter is done if it is polled: see "Foreign wakers" in `reactor`.
 //! Other operations take constant time.
 
 use std::fmt;

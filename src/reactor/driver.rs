@@ -5,7 +5,7 @@
 //! costs no lock and no atomic. If it is reset or dropped elsewhere (by another thread, or by this
 //! one while it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the
 //! worker is unparked. The worker applies it before it does anything else to the heap. See
-//! `parking` for why none is lost.
+//! `parker` for why none is lost.
 //!
 //! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's, and in
 //! the background runtime's reactor those of threads that drive nothing. At each poll such a thread
@@ -240,7 +240,7 @@ impl Driver {
 
     /// Waits once in its reactor's poller, and wakes the tasks with ready sources. Returns whether
     /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them, also
-    /// after an error. See "Foreign code" in `parking`.
+    /// after an error. See "Foreign code" in `parker`.
     #[inline]
     pub(crate) fn wait(&self, until: &Timeout) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();

@@ -7,17 +7,41 @@
 //! are held only briefly. Wakers are collected under these locks and called after their release,
 //! except for a task's own waker: see [`waiters`].
 //!
-//! **Sleeping.** A worker that drives its own reactor [parks](parking) in the reactor's [`Parker`].
+//! **Sleeping.** A worker that drives its own reactor [parks](parker) in the reactor's [`Parker`].
 //! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
 //! tasks are sent to it, and in the reactor's, where the worker that sleeps in the shard's poller
 //! is told of an earlier timer or an operation. A thread that queues an operation, or sets an
 //! earlier deadline, does so under a lock and unparks afterwards. If that precedes `park`, `park`
 //! reports it; otherwise the worker is notified.
 //!
+//! **Foreign wakers.** A thread often finds several wakers together: due timers, a batch of events,
+//! the waiters for a source, a latch or a signal. Each may block until another one is called. So
+//! one rule holds for all of these: *while a foreign waker is called, each other waker that was
+//! found with it is where another thread, or a nested turn on this one, finds it.*
+//!
+//! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, in their
+//!   order, and at most `BATCH` in a turn.
+//! * Several wakers of ready sources are put in a queue of the reactor (`Reactor::queue_wakers`)
+//!   before the lock of a shard's poller is released. They are called before due timers, by the
+//!   next turn of any worker with the lock, or by a nested turn; and while a worker is in a waker
+//!   and another one idle, that one is the monitor, which inspects within 12 ms. The thread that
+//!   has queued some calls as many, unless others have. So each is called once, and none is left if
+//!   there is no other worker.
+//! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex
+//!   stream with the reactor of the worker that the thread drives (`scheduler::wake_each`); and the
+//!   reactor is unparked.
+//! * A thread that drives no worker (the signal thread, or one that sets a latch) takes out and
+//!   calls one waker at a time, after tasks' own wakers, which only queue. The other waiters stay
+//!   listed, and each of them that is polled sees that its wait is over. (If a foreign waker blocks
+//!   that thread, foreign wakers behind it wait until then.)
+//!
+//! Closing is the exception. When a runtime has ended, no thread drives its reactor. The thread
+//! that ends it takes out all wakers that wait there, and calls them one after the other.
+//!
 //! **Files**, from the bottom up:
 //!
-//! * Protocols with a loom model: [`parking`], [`parker`] (where a worker sleeps), [`waiters`],
-//!   [`readiness`] (events of a direction against those that were consumed).
+//! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`waiters`], [`readiness`]
+//!   (events of a direction against those that were consumed).
 //! * [`timer_heap`], and [`sorted_vec_map`].
 //! * The reactor: this file, [`driver`], [`source`] with its [`registration`] and [`table`],
 //!   [`registry`] (all reactors of the process), [`timer`] and `fork`. They import each other in a
@@ -29,7 +53,6 @@ mod driver;
 mod fork;
 mod io_handle;
 mod parker;
-pub(crate) mod parking;
 mod readiness;
 mod registration;
 mod registry;
@@ -55,8 +78,7 @@ use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 
 pub(crate) use driver::{BATCH, Driver};
 pub(crate) use io_handle::Io;
-pub(crate) use parker::Parker;
-pub(crate) use parking::Wakeup;
+pub(crate) use parker::{Parker, Wakeup};
 pub(crate) use readiness::{Registered, Snapshot};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
@@ -93,7 +115,7 @@ pub(crate) struct Reactor {
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,
-    /// See "Foreign wakers" in `parking`.
+    /// See "Foreign wakers" in the head.
     queued_wakers: Mutex<VecDeque<Waker>>,
     /// Lengths of the four collections above, readable without their locks, under which they are
     /// written. A value may be stale, except for changes by the reading thread.
@@ -266,7 +288,7 @@ impl Reactor {
         self.some_locked_timers()?.fire(now, fired)
     }
 
-    // Foreign wakers: see `parking`.
+    // Foreign wakers: see the head.
 
     #[inline]
     fn has_queued_wakers(&self) -> bool {

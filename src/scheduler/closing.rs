@@ -179,8 +179,8 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::clock::now;
+    use crate::reactor::Parker;
     use crate::reactor::Wakeup;
-    use crate::reactor::parking::Parking;
     use crate::scheduler::mutex_queue::MutexQueue;
     use crate::sync::Notify;
     use crate::sync::atomic::AtomicUsize;
@@ -196,7 +196,7 @@ mod loom_tests {
         live: AtomicUsize,
         task: AtomicUsize,
         inbox: MutexQueue<()>,
-        main: Parking,
+        main: Parker<()>,
         thread: Notify,
         start: Instant,
     }
@@ -213,7 +213,7 @@ mod loom_tests {
                 live: AtomicUsize::new(1),
                 task: AtomicUsize::new(task),
                 inbox: MutexQueue::default(),
-                main: Parking::default(),
+                main: Parker::default(),
                 thread: Notify::default(),
                 start: now(),
             })
@@ -230,7 +230,7 @@ mod loom_tests {
         }
 
         fn unpark_main(&self) {
-            if self.main.unpark() {
+            if self.main.set_attention() {
                 self.thread.notify_one();
             }
         }

@@ -109,7 +109,7 @@ pub(crate) fn only_queues(waker: &Waker) -> bool {
 }
 
 /// Calls each waker that `next` takes out of its place, under no lock: see "Foreign wakers" in
-/// `reactor::parking`. If this thread drives a worker, they go through its reactor's queue.
+/// `reactor`. If this thread drives a worker, they go through its reactor's queue.
 /// Otherwise each stays in its place until it is called.
 pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
     let wakers = std::iter::from_fn(next);
@@ -138,7 +138,7 @@ impl Wake for MainWaker {
 
     #[inline]
     fn wake_by_ref(self: &Arc<Self>) {
-        // The flag is written before the worker is unparked: see `reactor::parking`.
+        // The flag is written before the worker is unparked: see `reactor::parker`.
         self.woken.store(true, Ordering::Release);
         unpark(&self.reactor);
     }

@@ -15,7 +15,7 @@
 //! below.
 //!
 //! A worker finds out that it was woken when it resumes, even if it did not wait.
-//! [`resume`](crate::reactor::parking::Parking::resume) is one exchange. Either it returns that the
+//! [`resume`](crate::reactor::Parker::resume) is one exchange. Either it returns that the
 //! worker was notified, and then the mark is visible; or it precedes the notification, and `wake`
 //! fails.
 
@@ -152,7 +152,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Wakeup};
+    use crate::reactor::{Parker, Wakeup};
     use crate::sync::{Mutex, Notify};
     use loom::sync::Arc;
 
@@ -171,7 +171,7 @@ mod loom_tests {
     }
 
     struct Worker {
-        parking: Parking,
+        parker: Parker<()>,
         thread: Notify,
         /// Whether a source is ready. Its waker spawns a task, and blocks until all have started.
         has_event: Mutex<bool>,
@@ -197,11 +197,11 @@ mod loom_tests {
         }
 
         fn find_idle(&self) -> Option<usize> {
-            (self.workers.iter()).position(|worker| worker.parking.is_parked())
+            (self.workers.iter()).position(|worker| worker.parker.is_parked())
         }
 
         fn wake(&self, index: usize) -> bool {
-            let asleep = self.workers[index].parking.unpark();
+            let asleep = self.workers[index].parker.set_attention();
             if asleep {
                 self.workers[index].notify();
             }
@@ -218,7 +218,7 @@ mod loom_tests {
                 blocking,
                 workers: (0..workers)
                     .map(|_| Worker {
-                        parking: Parking::default(),
+                        parker: Parker::default(),
                         thread: Notify::default(),
                         has_event: Mutex::new(false),
                     })
@@ -231,7 +231,7 @@ mod loom_tests {
             self.workers[index].notify();
         }
 
-        /// Foreign code on the worker's thread: see "Foreign code" in `parking`.
+        /// Foreign code on the worker's thread: see "Foreign code" in `parker`.
         fn call_waker(&self, index: usize) {
             self.spawn();
             while !self.is_over() {
@@ -246,7 +246,7 @@ mod loom_tests {
 
         fn disturb(&self, index: usize) {
             let worker = &self.workers[index];
-            if worker.parking.unpark() {
+            if worker.parker.set_attention() {
                 worker.notify();
             }
         }
@@ -297,14 +297,14 @@ mod loom_tests {
                 while self.take() {
                     self.start(index);
                 }
-                worker.parking.park();
+                worker.parker.park();
                 if self.has_tasks() || self.is_over() {
                     // An event is reported even now, as by a wait with a zero timeout.
                     worker.poll();
                 } else {
                     worker.wait();
                 }
-                let was_woken = worker.parking.resume() == Wakeup::Notified;
+                let was_woken = worker.parker.resume() == Wakeup::Notified;
                 let mut is_searching = was_woken && self.idle.is_searching(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {

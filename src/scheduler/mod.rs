@@ -8,7 +8,7 @@
 //!
 //! * A *pinned* task is queued in its worker's `Local` if this thread drives that worker, without
 //!   an atomic or a system call. Any other thread pushes it to the worker's inbox and unparks the
-//!   worker: see `reactor::parking`. A thread that owns a worker without driving it (a foreign loop
+//!   worker: see `reactor::parker`. A thread that owns a worker without driving it (a foreign loop
 //!   between two turns) counts as another thread.
 //! * A *stealable* task is queued in the [`run_queue`] of the pool worker that this thread drives.
 //!   It is injected by any other thread, or if no worker has run it yet, and one idle pool worker

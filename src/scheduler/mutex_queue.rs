@@ -188,7 +188,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Wakeup};
+    use crate::reactor::{Parker, Wakeup};
     use crate::sync::Notify;
     use loom::sync::Arc;
 
@@ -196,7 +196,7 @@ mod loom_tests {
     /// that nothing was sent, without a look at the inbox.
     struct Model {
         inbox: MutexQueue<u8>,
-        parking: Parking,
+        parker: Parker<()>,
         thread: Notify,
     }
 
@@ -204,14 +204,14 @@ mod loom_tests {
         fn new() -> Arc<Model> {
             Arc::new(Model {
                 inbox: MutexQueue::default(),
-                parking: Parking::default(),
+                parker: Parker::default(),
                 thread: Notify::default(),
             })
         }
 
         fn send(&self, item: u8) {
             self.inbox.push(item);
-            if self.parking.unpark() {
+            if self.parker.set_attention() {
                 self.thread.notify_one();
             }
         }
@@ -220,10 +220,10 @@ mod loom_tests {
             let mut all = VecDeque::new();
             while all.len() < total {
                 self.inbox.drain(&mut all);
-                if all.len() < total && self.parking.park() == Wakeup::None {
+                if all.len() < total && self.parker.park() == Wakeup::None {
                     while !self.thread.wait(None) {}
                 }
-                self.parking.resume();
+                self.parker.resume();
             }
             all.into()
         }

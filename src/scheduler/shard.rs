@@ -470,7 +470,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::Parking;
+    use crate::reactor::Parker;
     use loom::sync::Arc;
     use std::ops::Range;
 
@@ -481,7 +481,7 @@ mod loom_tests {
     }
 
     struct Worker {
-        parking: Parking,
+        parker: Parker<()>,
     }
 
     impl ShardedWorkers for Model {
@@ -494,7 +494,7 @@ mod loom_tests {
         }
 
         fn is_parked(&self, index: usize) -> bool {
-            self.workers[index].parking.is_parked()
+            self.workers[index].parker.is_parked()
         }
 
         fn find_idle_of(&self, mut workers: Range<usize>) -> Option<usize> {
@@ -502,14 +502,14 @@ mod loom_tests {
         }
 
         fn wake(&self, index: usize) -> bool {
-            self.workers[index].parking.unpark()
+            self.workers[index].parker.set_attention()
         }
     }
 
     impl Model {
         fn new(shards: &[usize]) -> Arc<Model> {
             let worker = || Worker {
-                parking: Parking::default(),
+                parker: Parker::default(),
             };
             Arc::new(Model {
                 workers: (0..shards.iter().sum()).map(|_| worker()).collect(),
@@ -526,19 +526,19 @@ mod loom_tests {
         fn sleep(&self, index: usize) {
             let monitor = &self.shard(index).monitor;
             monitor.release(index);
-            self.workers[index].parking.park();
+            self.workers[index].parker.park();
             monitor.try_acquire(index, false, self);
         }
 
         fn wake_up(&self, index: usize) {
-            self.workers[index].parking.resume();
+            self.workers[index].parker.resume();
             self.shard(index).monitor.begin_work(index, self);
         }
 
         fn sleep_if_woken(&self, index: usize) {
             if !self.is_parked(index) {
-                self.workers[index].parking.resume();
-                self.workers[index].parking.park();
+                self.workers[index].parker.resume();
+                self.workers[index].parker.park();
                 let monitor = &self.shard(index).monitor;
                 if !monitor.is_held_by(index) {
                     monitor.try_acquire(index, false, self);
@@ -552,7 +552,7 @@ mod loom_tests {
             let is_parked = |index: &usize| self.is_parked(*index);
             let (idle, awake): (Vec<_>, Vec<_>) = (0..self.workers.len()).partition(is_parked);
             let watches = |index: usize| {
-                !self.workers[index].parking.is_awake()
+                !self.workers[index].parker.is_awake()
                     && self.shard(index).monitor.is_held_by(index)
             };
             !awake.is_empty() && !idle.is_empty() && !(0..self.workers.len()).any(watches)

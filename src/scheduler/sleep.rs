@@ -241,7 +241,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Wakeup};
+    use crate::reactor::{Parker, Wakeup};
     use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
     use loom::sync::Arc;
     use std::ops::Range;
@@ -259,7 +259,7 @@ mod loom_tests {
     }
 
     struct Worker {
-        parking: Parking,
+        parker: Parker<()>,
         state: AtomicUsize,
     }
 
@@ -280,7 +280,7 @@ mod loom_tests {
         }
 
         fn is_parked(&self, index: usize) -> bool {
-            self.workers[index].parking.is_parked()
+            self.workers[index].parker.is_parked()
         }
 
         fn find_idle_of(&self, mut workers: Range<usize>) -> Option<usize> {
@@ -288,13 +288,13 @@ mod loom_tests {
         }
 
         fn wake(&self, index: usize) -> bool {
-            self.workers[index].parking.unpark()
+            self.workers[index].parker.set_attention()
         }
     }
 
     impl SleepingWorker for Here<'_> {
         fn park(&self, _: bool) -> bool {
-            self.world.workers[self.index].parking.park() != Wakeup::None
+            self.world.workers[self.index].parker.park() != Wakeup::None
         }
 
         fn has_tasks(&self) -> bool {
@@ -321,7 +321,7 @@ mod loom_tests {
             loop {
                 let state = match self.sleeper.fall_asleep(self.index, self, world) {
                     Sleep::No(guard) => {
-                        world.workers[self.index].parking.resume();
+                        world.workers[self.index].parker.resume();
                         drop(guard);
                         world.tasks.store(0, Ordering::Relaxed);
                         continue;
@@ -346,7 +346,7 @@ mod loom_tests {
         fn wake_up(&self) {
             let worker = &self.world.workers[self.index];
             worker.state.store(0, Ordering::Relaxed);
-            if worker.parking.resume() == Wakeup::Notified {
+            if worker.parker.resume() == Wakeup::Notified {
                 self.sleeper.was_woken.set(true);
             }
             drop(self.guard.take());
@@ -364,7 +364,7 @@ mod loom_tests {
         }
 
         fn sleep_if_woken(&self) {
-            if !self.world.workers[self.index].parking.is_parked() {
+            if !self.world.workers[self.index].parker.is_parked() {
                 self.wake_up();
                 self.sleep();
             }
@@ -377,7 +377,7 @@ mod loom_tests {
                 shards: [Shard::new(0..workers)],
                 workers: (0..workers)
                     .map(|_| Worker {
-                        parking: Parking::default(),
+                        parker: Parker::default(),
                         state: AtomicUsize::new(0),
                     })
                     .collect(),
@@ -389,7 +389,7 @@ mod loom_tests {
         /// If all sleep or were woken, one of them waits in the poller, or will soon.
         fn assert_is_served(&self) {
             let will_come = |(index, worker): (usize, &Worker)| {
-                !worker.parking.is_parked()
+                !worker.parker.is_parked()
                     || worker.state.load(Ordering::Relaxed) & LEADS != 0
                     || self.shards[0].monitor.is_held_by(index)
             };
@@ -405,7 +405,7 @@ mod loom_tests {
 
         /// If all sleep or were woken, and there are tasks, one was woken.
         fn assert_no_task_is_left(&self) {
-            let all_sleep = (self.workers.iter()).all(|worker| worker.parking.is_parked());
+            let all_sleep = (self.workers.iter()).all(|worker| worker.parker.is_parked());
             let tasks = self.tasks.load(Ordering::Relaxed);
             assert!(tasks == 0 || !all_sleep, "{tasks} tasks, and all sleep");
         }

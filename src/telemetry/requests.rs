@@ -2,7 +2,7 @@
 //! `diagnostics::request`.
 //!
 //! An asker puts a question in the list, and then unparks the worker, which looks there whenever it
-//! was unparked: so no question is lost (see `reactor::parking`). A worker in the middle of a task
+//! was unparked: so no question is lost (see `reactor::parker`). A worker in the middle of a task
 //! does not answer. The asker waits only for a while, and then withdraws the question, so that no
 //! question outlives its asker. If the worker has taken the question by then, which the list's lock
 //! decides, the asker waits longer.
@@ -111,7 +111,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::reactor::parking::{Parking, Wakeup};
+    use crate::reactor::{Parker, Wakeup};
 
     type Answer = Mutex<Option<usize>>;
 
@@ -121,7 +121,7 @@ mod loom_tests {
     }
 
     struct Model {
-        parking: Parking,
+        parker: Parker<()>,
         requests: Requests<Answer>,
         thread: Notify,
     }
@@ -129,7 +129,7 @@ mod loom_tests {
     impl Model {
         fn new() -> Arc<Model> {
             Arc::new(Model {
-                parking: Parking::default(),
+                parker: Parker::default(),
                 requests: Requests::new(),
                 thread: Notify::default(),
             })
@@ -138,7 +138,7 @@ mod loom_tests {
         fn ask(&self) -> Arc<Answer> {
             let question = Arc::new(Answer::new(None));
             self.requests.ask(question.clone());
-            if self.parking.unpark() {
+            if self.parker.set_attention() {
                 self.thread.notify_one();
             }
             question
@@ -148,10 +148,10 @@ mod loom_tests {
         fn work(&self, total: usize) {
             let mut answers = 0;
             while answers < total {
-                if self.parking.park() == Wakeup::None {
+                if self.parker.park() == Wakeup::None {
                     while !self.thread.wait(None) {}
                 }
-                self.parking.resume();
+                self.parker.resume();
                 self.requests.answer(|question| {
                     answers += 1;
                     *question.lock() = Some(answers);
