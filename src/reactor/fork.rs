@@ -25,7 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::registry::{self, Reactors};
-use super::table::SourceTable;
+use super::source::SourceTable;
 use super::timer_heap::{TimerHeap, TimerOps};
 use super::{MutexGuard, Reactor};
 use crate::sys;

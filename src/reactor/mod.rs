@@ -43,7 +43,7 @@
 //! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`waiters`], [`readiness`]
 //!   (events of a direction against those that were consumed).
 //! * [`timer_heap`], and [`sorted_vec_map`].
-//! * The reactor: this file, [`driver`], [`source`] with its [`registration`] and [`table`],
+//! * The reactor: this file, [`driver`], [`source`] with its [`registration`],
 //!   [`registry`] (all reactors of the process), [`timer`] and `fork`. They import each other in a
 //!   circle: a reactor has sources, and a source is registered with its reactor.
 //! * [`io_handle`] (a source, and who waits).
@@ -58,7 +58,6 @@ mod registration;
 mod registry;
 mod sorted_vec_map;
 mod source;
-mod table;
 mod timer;
 mod timer_heap;
 mod waiters;
@@ -73,7 +72,7 @@ use std::time::{Duration, Instant};
 use crate::poller::{Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, wake_all};
-use table::SourceTable;
+use source::SourceTable;
 use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 
 pub(crate) use driver::{BATCH, Driver};
