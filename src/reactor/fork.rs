@@ -24,10 +24,9 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::registry::{self, Reactors};
 use super::source::SourceTable;
 use super::timer_heap::{TimerHeap, TimerOps};
-use super::{MutexGuard, Reactor};
+use super::{MutexGuard, REGISTRY, Reactor, Reactors};
 use crate::sys;
 
 /// Nearly always the first attempt succeeds, but a holder may be preempted for some time.
@@ -62,7 +61,7 @@ impl Held {
     fn try_new() -> Option<Held> {
         let mut held = Held {
             guards: Vec::new(),
-            registry: registry::try_lock()?,
+            registry: REGISTRY.get().try_lock()?,
             reactors: Vec::new(),
         };
         for (_, reactor) in &*held.registry {
@@ -171,7 +170,7 @@ mod tests {
     #[test]
     fn a_reactor_that_closes_is_known_to_forks() {
         let reactor = Reactor::new(Poller::new(Backend::default()).unwrap(), None);
-        let is_known = || registry::find(reactor.id).is_some();
+        let is_known = || Reactor::find(reactor.id).is_some();
         let far = Instant::now() + Duration::from_secs(3_600);
         let timer = reactor.insert_locked_timer(far, Waker::noop().clone());
         assert!(timer.is_some());

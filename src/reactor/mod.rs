@@ -43,9 +43,9 @@
 //! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`waiters`], [`readiness`]
 //!   (events of a direction against those that were consumed).
 //! * [`timer_heap`], and [`sorted_vec_map`].
-//! * The reactor: this file, [`driver`], [`source`] with its [`registration`],
-//!   [`registry`] (all reactors of the process), [`timer`] and `fork`. They import each other in a
-//!   circle: a reactor has sources, and a source is registered with its reactor.
+//! * The reactor: this file, [`driver`], [`source`] with its [`registration`], [`timer`] and
+//!   `fork`. They import each other in a circle: a reactor has sources, and a source is registered
+//!   with its reactor.
 //! * [`io_handle`] (a source, and who waits).
 
 mod driver;
@@ -55,7 +55,6 @@ mod io_handle;
 mod parker;
 mod readiness;
 mod registration;
-mod registry;
 mod sorted_vec_map;
 mod source;
 mod timer;
@@ -65,13 +64,15 @@ mod waiters;
 use std::collections::VecDeque;
 use std::io;
 use std::iter;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::poller::{Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard, wake_all};
+use crate::sync::{Mutex, MutexGuard, StaticMutex, wake_all};
+use crate::sys::PerProcess;
 use source::SourceTable;
 use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 
@@ -95,7 +96,7 @@ pub(crate) struct PoolId(u64);
 
 impl PoolId {
     pub(crate) fn new() -> PoolId {
-        PoolId(registry::new_id())
+        PoolId(new_id())
     }
 }
 
@@ -132,7 +133,7 @@ impl Reactor {
         let poller = Arc::new(poller);
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
-            id: registry::new_id(),
+            id: new_id(),
             parker: Arc::new(Parker::new(poller.clone())),
             poller,
             mode: match (can.edge, can.level) {
@@ -154,8 +155,15 @@ impl Reactor {
         });
         #[cfg(unix)]
         fork::take_locks_at_fork();
-        registry::add(&reactor);
+        registry().push((reactor.id, Arc::downgrade(&reactor)));
         reactor
+    }
+
+    /// Returns the reactor with this id, if it exists. It may have closed.
+    fn find(id: u64) -> Option<Arc<Reactor>> {
+        let registry = registry();
+        let index = registry.iter().position(|(other, _)| *other == id);
+        index.and_then(|index| registry[index].1.upgrade())
     }
 
     #[inline]
@@ -411,8 +419,28 @@ impl Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        registry::remove(self.id);
+        registry().retain(|(id, _)| *id != self.id);
     }
+}
+
+/// Ids are never reused.
+fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+type Reactors = Vec<(u64, Weak<Reactor>)>;
+
+/// The reactors of the process by id, for operations on a worker's local timer by other threads:
+/// local timers hold no reference to their reactor.
+///
+/// They stay until they are dropped: closed ones have locks too, which a fork takes. There are
+/// about as many as threads that drive one, and lookups are rare. A child of `fork` does not find
+/// its parent's reactors, because it does not have the parent's threads.
+static REGISTRY: PerProcess<StaticMutex<Reactors>> = PerProcess::new(StaticMutex::default);
+
+fn registry() -> std::sync::MutexGuard<'static, Reactors> {
+    REGISTRY.get().lock()
 }
 
 fn closed() -> io::Error {

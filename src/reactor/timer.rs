@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::timer_heap::{Key, TimerHeap, TimerOp};
-use super::{Driver, Reactor, registry};
+use super::{Driver, Reactor};
 use crate::sync::{Spare, drop_all};
 
 /// A pending timer, removed when dropped.
@@ -149,7 +149,7 @@ impl Drop for TimerHandle {
 
 #[cold]
 fn push_timer_op(id: u64, key: Key, op: TimerOp) {
-    if let Some(reactor) = registry::find(id) {
+    if let Some(reactor) = Reactor::find(id) {
         reactor.push_timer_op(key, op);
     }
 }
