@@ -43,9 +43,9 @@
 //! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`waiters`], [`readiness`]
 //!   (events of a direction against those that were consumed).
 //! * [`timer_heap`], and [`sorted_vec_map`].
-//! * The reactor: this file, [`driver`], [`source`] with its [`registration`], [`timer`] and
-//!   `fork`. They import each other in a circle: a reactor has sources, and a source is registered
-//!   with its reactor.
+//! * The reactor: this file, [`driver`] (the thread's half, and timers), [`source`] with its
+//!   [`registration`], and `fork`. They import each other in a circle: a reactor has sources, and a
+//!   source is registered with its reactor.
 //! * [`io_handle`] (a source, and who waits).
 
 mod driver;
@@ -57,7 +57,6 @@ mod readiness;
 mod registration;
 mod sorted_vec_map;
 mod source;
-mod timer;
 mod timer_heap;
 mod waiters;
 
@@ -76,14 +75,13 @@ use crate::sys::PerProcess;
 use source::SourceTable;
 use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 
-pub(crate) use driver::{BATCH, Driver};
+pub(crate) use driver::{BATCH, Driver, TimerHandle, TimerState};
 pub(crate) use io_handle::Io;
 pub(crate) use parker::{Parker, Wakeup};
 pub(crate) use readiness::{Registered, Snapshot};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
 pub(crate) use source::{Blocked, ReadinessPolicy, Source, SourceKind, SourceWait};
-pub(crate) use timer::{TimerHandle, TimerState};
 pub(crate) use timer_heap::TimerWait;
 pub(crate) use waiters::{Direction, WaiterId, WakerKind};
 
@@ -276,7 +274,7 @@ impl Reactor {
         self.parker.unpark();
     }
 
-    // Locked timers: for `timer` and `driver` only.
+    // Locked timers: for `driver` only.
 
     #[inline]
     fn has_locked_timers(&self) -> bool {

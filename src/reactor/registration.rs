@@ -5,8 +5,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::source::Source;
-use super::timer::TimerHandle;
-use super::{Driver, Reactor, Token};
+use super::{Driver, Reactor, TimerHandle, Token};
 use crate::clock::now;
 use crate::poller::Interest;
 
