@@ -7,10 +7,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::readiness::WaiterId;
 #[cfg(feature = "net")]
 use super::source::SocketTraits;
 use super::source::{Held, ReadinessPolicy, Source, SourceKind};
-use super::waiters::WaiterId;
 #[cfg(feature = "net")]
 use crate::kernel::{Boxed, sockets};
 use crate::sync::atomic::Ordering;

@@ -5,7 +5,7 @@
 //! the [`Driver`], belongs to the worker's thread: it waits, fires timers, and holds the worker's
 //! local timers. Sources, locked timers, timer operations and queued wakers are behind locks that
 //! are held only briefly. Wakers are collected under these locks and called after their release,
-//! except for a task's own waker: see [`waiters`].
+//! except for a task's own waker: see `readiness::Waiters`.
 //!
 //! **Sleeping.** A worker that drives its own reactor [parks](parker) in the reactor's [`Parker`].
 //! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
@@ -40,8 +40,8 @@
 //!
 //! **Files**, from the bottom up:
 //!
-//! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`waiters`], [`readiness`]
-//!   (events of a direction against those that were consumed).
+//! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`readiness`] (events
+//!   of a direction against those that were consumed, and the waiters).
 //! * [`timer_heap`], and [`sorted_vec_map`].
 //! * The reactor: this file, [`driver`] (the thread's half, and timers), [`source`] with its
 //!   [`registration`], and `fork`. They import each other in a circle: a reactor has sources, and a
@@ -58,7 +58,6 @@ mod registration;
 mod sorted_vec_map;
 mod source;
 mod timer_heap;
-mod waiters;
 
 use std::collections::VecDeque;
 use std::io;
@@ -78,12 +77,11 @@ use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 pub(crate) use driver::{BATCH, Driver, TimerHandle, TimerState};
 pub(crate) use io_handle::Io;
 pub(crate) use parker::{Parker, Wakeup};
-pub(crate) use readiness::{Registered, Snapshot};
+pub(crate) use readiness::{Direction, Registered, Snapshot, WaiterId, WakerKind};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
 pub(crate) use source::{Blocked, ReadinessPolicy, Source, SourceKind, SourceWait};
 pub(crate) use timer_heap::TimerWait;
-pub(crate) use waiters::{Direction, WaiterId, WakerKind};
 
 /// The number of table places visited per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;

@@ -36,8 +36,8 @@
 //!
 //! * no foreign code runs between `park` and `resume`: the events are collected, the worker
 //!   resumes, and only then are the wakers called (`Driver::call_wakers`; tasks' own wakers are not
-//!   foreign code: see `waiters`). Until `resume` other workers would leave work to it that it
-//!   cannot do while it is in a waker;
+//!   foreign code: see `readiness::Waiters`). Until `resume` other workers would leave work to it
+//!   that it cannot do while it is in a waker;
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): otherwise no worker would search while the waker blocks;
 //! * the waker of a future of `block_on` skips `unpark` only if its thread drives the worker *and*

@@ -47,16 +47,16 @@
 //! event.
 //!
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
-//! A waker is called and dropped under none of them, except for a task's own (see `waiters`).
+//! A waker is called and dropped under none of them, except for a task's own: see
+//! `readiness::Waiters`.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::readiness::{Readiness, Registered, Snapshot};
+use super::readiness::{Direction, Readiness, Registered, Snapshot, WaiterId, WakerKind};
 use super::registration::{Registration, Registrations};
-use super::waiters::{Direction, WaiterId, WakerKind};
 use super::{Driver, Reactor, Token};
 use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};

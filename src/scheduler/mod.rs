@@ -15,7 +15,7 @@
 //!   is woken: see [`idle`].
 //! * A task that is woken while it runs yields: it runs again after the kernel was polled.
 //! * A wake never drops or runs a task. So a source may wake a task under its lock (see
-//!   `reactor::waiters`).
+//!   `reactor::readiness::Waiters`).
 //!
 //! **Stealable tasks** are the `Send` tasks of a runtime with a pool. Such a task is assigned to
 //! the worker that runs it, just before the run, when only that worker has its runnable. So tasks

@@ -12,8 +12,8 @@
 //!
 //! * no function of this module is called under a lock, or while something of polder is borrowed.
 //!   Wakes need no extra rule: a task with a span is polled with a waker that wraps its own one,
-//!   and that waker is never woken under a lock (`reactor::waiters`). Cloning it only increments a
-//!   count;
+//!   and that waker is never woken under a lock (`reactor::readiness::Waiters`). Cloning it only
+//!   increments a count;
 //! * panics of the subscriber are contained in every call. Otherwise they would be the task's, or a
 //!   waker's, for which `async-task` aborts the process.
 
