@@ -163,14 +163,14 @@ impl Driver {
         }
     }
 
-    /// Parks the shard's reactor for the pool worker that sleeps in its poller next. Returns how
-    /// long it may sleep: see [`until`](Self::until).
+    /// Parks the shard's reactor, in which the pool worker sleeps next: a second parker, beside its
+    /// own. Returns how long it may sleep: see [`until`](Self::until).
     ///
     /// **Why no timer is late.** The earliest deadline is read after the reactor has parked. A
     /// thread that sets an earlier one does so under the heap's lock, and then unparks the reactor.
     /// If that comes before `park`, the deadline is read here; if it comes after, the poller is
     /// notified. `loom` checks this below.
-    pub(crate) fn park_until(&self, timeout: Option<Duration>) -> Timeout {
+    pub(crate) fn park_reactor(&self, timeout: Option<Duration>) -> Timeout {
         // Anything sent before is read below.
         self.reactor.parker.park();
         self.until(timeout)
@@ -682,7 +682,7 @@ mod loom_tests {
             // Their order decides which of the two is the earliest when it is set.
             let (first, second) = (set(now() + FAR / 4), set(now()));
             let others = [loom::thread::spawn(first), loom::thread::spawn(second)];
-            let until = driver.park_until(Some(FAR));
+            let until = driver.park_reactor(Some(FAR));
             let timers = others.map(|other| other.join().unwrap());
             let notified = reactor.parker.resume() == Wakeup::Notified;
             let timeout = until.duration().unwrap();

@@ -16,7 +16,7 @@
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
 //!
 //! **Why no timer is late.** A leader that falls asleep has read the earliest deadline, or is
-//! notified of it: see [`Driver::park_until`]. If no worker leads, the next one that polls reads
+//! notified of it: see [`Driver::park_reactor`]. If no worker leads, the next one that polls reads
 //! it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -182,7 +182,7 @@ impl Worker {
             return self.resume();
         };
         // From here on a thread that sets an earlier timer notifies the shard's poller.
-        let until = self.driver.park_until(timeout);
+        let until = self.driver.park_reactor(timeout);
         guard.sleeps = true;
         self.note_polled();
         self.wait_once(&until, Some(guard));
