@@ -177,13 +177,13 @@ impl Driver {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
-        self.find_earliest();
+        self.update_tops();
         self.until(None).duration()
     }
 
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
     pub(crate) fn is_due(&self) -> bool {
-        self.find_earliest();
+        self.update_tops();
         self.has_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
@@ -220,7 +220,7 @@ impl Driver {
     }
 
     /// Makes [`not_before`](Self::not_before) exact, until a timer is set again.
-    pub(crate) fn find_earliest(&self) {
+    pub(crate) fn update_tops(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().update_top();
         if let Some(mut timers) = self.reactor.some_locked_timers() {

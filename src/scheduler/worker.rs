@@ -843,7 +843,7 @@ impl Worker {
     /// Called at the end of an embedded worker's drive: parks, and makes the descriptor readable
     /// when work is left or arrives.
     fn arm_descriptor(&self) {
-        self.driver.find_earliest();
+        self.driver.update_tops();
         let wakeup = self.parker.park();
         self.note(wakeup);
         let local = &*self.local;
