@@ -374,7 +374,7 @@ impl Driver {
     fn take_due(&self, now: Instant) -> Option<Waker> {
         let late = |late| self.counters.count_fired(late);
         (self.reactor.take_queued_waker())
-            .or_else(|| self.reactor.fire_locked_timer(now, late))
+            .or_else(|| self.reactor.some_locked_timers()?.fire(now, late))
             .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 

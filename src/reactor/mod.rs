@@ -65,7 +65,7 @@ use std::iter;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::poller::{Mode, Poller, Token};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -282,13 +282,6 @@ impl Reactor {
     #[inline]
     fn some_locked_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
         self.has_locked_timers().then(|| self.locked_timers.lock())
-    }
-
-    /// Fires the locked timers due at `now`, up to the first one with a waker. Calls `fired` with
-    /// the lateness of each.
-    #[inline]
-    fn fire_locked_timer(&self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
-        self.some_locked_timers()?.fire(now, fired)
     }
 
     // Foreign wakers: see the head.
