@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use crate::reactor::{Blocked, Direction, Io, Registered, Snapshot, Source, WaiterId};
-use crate::runtime::context;
+use crate::runtime::background;
 use crate::scheduler::{self, budget};
 
 /// An operation on a source: what is attempted, and in which direction.
@@ -232,7 +232,7 @@ fn register_source_and_waker(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    context::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
+    background::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
 /// Anything that is a handle to a source, or has one.

@@ -1162,7 +1162,7 @@ mod table_tests {
 }
 
 /// Checks real sources and reactors, on the kernel's own poller. The wait is left out, and so are
-/// events; and so is the lookup of a reactor (`context`), which looks for another one after a
+/// events; and so is the lookup of a reactor (`with_reactor`), which looks for another one after a
 /// refusal.
 #[cfg(all(test, loom, unix))]
 mod loom_tests {

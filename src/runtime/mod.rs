@@ -24,7 +24,6 @@
 
 pub(crate) mod background;
 mod builder;
-pub(crate) mod context;
 mod handle;
 #[cfg(feature = "kernel")]
 #[doc(hidden)]

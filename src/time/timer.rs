@@ -9,7 +9,7 @@ use futures_lite::Stream;
 
 use crate::clock::now;
 use crate::reactor::{TimerHandle, TimerState};
-use crate::runtime::context;
+use crate::runtime::background;
 use crate::scheduler::{self, budget};
 use crate::sync::wake_all;
 
@@ -334,7 +334,7 @@ impl Timer {
                     // Not if its reactor has closed, or its user waits on another worker now.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
-                            context::with_reactor(|reactor, _| handle.is_locked_in(reactor))
+                            background::with_reactor(|reactor, _| handle.is_locked_in(reactor))
                         }
                         _ => Ok(state != TimerState::NotVisible),
                     };
@@ -355,7 +355,7 @@ impl Timer {
                         TimerState::Fired
                     }
                     Some(when) => {
-                        match context::with_reactor(|reactor, here| {
+                        match background::with_reactor(|reactor, here| {
                             TimerHandle::insert(reactor, here, when, cx.waker())
                         }) {
                             Ok(Some(handle)) => {
