@@ -21,37 +21,38 @@ fn now_of(kernel: &dyn Kernel) -> Instant {
     kernel.now()
 }
 
-/// Ticks per second. A task's times are kept in 32 bits, which hold two years of ticks.
-const TICKS: u64 = 64;
+/// Jiffies (Linux's word for coarse units of time) per second. A task's times are kept in 32 bits,
+/// which hold two years of jiffies.
+const HZ: u64 = 64;
 
 /// Returns the time from the first call of this function to `time`; zero for an earlier time.
 pub(crate) fn since_start(time: Instant) -> Duration {
     time.saturating_duration_since(*START.get_or_init(now))
 }
 
-/// Returns `time` in ticks [since the start](since_start).
-pub(crate) fn tick(time: Instant) -> u32 {
-    tick_after(since_start(time))
+/// Returns `time` in jiffies [since the start](since_start).
+pub(crate) fn jiffy(time: Instant) -> u32 {
+    jiffies_in(since_start(time))
 }
 
 #[inline]
-fn tick_after(since: Duration) -> u32 {
-    let ticks = since.as_secs() * TICKS + u64::from(since.subsec_nanos()) * TICKS / 1_000_000_000;
-    u32::try_from(ticks).unwrap_or(u32::MAX)
+fn jiffies_in(since: Duration) -> u32 {
+    let jiffies = since.as_secs() * HZ + u64::from(since.subsec_nanos()) * HZ / 1_000_000_000;
+    u32::try_from(jiffies).unwrap_or(u32::MAX)
 }
 
-pub(crate) fn end_of_tick(tick: u32) -> Instant {
-    *START.get_or_init(now) + begin_of_tick(u64::from(tick) + 1)
+pub(crate) fn end_of_jiffy(jiffy: u32) -> Instant {
+    *START.get_or_init(now) + begin_of_jiffy(u64::from(jiffy) + 1)
 }
 
-/// Returns the time from the beginning of the first tick to the beginning of this one.
-fn begin_of_tick(tick: u64) -> Duration {
-    Duration::from_nanos(tick * (1_000_000_000 / TICKS))
+/// Returns the time from the beginning of the first jiffy to the beginning of this one.
+fn begin_of_jiffy(jiffy: u64) -> Duration {
+    Duration::from_nanos(jiffy * (1_000_000_000 / HZ))
 }
 
-/// Returns the time from the beginning of the tick to `time`.
-pub(crate) fn since_tick(tick: u32, time: Instant) -> Duration {
-    since_start(time).saturating_sub(begin_of_tick(u64::from(tick)))
+/// Returns the time from the beginning of the jiffy to `time`.
+pub(crate) fn since_jiffy(jiffy: u32, time: Instant) -> Duration {
+    since_start(time).saturating_sub(begin_of_jiffy(u64::from(jiffy)))
 }
 
 static START: Race<Instant> = Race::new();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::dump::{TaskDump, TaskRef, TaskState, WorkerDump, WorkerState};
 use super::request::{Asker, OwnWorker};
 use super::sorted_index::SortedIndex;
-use crate::clock::{now, since_tick, tick};
+use crate::clock::{jiffy, now, since_jiffy};
 use crate::reactor::{Driver, SourceWait, TimerWait};
 use crate::scheduler::{Drive, Header, Local, MainFuture, Shared, with_running};
 use crate::sync::atomic::Ordering;
@@ -67,12 +67,12 @@ impl TaskRecord {
             id: Some(header.id),
             name: header.name().cloned(),
             spawned_at: header.site,
-            age: since_tick(header.spawned, now),
+            age: since_jiffy(header.spawned, now),
             worker,
             state: TaskState::New,
             waits_for: Vec::new(),
             polls: header.polls.load(Ordering::Relaxed),
-            last_polled: since_tick(header.polled.load(Ordering::Relaxed), now),
+            last_polled: since_jiffy(header.polled.load(Ordering::Relaxed), now),
         };
         let waker = waker.map_or(0, |waker| waker.data().addr());
         TaskRecord::new(
@@ -88,12 +88,12 @@ impl TaskRecord {
             id: None,
             name: None,
             spawned_at: main.site,
-            age: since_tick(main.began, now),
+            age: since_jiffy(main.began, now),
             worker: Some(worker),
             state: TaskState::New,
             waits_for: Vec::new(),
             polls: main.polls.get(),
-            last_polled: since_tick(main.polled.get(), now),
+            last_polled: since_jiffy(main.polled.get(), now),
         };
         let (waker, runs) = (main.waker_address(), main.is_in_poll.get());
         TaskRecord::new(task, waker, main.wait_reason(), runs)
@@ -155,7 +155,7 @@ impl Wakers {
 impl WorkerSnapshot {
     pub(crate) fn of(local: &Local, driver: &Driver) -> WorkerSnapshot {
         let (now, worker) = (now(), local.index);
-        local.counters.set_tick(tick(now));
+        local.counters.set_jiffy(jiffy(now));
         let mut tasks = Vec::new();
         let mut add = |waker: Option<&Waker>, header: &Header| {
             tasks.push(TaskRecord::of(Some(worker), waker, header, now));
@@ -231,12 +231,12 @@ impl SharedSnapshot {
                 sources: shared.sources(index),
             };
             // Before it is asked, since that wakes it and makes it read its clock.
-            let tick = counters.tick();
+            let jiffy = counters.jiffy();
             let own_place = own.iter().position(|own| own.worker == index);
             let answer = own_place.map(|place| own.swap_remove(place));
             let mut request = None;
             if answer.is_none() && !shared.is_on_one_thread {
-                let since = since_tick(tick, start);
+                let since = since_jiffy(jiffy, start);
                 worker.state = match remote.drive() {
                     // A foreign event loop may drive it: then this is `BetweenTurns`.
                     Drive::None => WorkerState::NotDriven,
@@ -244,7 +244,7 @@ impl SharedSnapshot {
                     _ => WorkerState::Awake,
                 };
                 let is_driven = worker.state != WorkerState::NotDriven;
-                request = is_driven.then(|| (tick, asker.ask(remote)));
+                request = is_driven.then(|| (jiffy, asker.ask(remote)));
             }
             answers.push((answer, request));
             snapshot.workers.push(worker);
@@ -262,7 +262,7 @@ impl SharedSnapshot {
         let deadline = Instant::now() + PATIENCE;
         let remotes = shared.remotes().iter().enumerate();
         for ((index, remote), (mut answer, request)) in remotes.zip(answers) {
-            if let Some((tick, request)) = request {
+            if let Some((jiffy, request)) = request {
                 answer = request.wait(&asker, deadline);
                 if answer.is_none() && !remote.requests.withdraw(&*request) {
                     answer = request.wait(&asker, deadline + ANSWERING);
@@ -271,7 +271,7 @@ impl SharedSnapshot {
                     snapshot.workers[index].state = match remote.drive() {
                         Drive::Driven => WorkerState::Silent {
                             task: remote.counters.task().map(TaskRef::new),
-                            since: since_tick(tick, now()),
+                            since: since_jiffy(jiffy, now()),
                         },
                         Drive::None | Drive::BetweenTurns => WorkerState::NotDriven,
                     };

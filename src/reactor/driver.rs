@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use super::timer_heap::{Key, TimerHeap, TimerOp, TimerWait};
 use super::{Parker, Reactor};
-use crate::clock::{end_of_tick, now, tick};
+use crate::clock::{end_of_jiffy, jiffy, now};
 use crate::poller::{Events, Timeout};
 use crate::sync::{Spare, drop_all, wake_all};
 use crate::telemetry::{Counters, Mark};
@@ -44,7 +44,7 @@ pub(crate) struct Driver {
     slack: Cell<Option<Slack>>,
     /// A time that the clock has reached, known from the last wait: avoids reading the clock.
     reached: Cell<Option<Instant>>,
-    end_of_tick: Cell<Option<Instant>>,
+    end_of_jiffy: Cell<Option<Instant>>,
     /// Reused buffers, taken during a wait. A nested turn allocates its own.
     scratch: Cell<Option<Box<Scratch>>>,
 }
@@ -113,7 +113,7 @@ impl Driver {
             wakers_to_drop: RefCell::default(),
             slack: Cell::default(),
             reached: Cell::default(),
-            end_of_tick: Cell::default(),
+            end_of_jiffy: Cell::default(),
             scratch: Cell::default(),
         }
     }
@@ -211,10 +211,10 @@ impl Driver {
     #[inline]
     pub(crate) fn read_clock(&self) -> Instant {
         let now = now();
-        if self.end_of_tick.get().is_none_or(|end| now >= end) {
-            self.counters.set_tick(tick(now));
-            self.end_of_tick
-                .set(Some(end_of_tick(self.counters.tick())));
+        if self.end_of_jiffy.get().is_none_or(|end| now >= end) {
+            self.counters.set_jiffy(jiffy(now));
+            self.end_of_jiffy
+                .set(Some(end_of_jiffy(self.counters.jiffy())));
         }
         now
     }

@@ -39,7 +39,7 @@ pub(crate) struct Header {
     /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
     pub(super) is_aborted: AtomicBool,
     pub(super) is_finished: AtomicBool,
-    /// When it was spawned: see [`clock::tick`](crate::clock::tick).
+    /// When it was spawned: see [`clock::jiffy`](crate::clock::jiffy).
     pub(crate) spawned: u32,
     pub(crate) id: Id,
     pub(crate) site: &'static Location<'static>,
@@ -152,13 +152,13 @@ impl Header {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Begins a poll, on a worker that last read its clock at `tick`. Returns whether it is the
+    /// Begins a poll, on a worker that last read its clock at `jiffy`. Returns whether it is the
     /// first poll.
     #[inline]
-    pub(super) fn begin_poll(&self, tick: u32) -> bool {
+    pub(super) fn begin_poll(&self, jiffy: u32) -> bool {
         let before = self.polls.load(Ordering::Relaxed);
         self.polls.store(before.wrapping_add(1), Ordering::Relaxed);
-        self.polled.store(tick, Ordering::Relaxed);
+        self.polled.store(jiffy, Ordering::Relaxed);
         self.set_wait_reason(WaitReason::UNKNOWN);
         before == 0
     }

@@ -18,7 +18,7 @@ use super::idle::IdleWorkers;
 use super::mutex_queue::capacity;
 use super::shared::{Question, Remote, Shared, Stealable};
 
-use crate::clock::{now, tick};
+use crate::clock::{jiffy, now};
 use crate::reactor::Reactor;
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -142,12 +142,12 @@ impl Local {
         site: &'static Location<'static>,
         waker: Arc<MainWaker>,
     ) -> Main<'_> {
-        let tick = self.counters.tick();
+        let jiffy = self.counters.jiffy();
         let future = Rc::new(MainFuture {
             waker,
             site,
-            began: tick,
-            polled: Cell::new(tick),
+            began: jiffy,
+            polled: Cell::new(jiffy),
             polls: Cell::new(0),
             wait_reason: Cell::new(0),
             is_in_poll: Cell::new(false),
@@ -534,7 +534,7 @@ impl Local {
         let header = runnable.metadata();
         counters.set_task(header.id.as_u64(), header.site);
         self.reset_budget();
-        if header.begin_poll(counters.tick()) {
+        if header.begin_poll(counters.jiffy()) {
             self.budget.set(FIRST_BUDGET);
         }
         match count & self.sample_mask {
@@ -555,8 +555,10 @@ impl Local {
         if is_sample {
             self.measure_queue();
             self.give_queues_back();
-            self.counters.set_tick(tick(start));
-            header.polled.store(self.counters.tick(), Ordering::Relaxed);
+            self.counters.set_jiffy(jiffy(start));
+            header
+                .polled
+                .store(self.counters.jiffy(), Ordering::Relaxed);
         }
         runnable.run();
         let end = self.poll_ends(id);
@@ -629,7 +631,7 @@ pub(crate) struct MainFuture {
     pub(super) waker: Arc<MainWaker>,
     pub(crate) site: &'static Location<'static>,
     /// When the worker got it, and when it was last polled: see
-    /// [`clock::tick`](crate::clock::tick).
+    /// [`clock::jiffy`](crate::clock::jiffy).
     pub(crate) began: u32,
     pub(crate) polled: Cell<u32>,
     pub(crate) polls: Cell<u32>,
@@ -639,9 +641,9 @@ pub(crate) struct MainFuture {
 
 impl MainFuture {
     #[inline]
-    pub(super) fn begin_poll(&self, tick: u32) {
+    pub(super) fn begin_poll(&self, jiffy: u32) {
         self.polls.set(self.polls.get().wrapping_add(1));
-        self.polled.set(tick);
+        self.polled.set(jiffy);
         self.is_in_poll.set(true);
         set_reason_of_main(WaitReason::UNKNOWN);
     }

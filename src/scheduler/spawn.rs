@@ -32,7 +32,7 @@ use std::sync::Arc;
 use super::current::{Current, with_current, with_local, with_local_of};
 use super::header::{Affinity, Header, Runnable, TRACED, UNCOUNTED};
 use super::shared::Shared;
-use crate::clock::{now, tick};
+use crate::clock::{jiffy, now};
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::contain;
 use crate::telemetry::{Id, Label};
@@ -45,9 +45,9 @@ impl Header {
             Some(Current { local, .. }) => {
                 let is_here = Arc::ptr_eq(&local.shared, shared);
                 let id = local.ids.next();
-                (is_here.then_some(local.index), id, local.counters.tick())
+                (is_here.then_some(local.index), id, local.counters.jiffy())
             }
-            None => (None, Id::of_no_worker(), tick(now())),
+            None => (None, Id::of_no_worker(), jiffy(now())),
         });
         let mut flags = if shared.trace.is_some() { TRACED } else { 0 };
         match here {

@@ -42,7 +42,7 @@ use super::shard::PollerGuard;
 use super::shared::{Drive, Remote, Shared, StealableTasks};
 use super::sleep::{Inspections, Sleeper};
 use super::spawn;
-use crate::clock::{now, tick};
+use crate::clock::{jiffy, now};
 use crate::poller::Timeout;
 use crate::reactor::{BATCH, Driver, Parker, Reactor, Wakeup};
 use crate::sync::atomic::{Ordering, fence};
@@ -117,7 +117,7 @@ impl Worker {
         runtime_work: Option<&'static PoolWork>,
     ) -> Worker {
         let local = Local::new(shared.clone(), index);
-        local.counters.set_tick(tick(now()));
+        local.counters.set_jiffy(jiffy(now()));
         let reactor = shared.remote(index).reactor.clone();
         Worker {
             driver: Rc::new(Driver::new(reactor.clone(), local.counters.clone())),
@@ -194,7 +194,7 @@ impl Worker {
                     self.panic_if_failed();
                     self.local.reset_budget();
                     let counters = &*self.local.counters;
-                    entered.future.begin_poll(counters.tick());
+                    entered.future.begin_poll(counters.jiffy());
                     counters.begin_main_poll(site);
                     if is_traced {
                         self.local.poll_begins((MAIN_FUTURE, site));
@@ -275,7 +275,7 @@ impl Worker {
 
     #[cfg(feature = "kernel")]
     pub(crate) fn turn_of_one_task(&self) {
-        self.local.counters.set_tick(tick(now()));
+        self.local.counters.set_jiffy(jiffy(now()));
         self.turn(Some(Duration::ZERO), 1);
     }
 

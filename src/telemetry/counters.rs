@@ -88,8 +88,8 @@ pub(crate) struct Counters {
     task: AtomicU64,
     /// Of that task, or of the previous one.
     site: AtomicPtr<Location<'static>>,
-    /// When the worker last read the clock: see [`clock::tick`](crate::clock::tick).
-    tick: AtomicU32,
+    /// When the worker last read the clock: see [`clock::jiffy`](crate::clock::jiffy).
+    jiffy: AtomicU32,
     /// Notifications by other threads while it was parked.
     pub(crate) notified: Counter,
     pub(crate) parks: Counter,
@@ -189,14 +189,14 @@ impl Counters {
 
     /// On the worker's thread.
     #[inline]
-    pub(crate) fn set_tick(&self, tick: u32) {
-        self.tick.store(tick, Ordering::Relaxed);
+    pub(crate) fn set_jiffy(&self, jiffy: u32) {
+        self.jiffy.store(jiffy, Ordering::Relaxed);
     }
 
     /// When the worker last read the clock.
     #[inline]
-    pub(crate) fn tick(&self) -> u32 {
-        self.tick.load(Ordering::Relaxed)
+    pub(crate) fn jiffy(&self) -> u32 {
+        self.jiffy.load(Ordering::Relaxed)
     }
 
     /// Its wake costs more than this.
