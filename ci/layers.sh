@@ -42,7 +42,7 @@ find src -name '*.rs' ! -path src/lib.rs | LC_ALL=C sort | xargs env LEVELS="$le
             }
         }
         # What is here again at the root.
-        split("block_on spawn spawn_local spawn_named spawn_local_named Handle Runtime TaskSet future", root, " ")
+        split("block_on spawn spawn_local Handle Runtime TaskSet future", root, " ")
         for (i in root) module_of[root[i]] = "runtime"
         split("Task FallibleTask unblock", root2, " ")
         for (i in root2) module_of[root2[i]] = "task"

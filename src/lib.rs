@@ -70,7 +70,7 @@
 //!   a paused clock. [`always!`] and [`sometimes!`] are checked in simulated worlds (the crate
 //!   `polder-sim`), and do nothing elsewhere.
 //! * **Observing a program:** [`diagnostics`] has metrics of a runtime, dumps, which show what each
-//!   task waits for, stalls, and traces; [`spawn_named`] gives tasks names.
+//!   task waits for, stalls, and traces; a [`task::Builder`] gives tasks names.
 //! * **The kernel interface alone:** [`poller`], for those who write their own loop.
 //!
 //! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are those of
@@ -274,9 +274,7 @@ pub use io::Async;
 #[cfg(feature = "blocking")]
 pub use io::Unblock;
 pub use poller::Backend;
-pub use runtime::{
-    Handle, Runtime, TaskSet, block_on, spawn, spawn_local, spawn_local_named, spawn_named,
-};
+pub use runtime::{Handle, Runtime, TaskSet, block_on, spawn, spawn_local};
 #[cfg(feature = "blocking")]
 pub use task::unblock;
 pub use task::{FallibleTask, Task};

@@ -72,7 +72,9 @@ fn until_ready(child: &mut Child) {
 /// The child: a named task that waits.
 fn wait_in_runtime() {
     Runtime::new().unwrap().block_on(async {
-        let task = polder::spawn_named("the one that waits", std::future::pending::<()>());
+        let task = polder::task::Builder::new()
+            .name("the one that waits")
+            .spawn(std::future::pending::<()>());
         polder::future::yield_now().await;
         println!("ready");
         sleep(LIMIT).await;
@@ -495,7 +497,10 @@ fn be_watched() {
                 begun.fetch_add(1, Ordering::Relaxed);
                 sleep(LIMIT).await;
             };
-            polder::spawn_named("\u{1b}[2J \"a\"", task).detach();
+            polder::task::Builder::new()
+                .name("\u{1b}[2J \"a\"")
+                .spawn(task)
+                .detach();
         }
         while begun.load(Ordering::Relaxed) < 1_000 {
             polder::future::yield_now().await;

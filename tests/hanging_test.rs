@@ -18,7 +18,7 @@ mod child {
         async fn hangs() {
             if std::env::var_os(super::VARIABLE).is_some() {
                 let event = polder::event::Event::new();
-                polder::spawn_named("sleeps", polder::time::sleep(Duration::MAX / 2)).detach();
+                polder::task::Builder::new().name("sleeps").spawn(polder::time::sleep(Duration::MAX / 2)).detach();
                 event.wait().await;
             }
         }

@@ -555,7 +555,7 @@ fn what_is_spawned_on_a_worker_stays_there() {
     on_workers(|runtime| {
         let handle = runtime.handle();
         let spawn = move |n: usize| {
-            handle.spawn_on(n % handle.workers(), move || {
+            handle.spawn_on_worker(n % handle.workers(), move || {
                 let here = Rc::new(Cell::new(n));
                 async move {
                     yield_now().await;

@@ -21,7 +21,7 @@ use polder::event::{Event, Latch};
 use polder::future::{poll_once, yield_now, zip};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::{Listener, TcpListener, TcpStream, serve};
-use polder::task::Id;
+use polder::task::{self, Id};
 use polder::time::sleep;
 use polder::{Backend, Handle, Runtime, Task};
 use tracing::field::{Field, Visit};
@@ -277,7 +277,7 @@ fn a_task_has_a_span_that_tokio_console_knows() {
     on_each(|runtime| {
         runtime.block_on(async {
             let line = line!() + 1;
-            let task = polder::spawn_named("indexer", async {});
+            let task = task::Builder::new().name("indexer").spawn(async {});
             let id = task.id();
             task.await;
             let record = record_of(id);
@@ -321,18 +321,18 @@ fn every_spawn_has_span_kind_and_place() {
             check(
                 "task",
                 Some("one"),
-                ended(polder::spawn_named("one", id())).await,
+                ended(task::Builder::new().name("one").spawn(id())).await,
             );
             check(
                 "local",
                 Some("two"),
-                ended(polder::spawn_local_named("two", id())).await,
+                ended(task::Builder::new().name("two").spawn_local(id())).await,
             );
             check("task", None, ended(Handle::current().spawn(id())).await);
             check(
                 "local",
                 None,
-                ended(Handle::current().spawn_on(0, id)).await,
+                ended(Handle::current().spawn_on_worker(0, id)).await,
             );
             let mut tasks = polder::TaskSet::new();
             check("task", None, {
@@ -609,8 +609,12 @@ fn a_dump_tells_what_a_task_with_a_span_waits_for() {
     on_each(|runtime| {
         let dump = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let accepts = polder::spawn_named("accepts", async move { listener.accept().await });
-            let sleeps = polder::spawn_local_named("sleeps", sleep(Duration::from_secs(3600)));
+            let accepts = task::Builder::new()
+                .name("accepts")
+                .spawn(async move { listener.accept().await });
+            let sleeps = task::Builder::new()
+                .name("sleeps")
+                .spawn_local(sleep(Duration::from_secs(3600)));
             let (accepts_id, sleeps_id) = (accepts.id(), sleeps.id());
             // A poll may have begun, and not cloned its waker yet.
             let has_cloned = |id| record_of(id).steps.contains(&Step::Clone);
@@ -697,11 +701,13 @@ fn subscriber_may_spawn_wake_and_inspect() {
     deed("reenters", |_, what| {
         SEEN.lock().unwrap().push(what.into());
         BEGUN.fetch_add(1, SeqCst);
-        polder::spawn_named("within", async {
-            yield_now().await;
-            DONE.fetch_add(1, SeqCst);
-        })
-        .detach();
+        task::Builder::new()
+            .name("within")
+            .spawn(async {
+                yield_now().await;
+                DONE.fetch_add(1, SeqCst);
+            })
+            .detach();
         LATCH.set();
         // Takes the locks that must not be held during a wake: sources, timers, lists of tasks.
         if let Some(handle) = Handle::try_current() {
@@ -712,25 +718,31 @@ fn subscriber_may_spawn_wake_and_inspect() {
         let echo = async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let server = polder::spawn_named("reenters: server", async move {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                for _ in 0..3 {
-                    let mut byte = [0];
-                    stream.read_exact(&mut byte).await.unwrap();
-                    sleep(Duration::from_micros(200)).await;
-                    stream.write_all(&byte).await.unwrap();
-                }
-            });
-            let client = polder::spawn_local_named("reenters: client", async move {
-                let mut stream = TcpStream::connect(address).await.unwrap();
-                for _ in 0..3 {
-                    stream.write_all(&[1]).await.unwrap();
-                    stream.read_exact(&mut [0]).await.unwrap();
-                }
-                LATCH.wait().await;
-            });
+            let server = task::Builder::new()
+                .name("reenters: server")
+                .spawn(async move {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    for _ in 0..3 {
+                        let mut byte = [0];
+                        stream.read_exact(&mut byte).await.unwrap();
+                        sleep(Duration::from_micros(200)).await;
+                        stream.write_all(&byte).await.unwrap();
+                    }
+                });
+            let client = task::Builder::new()
+                .name("reenters: client")
+                .spawn_local(async move {
+                    let mut stream = TcpStream::connect(address).await.unwrap();
+                    for _ in 0..3 {
+                        stream.write_all(&[1]).await.unwrap();
+                        stream.read_exact(&mut [0]).await.unwrap();
+                    }
+                    LATCH.wait().await;
+                });
             zip(server, client).await;
-            polder::spawn_named("reenters: cancelled", pending::<()>())
+            task::Builder::new()
+                .name("reenters: cancelled")
+                .spawn(pending::<()>())
                 .cancel()
                 .await;
         };
@@ -761,21 +773,27 @@ fn a_subscriber_that_panics_costs_nobody_anything() {
     on_each(|runtime| {
         for place in PLACES.into_iter().chain(["everywhere"]) {
             let name = format!("panics in {place}");
-            let task = runtime.spawn_named(name.clone(), async move {
-                yield_now().await;
-                // Its waker is in async-task now, where a panic would abort the process.
-                let inner = polder::spawn_named(name, async {
-                    sleep(Duration::from_micros(100)).await;
-                    6
-                });
-                inner.await * 7
-            });
+            let task = task::Builder::new().name(name.clone()).spawn_on(
+                async move {
+                    yield_now().await;
+                    // Its waker is in async-task now, where a panic would abort the process.
+                    let inner = task::Builder::new().name(name).spawn(async {
+                        sleep(Duration::from_micros(100)).await;
+                        6
+                    });
+                    inner.await * 7
+                },
+                &runtime.handle(),
+            );
             assert_eq!(runtime.block_on(task), 42);
-            let cancelled = runtime.spawn_local_named("panics everywhere", pending::<()>());
+            let cancelled = task::Builder::new()
+                .name("panics everywhere")
+                .spawn_local_on(pending::<()>(), &runtime);
             assert_eq!(runtime.block_on(cancelled.cancel()), None);
-            let panics = runtime.spawn_named("panics everywhere", async {
-                resume_unwind(Box::new("its own"))
-            });
+            let panics = task::Builder::new().name("panics everywhere").spawn_on(
+                async { resume_unwind(Box::new("its own")) },
+                &runtime.handle(),
+            );
             let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(panics)));
             assert_eq!(message(&*result.unwrap_err()), "its own");
         }

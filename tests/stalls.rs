@@ -242,7 +242,7 @@ fn slow_reports_keep_nothing_from_being_watched() {
                 sleep(worker * 2 * OVER).await;
                 thread::sleep(time);
             };
-            runtime.handle().spawn_on(worker as usize, stall)
+            runtime.handle().spawn_on_worker(worker as usize, stall)
         });
         let ids = tasks.each_ref().map(|task| Some(task.id()));
         runtime.block_on(async {

@@ -258,14 +258,17 @@ fn it_does_not_stop() {
         let runtime = Runtime::new().unwrap();
         let stop = Arc::new(Latch::new());
         let told = stop.clone();
-        let flush = runtime.spawn_named("flush", async move {
-            let forever = future::pending::<()>();
-            if fault {
-                forever.await;
-            } else {
-                future::or(forever, told.wait()).await;
-            }
-        });
+        let flush = polder::task::Builder::new().name("flush").spawn_on(
+            async move {
+                let forever = future::pending::<()>();
+                if fault {
+                    forever.await;
+                } else {
+                    future::or(forever, told.wait()).await;
+                }
+            },
+            &runtime.handle(),
+        );
         flush.detach();
         stop.set();
         let left = runtime.shutdown(Duration::from_millis(500));

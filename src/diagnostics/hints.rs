@@ -104,7 +104,7 @@ pub enum Hint {
         within: Duration,
     },
     /// One worker has all the ready tasks, now and in the previous dump, while another worker
-    /// sleeps. The tasks cannot move (local tasks, [`spawn_on`](crate::Handle::spawn_on)).
+    /// sleeps. The tasks cannot move (local tasks, [`spawn_on_worker`](crate::Handle::spawn_on_worker)).
     Uneven {
         /// The worker.
         worker: usize,

@@ -327,7 +327,7 @@ where
                 let (create, on_error) = (create.clone(), self.on_error.clone());
                 let (stop, settings) = (StopAll(stop.clone()), self.settings);
                 let worker = index % handle.workers();
-                handle.spawn_on_at(worker, settings.site, move || async move {
+                handle.spawn_on_worker_at(worker, settings.site, move || async move {
                     let serve = Serve {
                         listener,
                         handler: create(worker),

@@ -303,7 +303,7 @@ impl Builder {
     ///     })
     ///     .build()?;
     /// for worker in 0..2 {
-    ///     runtime.block_on(runtime.handle().spawn_on(worker, || async {}));
+    ///     runtime.block_on(runtime.handle().spawn_on_worker(worker, || async {}));
     /// }
     /// assert_eq!(STARTED.load(Ordering::Relaxed), 1 + 2);
     /// # std::io::Result::Ok(())

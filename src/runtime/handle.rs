@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::background;
 use super::resolver::Resolver;
-use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_on};
+use super::spawn::{LARGE_FUTURE, boxed_if_large, spawn_in};
 use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Shared};
-use crate::task::{self, Name, Task};
+use crate::task::{self, Task};
 use crate::telemetry::Label;
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
@@ -94,29 +94,7 @@ impl Handle {
         F::Output: Send + 'static,
     {
         let label = Location::caller();
-        boxed_if_large!(future: F, label => spawn_on(&self.shared, future, label))
-    }
-
-    /// [`spawn`](Self::spawn), with a [name](crate::task::name).
-    ///
-    /// ```
-    /// let runtime = polder::Runtime::new()?;
-    /// let task = (runtime.handle()).spawn_named("indexer", async { polder::task::name() });
-    /// assert_eq!(runtime.block_on(task).unwrap(), "indexer");
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the [`Task`] cancels it.
-    #[track_caller]
-    pub fn spawn_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let label = Label::named(name.into(), Location::caller());
-        boxed_if_large!(future: F, label => spawn_on(&self.shared, future, label))
+        boxed_if_large!(future: F, label => spawn_in(&self.shared, future, label))
     }
 
     /// Spawns a task on one worker, where `create` makes its future, which need not be `Send`. For
@@ -132,7 +110,7 @@ impl Handle {
     /// let handle = runtime.handle();
     /// let shares: Vec<_> = (0..handle.workers())
     ///     .map(|worker| {
-    ///         handle.spawn_on(worker, move || async move {
+    ///         handle.spawn_on_worker(worker, move || async move {
     ///             let share = Rc::new(Cell::new(worker));
     ///             polder::future::yield_now().await;
     ///             share.get()
@@ -154,17 +132,17 @@ impl Handle {
     /// Dropping the [`Task`] cancels it.
     #[doc(alias("spawn_pinned", "spawn_pinned_by_idx"))]
     #[track_caller]
-    pub fn spawn_on<C, F>(&self, worker: usize, create: C) -> Task<F::Output>
+    pub fn spawn_on_worker<C, F>(&self, worker: usize, create: C) -> Task<F::Output>
     where
         C: FnOnce() -> F + Send + 'static,
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        self.spawn_on_at(worker, Location::caller(), create)
+        self.spawn_on_worker_at(worker, Location::caller(), create)
     }
 
     #[track_caller]
-    pub(crate) fn spawn_on_at<C, F>(
+    pub(crate) fn spawn_on_worker_at<C, F>(
         &self,
         worker: usize,
         site: &'static Location<'static>,
@@ -178,7 +156,7 @@ impl Handle {
         let workers = self.workers();
         assert!(
             worker < workers,
-            "Handle::spawn_on: there is no worker {worker}: the runtime has {workers}"
+            "Handle::spawn_on_worker: there is no worker {worker}: the runtime has {workers}"
         );
         let label = Label::from(site);
         let (runnable, task) = if const { size_of::<F>() >= LARGE_FUTURE } {

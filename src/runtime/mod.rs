@@ -48,15 +48,14 @@ use crate::poller::{Backend, Poller};
 use crate::scheduler::{self, EVENT_INTERVAL, Shared, Worker};
 use crate::sync::contain;
 use crate::sys::BorrowedDescriptor;
-use crate::task::{Name, Task};
-use crate::telemetry::Label;
-use spawn::{boxed_if_large, spawn_local_on, spawn_on};
+use crate::task::Task;
+use spawn::{boxed_if_large, spawn_in, spawn_local_in};
 
 pub use builder::Builder;
 pub use handle::Handle;
 pub(crate) use resolver::{Resolver, asking};
 pub use scope::{Scope, ScopedTask};
-pub use spawn::{spawn, spawn_local, spawn_local_named, spawn_named};
+pub use spawn::{spawn, spawn_local};
 pub use task_set::TaskSet;
 
 /// Runs futures, and the tasks that they spawn, on the thread that made it.
@@ -240,29 +239,7 @@ impl Runtime {
         F::Output: Send + 'static,
     {
         let label = Location::caller();
-        boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
-    }
-
-    /// [`spawn`](Self::spawn), with a [name](crate::task::name).
-    ///
-    /// ```
-    /// let runtime = polder::Runtime::new()?;
-    /// let task = runtime.spawn_named("indexer", async { polder::task::name() });
-    /// assert_eq!(runtime.block_on(task).unwrap(), "indexer");
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the [`Task`] cancels it.
-    #[track_caller]
-    pub fn spawn_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
-    where
-        F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
-        F::Output: Send + 'static,
-    {
-        let label = Label::named(name.into(), Location::caller());
-        boxed_if_large!(future: F, label => spawn_on(self.shared(), future, label))
+        boxed_if_large!(future: F, label => spawn_in(self.shared(), future, label))
     }
 
     /// Spawns a task that stays on this thread. Its future need not be `Send`.
@@ -292,31 +269,7 @@ impl Runtime {
         let label = Location::caller();
         let local = &self.worker.local;
         // SAFETY: a runtime stays on the thread of its worker.
-        boxed_if_large!(future: F, label => unsafe { spawn_local_on(local, future, label) })
-    }
-
-    /// [`spawn_local`](Self::spawn_local), with a [name](crate::task::name).
-    ///
-    /// ```
-    /// let runtime = polder::Runtime::new()?;
-    /// let task = runtime.spawn_local_named("local", async { polder::task::name() });
-    /// assert_eq!(runtime.block_on(task).unwrap(), "local");
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the [`Task`] cancels it.
-    #[track_caller]
-    pub fn spawn_local_named<F>(&self, name: impl Into<Name>, future: F) -> Task<F::Output>
-    where
-        F: Future + 'static,
-        F::Output: 'static,
-    {
-        let label = Label::named(name.into(), Location::caller());
-        let local = &self.worker.local;
-        // SAFETY: a runtime stays on the thread of its worker.
-        boxed_if_large!(future: F, label => unsafe { spawn_local_on(local, future, label) })
+        boxed_if_large!(future: F, label => unsafe { spawn_local_in(local, future, label) })
     }
 
     /// Returns a handle, with which any thread can spawn.
@@ -486,7 +439,8 @@ impl Runtime {
     ///
     /// let runtime = polder::Runtime::new()?;
     /// runtime.spawn(async { println!("finishing") }).detach();
-    /// runtime.spawn_named("stuck", std::future::pending::<()>()).detach();
+    /// let stuck = polder::task::Builder::new().name("stuck");
+    /// stuck.spawn_on(std::future::pending::<()>(), &runtime.handle()).detach();
     /// let left = runtime.shutdown(Duration::from_millis(10));
     /// if left.task_count() > 0 {
     ///     eprint!("cancelled: {left}");

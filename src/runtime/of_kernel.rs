@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Runtime, spawn_local_on};
+use super::{Runtime, spawn_local_in};
 use crate::diagnostics::TaskState;
 use crate::kernel;
 use crate::poller::Poller;
@@ -65,7 +65,7 @@ impl RuntimeOfKernel {
         F: Future<Output = ()> + 'static,
     {
         // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_on(&self.0.worker.local, future, site) }.detach();
+        unsafe { spawn_local_in(&self.0.worker.local, future, site) }.detach();
     }
 
     /// Returns where the tasks other than the running one were spawned.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Handle;
 use crate::scheduler::Shared;
 use crate::sync::OnDrop;
+use crate::task;
 
 #[derive(Clone)]
 pub(crate) struct Resolver {
@@ -76,7 +77,8 @@ pub(super) fn ask(
         lookup.as_mut().poll(cx)
     });
     let task = async move { told(asking.await) };
-    Box::new(Handle::of(shared).spawn_named("name lookup", task))
+    let builder = task::Builder::new().name("name lookup");
+    Box::new(builder.spawn_on(task, &Handle::of(shared)))
 }
 
 impl fmt::Debug for Resolver {

@@ -27,7 +27,7 @@ use std::thread;
 use futures_lite::future;
 
 use super::Runtime;
-use super::spawn::{spawn_local_on, spawn_on};
+use super::spawn::{spawn_in, spawn_local_in};
 use super::task_set::{Members, Report, Reporting};
 use crate::scheduler::{self, Shared, budget};
 use crate::sync::{Handoff, contain};
@@ -204,7 +204,7 @@ impl<'scope> Scope<'scope, '_> {
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
             unsafe { std::mem::transmute(future) };
         self.add(future, result, |future| {
-            spawn_on(&self.shared, future, site)
+            spawn_in(&self.shared, future, site)
         })
     }
 
@@ -248,7 +248,7 @@ impl<'scope> Scope<'scope, '_> {
         let future: Pin<Box<dyn Future<Output = ()>>> = unsafe { std::mem::transmute(future) };
         self.add(future, result, |body| {
             // SAFETY: the current worker belongs to this thread.
-            unsafe { spawn_local_on(&local, body, site) }
+            unsafe { spawn_local_in(&local, body, site) }
         })
     }
 

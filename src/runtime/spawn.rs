@@ -1,14 +1,14 @@
-//! The free functions that spawn, and code that they share with [`Runtime`](super::Runtime) and
-//! [`Handle`](super::Handle).
+//! The free functions that spawn, those of [`task::Builder`], and code that they share with
+//! [`Runtime`] and [`Handle`].
 
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::background;
+use super::{Handle, Runtime, background};
 use crate::scheduler::{self, Affinity, Local, Shared};
 use crate::spans::Kind;
-use crate::task::{self, Name, Task};
+use crate::task::{self, Task};
 use crate::telemetry::Label;
 
 /// The minimum size of a future that is boxed where it enters polder. async-task boxes it too, but
@@ -60,38 +60,6 @@ where
     boxed_if_large!(future: F, label => spawn_at(future, label))
 }
 
-/// [`spawn`], with a [name](task::name).
-///
-/// # Examples
-///
-/// ```
-/// use polder::task;
-///
-/// polder::block_on(async {
-///     let shard = 7;
-///     let task = polder::spawn_named(format!("shard {shard}"), async { task::name() });
-///     assert_eq!(task.await.unwrap(), "shard 7");
-/// });
-/// ```
-///
-/// # Panics
-///
-/// If the background runtime is needed and cannot be started.
-///
-/// # Cancel safety
-///
-/// Dropping the [`Task`] cancels it.
-#[doc(alias = "Builder")]
-#[track_caller]
-pub fn spawn_named<F>(name: impl Into<Name>, future: F) -> Task<F::Output>
-where
-    F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
-    F::Output: Send + 'static,
-{
-    let label = Label::named(name.into(), Location::caller());
-    boxed_if_large!(future: F, label => spawn_at(future, label))
-}
-
 #[inline]
 pub(super) fn spawn_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
 where
@@ -99,8 +67,8 @@ where
     F::Output: Send + 'static,
 {
     match scheduler::current_local() {
-        Some(local) => spawn_on(&local.shared, future, label),
-        None => spawn_on(background::expect_shared(), future, label),
+        Some(local) => spawn_in(&local.shared, future, label),
+        None => spawn_in(background::expect_shared(), future, label),
     }
 }
 
@@ -137,55 +105,26 @@ where
     F::Output: 'static,
 {
     let label = Location::caller();
-    boxed_if_large!(future: F, label => spawn_local_at(future, label, "spawn_local"))
+    boxed_if_large!(future: F, label => spawn_local_at(future, label))
 }
 
-/// [`spawn_local`]; `called` is the public function, for the message of the panic.
 #[track_caller]
-pub(super) fn spawn_local_at<F>(future: F, label: impl Into<Label>, called: &str) -> Task<F::Output>
+pub(super) fn spawn_local_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
     match scheduler::current_local() {
         // SAFETY: the current worker belongs to this thread.
-        Some(local) => unsafe { spawn_local_on(&local, future, label) },
+        Some(local) => unsafe { spawn_local_in(&local, future, label) },
         None => panic!(
-            "polder::{called}: this thread drives no runtime; \
-             call it within polder::block_on, or use Runtime::{called}"
+            "polder::spawn_local: this thread drives no runtime; \
+             call it within polder::block_on, or use Runtime::spawn_local"
         ),
     }
 }
 
-/// [`spawn_local`], with a [name](task::name).
-///
-/// # Examples
-///
-/// ```
-/// polder::block_on(async {
-///     let task = polder::spawn_local_named("local", async { polder::task::name() });
-///     assert_eq!(task.await.unwrap(), "local");
-/// });
-/// ```
-///
-/// # Panics
-///
-/// On a thread that drives no runtime: see [`spawn_local`].
-///
-/// # Cancel safety
-///
-/// Dropping the [`Task`] cancels it.
-#[track_caller]
-pub fn spawn_local_named<F>(name: impl Into<Name>, future: F) -> Task<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    let label = Label::named(name.into(), Location::caller());
-    boxed_if_large!(future: F, label => spawn_local_at(future, label, "spawn_local_named"))
-}
-
-pub(super) fn spawn_on<F>(
+pub(super) fn spawn_in<F>(
     shared: &Arc<Shared>,
     future: F,
     label: impl Into<Label>,
@@ -204,7 +143,7 @@ where
 /// # Safety
 ///
 /// The caller must be on that worker's thread.
-pub(super) unsafe fn spawn_local_on<F>(
+pub(super) unsafe fn spawn_local_in<F>(
     local: &Local,
     future: F,
     label: impl Into<Label>,
@@ -219,4 +158,119 @@ where
     let (runnable, task) = unsafe { task::new_at(shared, affinity, future, label, Kind::Local) };
     shared.schedule_new(runnable);
     task
+}
+
+impl task::Builder {
+    fn label(self, site: &'static Location<'static>) -> Label {
+        Label::new(self.name, site)
+    }
+
+    /// Spawns the task as [`polder::spawn`](crate::spawn) does.
+    ///
+    /// ```
+    /// use polder::task;
+    ///
+    /// let task = task::Builder::new().name("indexer").spawn(async { task::name() });
+    /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`polder::spawn`](crate::spawn).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
+        F::Output: Send + 'static,
+    {
+        let label = self.label(Location::caller());
+        boxed_if_large!(future: F, label => spawn_at(future, label))
+    }
+
+    /// Spawns the task on the runtime of `handle`, as [`Handle::spawn`] does.
+    ///
+    /// ```
+    /// use polder::task;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// let builder = task::Builder::new().name("indexer");
+    /// let task = builder.spawn_on(async { task::name() }, &runtime.handle());
+    /// assert_eq!(runtime.block_on(task).unwrap(), "indexer");
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn_on<F>(self, future: F, handle: &Handle) -> Task<F::Output>
+    where
+        F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
+        F::Output: Send + 'static,
+    {
+        let label = self.label(Location::caller());
+        boxed_if_large!(future: F, label => spawn_in(&handle.shared, future, label))
+    }
+
+    /// Spawns the task as [`polder::spawn_local`](crate::spawn_local) does: it stays on this
+    /// thread, and its future need not be `Send`.
+    ///
+    /// ```
+    /// use polder::task;
+    ///
+    /// polder::block_on(async {
+    ///     let task = task::Builder::new().name("local").spawn_local(async { task::name() });
+    ///     assert_eq!(task.await.unwrap(), "local");
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// On a thread that drives no runtime. Call it within [`block_on`](crate::block_on), or use
+    /// [`spawn_local_on`](Self::spawn_local_on).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn_local<F>(self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let label = self.label(Location::caller());
+        boxed_if_large!(future: F, label => spawn_local_at(future, label))
+    }
+
+    /// Spawns the task as [`Runtime::spawn_local`] does: it stays on this thread, and its future
+    /// need not be `Send`.
+    ///
+    /// ```
+    /// use polder::task;
+    ///
+    /// let runtime = polder::Runtime::new()?;
+    /// let builder = task::Builder::new().name("local");
+    /// let task = builder.spawn_local_on(async { task::name() }, &runtime);
+    /// assert_eq!(runtime.block_on(task).unwrap(), "local");
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Task`] cancels it.
+    #[track_caller]
+    pub fn spawn_local_on<F>(self, future: F, runtime: &Runtime) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let label = self.label(Location::caller());
+        let local = &runtime.worker.local;
+        // SAFETY: a runtime stays on the thread of its worker.
+        boxed_if_large!(future: F, label => unsafe { spawn_local_in(local, future, label) })
+    }
 }

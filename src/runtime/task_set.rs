@@ -22,7 +22,7 @@ use futures_lite::Stream;
 use pin_project_lite::pin_project;
 
 use super::Handle;
-use super::spawn::{boxed_if_large, spawn_at, spawn_local_at, spawn_on};
+use super::spawn::{boxed_if_large, spawn_at, spawn_in, spawn_local_at};
 use crate::scheduler::{self, budget, record_wait};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::{Handoff, Mutex, contain};
@@ -228,26 +228,26 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task in this set on the runtime of `handle`. Returns a handle that cancels it
-    /// alone. For another worker's local task, spawn the [`Task`] of [`Handle::spawn_on`].
+    /// alone. For another worker's local task, spawn the [`Task`] of [`Handle::spawn_on_worker`].
     ///
     /// ```
     /// use polder::{Runtime, TaskSet};
     ///
     /// let workers = Runtime::builder().workers(2).build()?;
     /// let mut tasks = TaskSet::new();
-    /// tasks.spawn_on(&workers.handle(), async { 5 });
+    /// tasks.spawn_on(async { 5 }, &workers.handle());
     /// assert_eq!(polder::block_on(tasks.join_next()), Some(5));
     /// # std::io::Result::Ok(())
     /// ```
     #[track_caller]
-    pub fn spawn_on<F>(&mut self, handle: &Handle, future: F) -> AbortHandle
+    pub fn spawn_on<F>(&mut self, future: F, handle: &Handle) -> AbortHandle
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
         let site = Location::caller();
         boxed_if_large!(future: F, site => {
-            self.spawn_with(future, site, |task, label| spawn_on(&handle.shared, task, label))
+            self.spawn_with(future, site, |task, label| spawn_in(&handle.shared, task, label))
         })
     }
 
@@ -296,7 +296,7 @@ impl<T> TaskSet<T> {
         T: 'static,
     {
         boxed_if_large!(future: F, site => {
-            self.spawn_with(future, site, |task, label| spawn_local_at(task, label, "spawn_local"))
+            self.spawn_with(future, site, |task, label| spawn_local_at(task, label))
         })
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct NewTask<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Task,
-    /// From `spawn_local` or `spawn_on`: pinned.
+    /// From `spawn_local` or `spawn_on_worker`: pinned.
     Local,
     /// A function that runs on the pool.
     Blocking,

@@ -32,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use async_task::{Builder, WithInfo};
+use async_task::WithInfo;
 use pin_project_lite::pin_project;
 
 #[cfg(feature = "blocking")]
@@ -144,7 +144,9 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         if let CreatedProjection::Not { create } = self.as_mut().project() {
-            let create = create.take().expect("`spawn_on` future polled after panic");
+            let create = create
+                .take()
+                .expect("`spawn_on_worker` future polled after panic");
             self.set(Created::Yes { future: create() });
         }
         match self.project() {
@@ -210,7 +212,7 @@ where
         size,
     });
     let (builder, schedule) = (
-        Builder::new().metadata(header),
+        async_task::Builder::new().metadata(header),
         WithInfo(scheduler::schedule),
     );
     // SAFETY: async-task requires four things of an unchecked spawn.
@@ -256,11 +258,11 @@ pub fn id() -> Option<Id> {
 }
 
 /// Returns the name of the task that runs on this thread. `None` outside of tasks, like [`id`], and
-/// in a task without a name: see [`spawn_named`](crate::spawn_named). The destructor of an output
+/// in a task without a name: see [`Builder`]. The destructor of an output
 /// that is not awaited has an id and no name.
 ///
 /// ```
-/// let task = polder::spawn_named("indexer", async { polder::task::name() });
+/// let task = polder::task::Builder::new().name("indexer").spawn(async { polder::task::name() });
 /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
 /// ```
 pub fn name() -> Option<Name> {
@@ -272,6 +274,54 @@ pub fn name() -> Option<Name> {
 /// before a result is reported by other means than the task, so that both agree.
 pub(crate) fn set_finished() {
     scheduler::with_running(Header::set_finished);
+}
+
+/// Spawns a task with a [name], which dumps, traces and spans show.
+///
+/// # Examples
+///
+/// ```
+/// use polder::task;
+///
+/// polder::block_on(async {
+///     let shard = 7;
+///     let builder = task::Builder::new().name(format!("shard {shard}"));
+///     let task = builder.spawn(async { task::name() });
+///     assert_eq!(task.await.unwrap(), "shard 7");
+/// });
+/// ```
+#[derive(Clone, Default, Debug)]
+#[must_use = "a builder spawns nothing before one of its `spawn` methods is called"]
+pub struct Builder {
+    pub(crate) name: Option<Name>,
+}
+
+// `runtime::spawn` has the methods that spawn.
+impl Builder {
+    /// Makes a builder of a task without a name.
+    ///
+    /// ```
+    /// use polder::task;
+    ///
+    /// let task = task::Builder::new().spawn(async { task::name() });
+    /// assert_eq!(polder::block_on(task), None);
+    /// ```
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Gives the task a name, in place of an earlier one.
+    ///
+    /// ```
+    /// use polder::task;
+    ///
+    /// let task = task::Builder::new().name("indexer").spawn(async { task::name() });
+    /// assert_eq!(polder::block_on(task).unwrap(), "indexer");
+    /// ```
+    pub fn name(mut self, name: impl Into<Name>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
 }
 
 /// A spawned task.

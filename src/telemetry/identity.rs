@@ -110,8 +110,8 @@ fn take(count: u64) -> (u64, u64) {
     }
 }
 
-/// The name of a task, for people: see [`spawn_named`](crate::spawn_named). Several tasks may have
-/// the same one. Cloning it is cheap.
+/// The name of a task, for people: see [`Builder`](crate::task::Builder). Several tasks may have the
+/// same one. Cloning it is cheap.
 ///
 /// It is made of text that is `'static` or reference-counted:
 ///
@@ -211,11 +211,10 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    pub(crate) fn named(name: Name, site: &'static Location<'static>) -> Label {
-        Label {
-            name: Some(Box::new(name)),
-            ..Label::from(site)
-        }
+    #[inline]
+    pub(crate) fn new(name: Option<Name>, site: &'static Location<'static>) -> Label {
+        let (name, size) = (name.map(Box::new), 0);
+        Label { site, name, size }
     }
 
     pub(crate) fn boxed(mut self, size: usize) -> Label {
@@ -227,11 +226,7 @@ impl Label {
 impl From<&'static Location<'static>> for Label {
     #[inline]
     fn from(site: &'static Location<'static>) -> Label {
-        Label {
-            site,
-            name: None,
-            size: 0,
-        }
+        Label::new(None, site)
     }
 }
 

@@ -95,7 +95,7 @@ fn one_that_captures_is_what_a_worker_is_given() {
     let count = Arc::new(AtomicUsize::new(0));
     for worker in 0..2 {
         let count = count.clone();
-        let task = runtime.handle().spawn_on(worker, async move || {
+        let task = runtime.handle().spawn_on_worker(worker, async move || {
             let local = Rc::new(());
             yield_now().await;
             drop(local);

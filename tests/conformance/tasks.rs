@@ -1183,7 +1183,7 @@ fn destructor_on_cancel_knows_its_task() {
                 let seen = seen.clone();
                 move || *seen.lock().unwrap() = Some((task::id(), task::name()))
             });
-            let task = polder::spawn_named("held", hold(guard));
+            let task = task::Builder::new().name("held").spawn(hold(guard));
             let id = task.id();
             if round % 2 == 0 {
                 a_few_turns().await;
@@ -1317,7 +1317,9 @@ fn a_panic_in_a_futures_destructor_is_contained() {
             }
             let explode: fn() = || panic!("on purpose, after the end");
             assert_eq!(polder::spawn(Done(OnDrop(explode))).await, 4);
-            let on_worker = runtime.handle().spawn_on(0, move || Done(OnDrop(explode)));
+            let on_worker = runtime
+                .handle()
+                .spawn_on_worker(0, move || Done(OnDrop(explode)));
             assert_eq!(on_worker.await, 4);
             polder::spawn(Done(OnDrop(explode))).detach();
             a_few_turns().await;
@@ -1332,7 +1334,7 @@ fn a_panic_in_a_futures_destructor_is_contained() {
                     panic!("the first")
                 }
             }
-            let on_worker = (runtime.handle()).spawn_on(0, move || Twice(OnDrop(explode)));
+            let on_worker = (runtime.handle()).spawn_on_worker(0, move || Twice(OnDrop(explode)));
             for task in [polder::spawn(Twice(OnDrop(explode))), on_worker] {
                 let panic = AssertUnwindSafe(task).catch_unwind().await.unwrap_err();
                 assert_eq!(message(&*panic), "the first");
@@ -1439,10 +1441,10 @@ fn large_future_does_not_overflow_stack() {
     // Separate functions, so that each has the whole stack.
     let spawns: [fn() -> Task<usize>; 6] = [
         || polder::spawn(large()),
-        || polder::spawn_named("large", large()),
+        || task::Builder::new().name("large").spawn(large()),
         || polder::spawn_local(large()),
         || Handle::current().spawn(large()),
-        || Handle::current().spawn_on(1, large),
+        || Handle::current().spawn_on_worker(1, large),
         || {
             let mut set = TaskSet::new();
             set.spawn(large());
@@ -1512,12 +1514,18 @@ fn a_task_moves_into_another_task() {
 /// `spawn_local` on a plain thread panics with words.
 #[test]
 fn spawn_local_on_plain_thread_panics() {
-    let panic = catch_unwind(|| polder::spawn_local(async {}).detach()).unwrap_err();
-    let words = message(&*panic);
-    assert!(
-        words.contains("polder::spawn_local") && words.contains("Runtime::spawn_local"),
-        "it says neither what was wrong nor what to do: {words}"
-    );
+    let spawns: [fn(); 2] = [
+        || polder::spawn_local(async {}).detach(),
+        || task::Builder::new().spawn_local(async {}).detach(),
+    ];
+    for spawn in spawns {
+        let panic = catch_unwind(spawn).unwrap_err();
+        let words = message(&*panic);
+        assert!(
+            words.contains("polder::spawn_local") && words.contains("Runtime::spawn_local"),
+            "it says neither what was wrong nor what to do: {words}"
+        );
+    }
 }
 
 /// Wakers are foreign code, and so are their destructors. The test runs in its own process, since a

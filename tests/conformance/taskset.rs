@@ -589,12 +589,13 @@ fn a_set_has_tasks_of_several_runtimes() {
         let mut set = TaskSet::new();
         let event = Arc::new(Event::new());
         let ran = event.clone();
-        set.spawn_on(&other.handle(), async move {
+        let one = async move {
             ran.set();
             1
-        });
-        set.spawn_on(&other.handle(), pending());
-        set.spawn_on(&here.handle(), async { 2 });
+        };
+        set.spawn_on(one, &other.handle());
+        set.spawn_on(pending(), &other.handle());
+        set.spawn_on(async { 2 }, &here.handle());
         other.block_on(event.wait());
         let mut outputs = [0; 2].map(|_| here.block_on(set.join_next()).unwrap());
         outputs.sort_unstable();

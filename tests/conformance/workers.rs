@@ -1361,7 +1361,7 @@ fn spawn_on_worker_made_polled_dropped_there() {
                         *here
                     }
                 };
-                (n, handle.spawn_on(n % workers, create))
+                (n, handle.spawn_on_worker(n % workers, create))
             })
             .collect();
         for (n, task) in tasks {
@@ -1381,7 +1381,7 @@ fn spawn_on_worker_made_polled_dropped_there() {
         assert_eq!((alive.count(), wrong.load(SeqCst)), (0, 0));
         // A runtime that has ended drops the closure without calling it.
         let guard = alive.guard();
-        let late = handle.spawn_on(0, move || async move { drop(guard) });
+        let late = handle.spawn_on_worker(0, move || async move { drop(guard) });
         assert_eq!(polder::block_on(late.fallible()), None);
         assert_eq!(alive.count(), 0);
     });
@@ -1407,7 +1407,7 @@ fn runtime_ends_during_spawns() {
                         let _guard = guard;
                         future::yield_now().await;
                     };
-                    handle.spawn_on(n % workers, create).detach();
+                    handle.spawn_on_worker(n % workers, create).detach();
                 }
             });
             barrier.wait();
@@ -1448,7 +1448,7 @@ fn worker_end_told_on_thread_at_drops() {
             for worker in 0..workers {
                 let guard = alive.guard();
                 let hold = move || hold(guard);
-                runtime.handle().spawn_on(worker, hold).detach();
+                runtime.handle().spawn_on_worker(worker, hold).detach();
             }
             runtime.block_on(future::yield_now());
             // A thread may not have started yet; it starts nevertheless.

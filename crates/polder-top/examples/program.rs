@@ -21,15 +21,24 @@ fn main() -> std::io::Result<()> {
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        polder::spawn_named("acceptor", serve(listener)).detach();
+        polder::task::Builder::new()
+            .name("acceptor")
+            .spawn(serve(listener))
+            .detach();
         for _ in 0..IDLE {
             polder::spawn(client(address, Duration::from_secs(30))).detach();
         }
         for _ in 0..BUSY {
             polder::spawn(client(address, Duration::ZERO)).detach();
         }
-        polder::spawn_named("reloader", reload()).detach();
-        polder::spawn_named("forgetful", forget(address)).detach();
+        polder::task::Builder::new()
+            .name("reloader")
+            .spawn(reload())
+            .detach();
+        polder::task::Builder::new()
+            .name("forgetful")
+            .spawn(forget(address))
+            .detach();
         match end {
             Some(seconds) => sleep(Duration::from_secs(seconds)).await,
             None => std::future::pending().await,

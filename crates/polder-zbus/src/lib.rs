@@ -109,7 +109,8 @@ impl traits::Runtime for Runtime {
         name: &str,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Task<T> {
-        Task(self.0.spawn_named(name.to_owned(), future).fallible())
+        let builder = polder::task::Builder::new().name(name.to_owned());
+        Task(builder.spawn_on(future, &self.0).fallible())
     }
 
     async fn connect_tcp(&self, address: SocketAddr) -> io::Result<IoSource> {

@@ -14,7 +14,7 @@ use polder::diagnostics::{Dump, TaskDump, TaskState, Wait, WorkerState};
 use polder::event::{Event, Latch};
 use polder::io::{AsyncReadExt, AsyncWriteExt};
 use polder::net::TcpStream;
-use polder::task::Id;
+use polder::task::{self, Id};
 use polder::time::{sleep, timeout};
 use polder::{Handle, TaskSet, future};
 
@@ -95,7 +95,7 @@ fn each_task_is_told_with_what_it_waits_for() {
         });
         let endless = polder::spawn(future::pending::<()>());
         let endless_id = endless.id();
-        let on_task = polder::spawn_named("joins", endless);
+        let on_task = task::Builder::new().name("joins").spawn(endless);
         let on_set = polder::spawn(async {
             let mut set = TaskSet::new();
             set.spawn(future::pending::<()>());
@@ -285,15 +285,18 @@ fn computing_worker_reported_with_task() {
         let (go_on, wait) = mpsc::channel::<()>();
         let waiting = runtime.spawn(future::pending::<()>());
         let begun = Arc::new(AtomicBool::new(false));
-        let stuck = runtime.spawn_named("stuck", {
-            let begun = begun.clone();
-            async move {
-                // Blocks in a later poll than the first.
-                future::yield_now().await;
-                begun.store(true, Ordering::Relaxed);
-                let _ = wait.recv();
-            }
-        });
+        let stuck = task::Builder::new().name("stuck").spawn_on(
+            {
+                let begun = begun.clone();
+                async move {
+                    // Blocks in a later poll than the first.
+                    future::yield_now().await;
+                    begun.store(true, Ordering::Relaxed);
+                    let _ = wait.recv();
+                }
+            },
+            &runtime.handle(),
+        );
         let (id, other) = (stuck.id(), waiting.id());
         let is_stealable = runtime.workers() > 1;
         let dumper = {
@@ -433,7 +436,7 @@ fn workers_dumping_at_once_answer_each_other() {
                     .map(|worker| {
                         let (barrier, handle) = (barrier.clone(), runtime.handle());
                         let dump = move || dump(barrier, handle);
-                        runtime.handle().spawn_on(worker, dump)
+                        runtime.handle().spawn_on_worker(worker, dump)
                     })
                     .collect();
                 runtime.block_on(async {
@@ -549,7 +552,9 @@ fn nested_block_on_leaves_outer_waits() {
 fn what_users_and_peers_say_is_escaped() {
     in_every_runtime_alone(|_| async {
         let name = "\u{1b}[31m\"\\\n\u{202e}red";
-        let task = polder::spawn_named(name, future::pending::<()>());
+        let task = task::Builder::new()
+            .name(name)
+            .spawn(future::pending::<()>());
         let dump = when_all_wait(1).await;
         for text in [dump.to_string(), dump.json()] {
             assert!(
@@ -659,7 +664,7 @@ fn stealable_tasks_listed_without_driver() {
             let event = event.clone();
             async move { event.wait().await }
         });
-        let pinned = runtime.handle().spawn_on(1, || sleep(LONG));
+        let pinned = runtime.handle().spawn_on_worker(1, || sleep(LONG));
         let handle = runtime.handle();
         let ids = [task.id(), pinned.id()];
         eventually_told(&handle, "both are told", |dump| {

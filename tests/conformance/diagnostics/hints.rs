@@ -309,7 +309,7 @@ fn mutual_wakes_across_workers_no_hint() {
         let events: [Arc<Event>; 2] = Default::default();
         let tasks = [0, 1].map(|side| {
             let events = events.clone();
-            runtime.handle().spawn_on(side, move || async move {
+            runtime.handle().spawn_on_worker(side, move || async move {
                 loop {
                     events[side].wait().await;
                     events[1 - side].set();
@@ -443,7 +443,7 @@ fn a_worker_that_keeps_all_the_load_is_told() {
         let count = sized(backend, 64).max(32);
         let spin = || always_yields();
         let tasks: Vec<_> = (0..count)
-            .map(|_| runtime.handle().spawn_on(1, spin))
+            .map(|_| runtime.handle().spawn_on_worker(1, spin))
             .collect();
         let hint = while_driven(&runtime, |handle| {
             eventually("the other one sleeps", || is_parked(&handle.dump(), 0));

@@ -18,12 +18,14 @@ fn task_knows_own_id_and_name_only() {
     in_every_runtime(|_| async {
         assert_eq!((task::id(), task::name()), (None, None), "in `block_on`");
         let plain = polder::spawn(async { (task::id(), task::name()) });
-        let named = polder::spawn_named("indexer", async {
+        let named = task::Builder::new().name("indexer").spawn(async {
             future::yield_now().await;
             (task::id(), task::name())
         });
         let shard = format!("shard {}", 7);
-        let local = polder::spawn_local_named(shard, async { (task::id(), task::name()) });
+        let local = task::Builder::new()
+            .name(shard)
+            .spawn_local(async { (task::id(), task::name()) });
         let ids = [plain.id(), named.id(), local.id()];
         assert_eq!(plain.await, (Some(ids[0]), None));
         assert_eq!(named.await, (Some(ids[1]), Some("indexer".into())));
@@ -47,7 +49,9 @@ fn waker_woken_at_task_end_is_in_no_task() {
         let asks = Arc::new(Asks(Mutex::default()));
         let waker = Waker::from(asks.clone());
         let shard = format!("shard {}", 7);
-        let mut named = polder::spawn_local_named(shard, future::yield_now());
+        let mut named = task::Builder::new()
+            .name(shard)
+            .spawn_local(future::yield_now());
         let polled = Pin::new(&mut named).poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
         named.detach();
@@ -64,11 +68,19 @@ fn every_spawn_has_a_form_with_a_name() {
         let name = || async { task::name().map(|name| name.to_string()) };
         let by_handle = thread::spawn({
             let handle = runtime.handle();
-            move || handle.spawn_named("handle", name())
+            move || {
+                task::Builder::new()
+                    .name("handle")
+                    .spawn_on(name(), &handle)
+            }
         });
         let tasks = [
-            runtime.spawn_named("runtime", name()),
-            runtime.spawn_local_named("local", name()),
+            task::Builder::new()
+                .name("runtime")
+                .spawn_on(name(), &runtime.handle()),
+            task::Builder::new()
+                .name("local")
+                .spawn_local_on(name(), &runtime),
             by_handle.join().unwrap(),
         ];
         for (task, expected) in tasks.into_iter().zip(["runtime", "local", "handle"]) {
@@ -112,24 +124,27 @@ fn task_ids_unique_for_all_spawners() {
 fn a_task_keeps_its_id_where_it_drives_runtimes() {
     on_every_backend(|backend| {
         let outer = Rc::new(Runtime::builder().backend(backend).build().unwrap());
-        let task = outer.spawn_local_named("outer", {
-            let outer = outer.clone();
-            async move {
-                let own = task::id();
-                let inner = outer.spawn(async { task::id() });
-                while !inner.is_finished() {
-                    outer.run_once(std::time::Duration::ZERO);
-                    assert_eq!(task::id(), own);
+        let task = task::Builder::new().name("outer").spawn_local_on(
+            {
+                let outer = outer.clone();
+                async move {
+                    let own = task::id();
+                    let inner = outer.spawn(async { task::id() });
+                    while !inner.is_finished() {
+                        outer.run_once(std::time::Duration::ZERO);
+                        assert_eq!(task::id(), own);
+                    }
+                    let other = Runtime::builder().backend(backend).build().unwrap();
+                    let within = other.block_on(async { task::id() });
+                    assert_eq!(within, None, "the future of `block_on` is no task");
+                    let there = other.block_on(other.spawn(async { task::id() }));
+                    assert!(there.is_some() && there != own);
+                    assert_eq!(task::name().unwrap(), "outer");
+                    (own, inner.await)
                 }
-                let other = Runtime::builder().backend(backend).build().unwrap();
-                let within = other.block_on(async { task::id() });
-                assert_eq!(within, None, "the future of `block_on` is no task");
-                let there = other.block_on(other.spawn(async { task::id() }));
-                assert!(there.is_some() && there != own);
-                assert_eq!(task::name().unwrap(), "outer");
-                (own, inner.await)
-            }
-        });
+            },
+            &outer,
+        );
         let (own, inner) = outer.block_on(task);
         assert!(own.is_some() && inner.is_some() && own != inner);
     });

@@ -161,11 +161,16 @@ fn trace_has_polls_wakes_events_timers_sleeps() {
     on_every_backend_alone(|backend| {
         for workers in [1, 2] {
             let runtime = traced(backend, workers, 10_000);
-            let yields = runtime.spawn_named("yields \"often\"\u{1b}[31m", async {
-                for _ in 0..5 {
-                    yield_now().await;
-                }
-            });
+            let yields = polder::task::Builder::new()
+                .name("yields \"often\"\u{1b}[31m")
+                .spawn_on(
+                    async {
+                        for _ in 0..5 {
+                            yield_now().await;
+                        }
+                    },
+                    &runtime.handle(),
+                );
             let id = yields.id().as_u64();
             runtime.block_on(async {
                 yields.await;

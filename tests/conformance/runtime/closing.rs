@@ -97,7 +97,7 @@ fn a_burst_of_ends_makes_no_drop_sleep() {
                     arrived.fetch_add(1, SeqCst);
                     eventually("all events are there", || are_there.load(SeqCst));
                 };
-                runtime.handle().spawn_on(worker, busy).detach();
+                runtime.handle().spawn_on_worker(worker, busy).detach();
             }
             eventually("the workers compute", || {
                 arrived.load(SeqCst) == pool_workers
@@ -183,7 +183,7 @@ fn drops_beside_a_stuck_worker_close_at_once() {
         let (streams, receive) = std::sync::mpsc::channel();
         // This worker computes from now on: so only the other one waits in the kernel.
         let seen = state.clone();
-        let dropping = runtime.handle().spawn_on(1, move || async move {
+        let dropping = runtime.handle().spawn_on_worker(1, move || async move {
             eventually("the other worker has armed", || seen.has_armed.load(SeqCst));
             let (near, far): (Vec<_>, Vec<StdUnixStream>) = receive.recv().unwrap();
             eventually("the other worker sleeps", || seen.sleeps.load(SeqCst));
@@ -193,7 +193,7 @@ fn drops_beside_a_stuck_worker_close_at_once() {
             (sleeps, open)
         });
         let stuck = state.clone();
-        let sleeping = runtime.handle().spawn_on(0, move || async move {
+        let sleeping = runtime.handle().spawn_on_worker(0, move || async move {
             let pairs: (Vec<_>, Vec<_>) = (0..STREAMS).map(|_| pair()).unzip();
             for near in &pairs.0 {
                 let mut near = near.clone();

@@ -210,7 +210,7 @@ impl Spawns {
             Spawns::Anywhere => polder::spawn(hold(guard)).detach(),
             Spawns::Here => polder::spawn_local(hold(guard)).detach(),
             Spawns::By(handle) => handle.spawn(hold(guard)).detach(),
-            Spawns::On(handle) => handle.spawn_on(0, || hold(guard)).detach(),
+            Spawns::On(handle) => handle.spawn_on_worker(0, || hold(guard)).detach(),
         }
     }
 }
@@ -879,7 +879,7 @@ fn failed_thread_start_drops_sent_tasks() {
             .on_thread_start(move |worker| {
                 if worker == 0 {
                     let things = things.lock().unwrap().take();
-                    let last = Handle::current().spawn_on(WORKERS - 1, move || hold(things));
+                    let last = Handle::current().spawn_on_worker(WORKERS - 1, move || hold(things));
                     last.detach();
                     is_sent.store(true, SeqCst);
                 }

@@ -81,13 +81,13 @@ fn block_on_own_workers_task_reported() {
         runtime_of(backend, 1).block_on(async { waits(polder::spawn(std::future::pending())) });
         let runtime = runtime_of(backend, 2);
         let handle = runtime.handle();
-        runtime.block_on(runtime.handle().spawn_on(1, move || async move {
-            blocks(handle.spawn_on(1, std::future::pending));
+        runtime.block_on(runtime.handle().spawn_on_worker(1, move || async move {
+            blocks(handle.spawn_on_worker(1, std::future::pending));
             // These end by themselves.
             let later = || sleep(Duration::from_millis(1_200));
             polder::block_on(handle.spawn(later()));
-            polder::block_on(handle.spawn_on(0, later));
-            let never = handle.spawn_on(1, std::future::pending::<()>);
+            polder::block_on(handle.spawn_on_worker(0, later));
+            let never = handle.spawn_on_worker(1, std::future::pending::<()>);
             let limit = Duration::from_millis(1_200);
             polder::block_on(timeout(limit, never)).expect_err("it never runs");
         }));

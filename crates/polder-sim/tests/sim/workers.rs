@@ -117,7 +117,7 @@ fn stream_halves_used_by_two_workers() {
             let listener = TcpListener::bind("0.0.0.0:7").await.expect("it is free");
             let (stream, _) = listener.accept().await.expect("somebody connects");
             let (mut reader, mut writer) = stream.into_split();
-            let reading = Handle::current().spawn_on(0, move || async move {
+            let reading = Handle::current().spawn_on_worker(0, move || async move {
                 let mut sum = 0;
                 let mut buffer = vec![0; 5_000];
                 loop {
@@ -127,7 +127,7 @@ fn stream_halves_used_by_two_workers() {
                     }
                 }
             });
-            let writing = Handle::current().spawn_on(2, move || async move {
+            let writing = Handle::current().spawn_on_worker(2, move || async move {
                 writer
                     .write_all(&vec![7; BYTES])
                     .await
@@ -300,7 +300,7 @@ fn workers_deadlock_found_task_by_task() {
                 sleep(SECOND).await;
                 Event::new().wait().await;
             });
-            let stays = Handle::current().spawn_on(1, || async {
+            let stays = Handle::current().spawn_on_worker(1, || async {
                 let listener = TcpListener::bind("0.0.0.0:7").await.expect("it is free");
                 listener.accept().await.map(drop)
             });
@@ -334,7 +334,7 @@ fn leftover_tasks_of_workers_are_reported() {
         host.workers(2);
         let program = host.start(|| async {
             for worker in 0..2 {
-                let left = Handle::current().spawn_on(worker, std::future::pending::<()>);
+                let left = Handle::current().spawn_on_worker(worker, std::future::pending::<()>);
                 left.detach();
             }
             polder::spawn(std::future::pending::<()>()).detach();
@@ -498,7 +498,7 @@ fn movable_task_runs_beside_local_ping_pong() {
             let mut tasks = Vec::new();
             for worker in 0..2 {
                 let is_over = is_over.clone();
-                let stays = Handle::current().spawn_on(worker, move || async move {
+                let stays = Handle::current().spawn_on_worker(worker, move || async move {
                     let (one, other) = (Rc::new(Event::new()), Rc::new(Event::new()));
                     let turns = |mine: Rc<Event>, theirs: Rc<Event>| {
                         let is_over = is_over.clone();
