@@ -17,7 +17,7 @@ find src crates -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors
     function reason(text) {
         if (text ~ /ManuallyDrop::drop|Box::from_raw\(new\)|&\*new|Arc::as_ptr|Ordering::Acquire\)\.as_ref/) return "fork"
         if (text ~ /transmute/) return "scope"
-        if (text ~ /spawn_local_on|new_at|allocate\(|spawn_unchecked|Runnable|TaskRef|self\.header|(T|Box)::from_raw/) return "task"
+        if (text ~ /spawn_local_in|task::new\(|unsafe fn new<F>|new\(shared, affinity|allocate\(|spawn_unchecked|Runnable|TaskRef|self\.header|(T|Box)::from_raw/) return "task"
         if (text ~ /borrow_raw|sys::lend|Io::borrowed|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"
         if (text ~ /libc::|CStr::from_ptr|WSA|ioctlsocket|[gs]etsockopt\(|select\(|zeroed|MaybeUninit|assume_init|from_raw_parts|kevent\(|rustix|submission\(\)|impl S(end|ync) for (Epoll)?Buffer|low_level::register|asm!|pre_exec\(|WaitForSingleObject/) return "kernel"
         if (text ~ /__llvm_profile/) return "counters"

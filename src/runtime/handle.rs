@@ -165,7 +165,7 @@ impl Handle {
         } else {
             task::new_on(&self.shared, worker, create, label)
         };
-        self.shared.schedule_new(runnable);
+        scheduler::schedule_new(&self.shared, runnable);
         self.shared.unpark_main_if_closing();
         task
     }

@@ -133,8 +133,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (runnable, task) = task::new(shared, future, label.into());
-    shared.schedule_new(runnable);
+    let (affinity, label) = (shared.any_worker(), label.into());
+    // SAFETY: the future is `Send`.
+    let (runnable, task) = unsafe { task::new(shared, affinity, future, label, Kind::Task) };
+    scheduler::schedule_new(shared, runnable);
     task
 }
 
@@ -155,8 +157,8 @@ where
     let (shared, label) = (&local.shared, label.into());
     let affinity = Affinity::pinned(local.index);
     // SAFETY: the caller is on that worker's thread.
-    let (runnable, task) = unsafe { task::new_at(shared, affinity, future, label, Kind::Local) };
-    shared.schedule_new(runnable);
+    let (runnable, task) = unsafe { task::new(shared, affinity, future, label, Kind::Local) };
+    scheduler::schedule_new(shared, runnable);
     task
 }
 

@@ -1,7 +1,7 @@
 //! The shutdown of a runtime.
 //!
 //! 1. The flag `closing` is set (see "Closing" in `shared`). Tasks spawned from now on are
-//!    cancelled immediately (see `spawn`), and pool workers leave their loop.
+//!    cancelled immediately (see `schedule`), and pool workers leave their loop.
 //! 2. Each worker, on its own thread (`Worker::drop_tasks`), drops every queued runnable, and with
 //!    it the future, and wakes every task that it owns, so that its runnable is queued too. It
 //!    repeats this until it owns no pinned task. If another thread is in the middle of a wake, the

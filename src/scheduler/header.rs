@@ -76,7 +76,7 @@ pub(super) const STEALABLE: u16 = 1 << 12;
 pub(super) const TRACED: u16 = 1 << 13;
 
 /// The runtime was closing when the task was spawned, and neither waits for it nor counts its end:
-/// see [`spawn`](super::spawn).
+/// see [`schedule`](super::schedule).
 pub(super) const UNCOUNTED: u16 = 1 << 14;
 
 impl Header {

@@ -29,8 +29,8 @@
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues): the one circle. A
 //!   task holds its runtime's `Shared`, with queues that hold tasks; and a `Local` answers
 //!   questions that a `Shared` passes on.
-//! * [`current`] (the worker that a thread drives), [`budget`], [`spawn`], [`mod@schedule`] (the
-//!   four ways to queue a task).
+//! * [`current`] (the worker that a thread drives), [`budget`], [`mod@schedule`] (the spawn of a
+//!   task, and the four ways to queue it).
 //! * [`worker`] (the turn), with [`busy`], [`nested`] and `policy`; [`pool`] (what only pool
 //!   workers do).
 
@@ -51,7 +51,6 @@ mod schedule;
 mod shard;
 mod shared;
 mod sleep;
-mod spawn;
 mod worker;
 
 pub(crate) use busy::BusyPollConfig;
@@ -67,7 +66,9 @@ pub(crate) use header::{
 pub(crate) use local::{Local, MainFuture, record_wait};
 #[cfg(feature = "blocking")]
 pub(crate) use schedule::current_trace;
-pub(crate) use schedule::{OwnedKey, bind, schedule, task_ended, task_forgotten};
+pub(crate) use schedule::{
+    OwnedKey, bind, forgets, new_id, schedule, schedule_new, task_ended, task_forgotten,
+    task_spawned,
+};
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
-pub(crate) use spawn::new_id;
 pub(crate) use worker::{EVENT_INTERVAL, Worker};

@@ -36,7 +36,7 @@
 //! main worker reads the count after they have exited. A spawner that has seen the flag counts no
 //! further task, and counts the end of one that it has counted before it drops it. So the main
 //! worker waits for at most one task of each thread, and for none of its destructors: see
-//! [`spawn`](super::spawn), and [`closing`](super::closing) for the cleanup of stealable tasks.
+//! [`schedule`](super::schedule), and [`closing`](super::closing) for the cleanup of stealable tasks.
 //!
 //! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     /// Pool workers that have exited, or will never start.
     exited: AtomicUsize,
     last_task_waiters: AtomicUsize,
-    /// The number of tasks spawned by destructors of late tasks: see [`spawn`](super::spawn).
+    /// The number of tasks spawned by destructors of late tasks: see [`schedule`](super::schedule).
     pub(super) late: AtomicUsize,
     /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
     /// task or a waker of this runtime, each of which owns `Shared`. Closing takes it out, to break

@@ -38,10 +38,10 @@ use super::local::{Local, MainWaker};
 use super::nested::{Nested, Patience};
 #[cfg(feature = "kernel")]
 use super::policy::KernelPolicy;
+use super::schedule;
 use super::shard::PollerGuard;
 use super::shared::{Drive, Remote, Shared, StealableTasks};
 use super::sleep::{Inspections, Sleeper};
-use super::spawn;
 use crate::clock::{jiffy, now};
 use crate::poller::Timeout;
 use crate::reactor::{BATCH, Driver, Parker, Reactor, Wakeup};
@@ -318,7 +318,7 @@ impl Worker {
     pub(super) fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
-            spawn::drop_queued();
+            schedule::drop_queued();
             local.take_inbox();
             local.end_turn();
             local.release_yielded();
@@ -333,7 +333,7 @@ impl Worker {
             if let (Some(work), Some(stealable)) = (self.pool_work, &local.stealable) {
                 (work.wake_all)(&stealable.owned);
             }
-            if local.has_work() || spawn::has_queued() {
+            if local.has_work() || schedule::has_queued() {
                 continue;
             }
             if self.remote().pinned.get() == 0 {
@@ -894,7 +894,7 @@ impl ClosingWorkers for Worker {
     }
 
     fn has_ready_tasks(&self) -> bool {
-        spawn::has_queued() || self.shared().has_any()
+        schedule::has_queued() || self.shared().has_any()
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {

@@ -71,7 +71,7 @@ impl<'a, F> TaskFuture<'a, F> {
     }
 
     /// Returns the future of a task whose own future was forgotten, because its runtime closes: see
-    /// [`Shared::forgets`](crate::scheduler::Shared::forgets). It is never polled.
+    /// [`scheduler::forgets`]. It is never polled.
     #[cold]
     #[inline(never)]
     pub(super) fn forgotten(header: &'a Header, span: TaskSpan) -> TaskFuture<'a, F> {

@@ -15,12 +15,12 @@
 // The task itself (its state, its waker, its allocation) is `async_task`'s. It wraps the user's
 // future in a `TaskFuture`.
 //
-// **Where a future is polled and dropped.** A pinned task of `new_at` has a worker. Only that
+// **Where a future is polled and dropped.** A pinned task has a worker. Only that
 // worker's thread runs or drops the runnable, and so polls and drops the future, regardless of the
 // thread that wakes or cancels the task. So `spawn_local` can take futures that are not `Send`. (A
 // worker that has closed takes no runnable. But it closes only after the last such future was
-// dropped; a future that was never polled may be dropped by its spawner.) A task of `new` may be
-// polled and dropped on any worker of its runtime.
+// dropped; a future that was never polled may be dropped by its spawner.) A stealable task
+// may be polled and dropped on any worker of its runtime.
 
 mod abort;
 mod future;
@@ -100,16 +100,6 @@ pub async fn consume_budget() {
     .await;
 }
 
-#[inline]
-pub(crate) fn new<F>(shared: &Arc<Shared>, future: F, label: Label) -> (Runnable, Task<F::Output>)
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    // SAFETY: the future is `Send`.
-    unsafe { new_at(shared, shared.any_worker(), future, label, Kind::Task) }
-}
-
 /// Makes a task that is pinned to the worker at index `worker`; `create` makes its future there.
 pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
@@ -126,9 +116,9 @@ where
     let (future, affinity) = (Created::Not { create }, Affinity::pinned(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
     // index polls it: the task is not stealable. Once it was polled, only that worker drops it; if
-    // it was not, any thread may drop it (see `Shared::schedule_new` and `Shared::left`). The
+    // it was not, any thread may drop it (see `scheduler::schedule_new` and `Shared::left`). The
     // output is `Send`, so the handle may be used on any thread.
-    unsafe { new_at(shared, affinity, future, label, Kind::Local) }
+    unsafe { new(shared, affinity, future, label, Kind::Local) }
 }
 
 pin_project! {
@@ -163,7 +153,7 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
 /// If `future` is not `Send`, the task must be pinned to a worker. In addition, that worker must
 /// belong to this thread, or the future must be `Send` until it is polled, and its output too.
 #[inline]
-pub(crate) unsafe fn new_at<F>(
+pub(crate) unsafe fn new<F>(
     shared: &Arc<Shared>,
     affinity: Affinity,
     future: F,
@@ -185,11 +175,11 @@ where
     unsafe { allocate(shared, affinity, future, label, kind) }
 }
 
-/// [`new_at`], with the future as it is stored.
+/// [`new`], with the future as it is stored.
 ///
 /// # Safety
 ///
-/// As for [`new_at`].
+/// As for [`new`].
 #[inline]
 unsafe fn allocate<F>(
     shared: &Arc<Shared>,
@@ -203,7 +193,7 @@ where
     F::Output: 'static,
 {
     let size = label.size;
-    let header = Header::new(shared, affinity, label);
+    let header = scheduler::task_spawned(shared, affinity, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
         id: header.id.as_u64(),
@@ -225,7 +215,7 @@ where
     //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
-        if shared.forgets() {
+        if scheduler::forgets(shared) {
             mem::forget(future);
             builder.spawn_unchecked(|header| TaskFuture::<F>::forgotten(header, span), schedule)
         } else {
