@@ -9,16 +9,17 @@ use std::time::Duration;
 pub(crate) use crate::loom::std::Mutex as StaticMutex;
 pub(crate) use crate::loom::{Condvar, Mutex, MutexGuard, atomic};
 
-/// Ends a thread's wait: keeps one notification until a wait takes it. A condition variable, since
-/// parking the thread could take a wake-up that its own executor waits for.
+/// What one thread waits for until another notifies it. It keeps one notification until a wait takes
+/// it, like the token of `std::thread::park`; but that could take a wake-up that the thread's own
+/// executor waits for.
 #[derive(Default)]
-pub(crate) struct Notify {
+pub(crate) struct ThreadSignal {
     is_notified: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Notify {
-    pub(crate) fn notify_one(&self) {
+impl ThreadSignal {
+    pub(crate) fn notify(&self) {
         *self.is_notified.lock() = true;
         self.changed.notify_one();
     }

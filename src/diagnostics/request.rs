@@ -7,11 +7,11 @@ use std::time::Instant;
 use super::snapshot::WorkerSnapshot;
 use crate::reactor::Driver;
 use crate::scheduler::{Local, Question, Remote};
-use crate::sync::{Mutex, Notify};
+use crate::sync::{Mutex, ThreadSignal};
 
 pub(super) struct Request {
     answer: Mutex<Option<WorkerSnapshot>>,
-    notify: Arc<Notify>,
+    signal: Arc<ThreadSignal>,
 }
 
 impl Request {
@@ -25,7 +25,7 @@ impl Request {
             if answer.is_some() || left.is_zero() {
                 return answer;
             }
-            self.notify.wait(Some(left));
+            self.signal.wait(Some(left));
         }
     }
 }
@@ -34,7 +34,7 @@ impl Question for Request {
     fn answer(&self, local: &Local, driver: &Driver) {
         let answer = WorkerSnapshot::of(local, driver);
         *self.answer.lock() = Some(answer);
-        self.notify.notify_one();
+        self.signal.notify();
     }
 }
 
@@ -43,23 +43,23 @@ pub(crate) type OwnWorker = (Rc<Local>, Rc<Driver>);
 
 /// A thread that asks workers. While it waits, it answers the questions for its own workers.
 pub(super) struct Asker<'a> {
-    notify: Arc<Notify>,
+    signal: Arc<ThreadSignal>,
     own: &'a [OwnWorker],
 }
 
 impl Asker<'_> {
     pub(super) fn new(own: &[OwnWorker]) -> Asker<'_> {
-        let notify = Arc::new(Notify::default());
+        let signal = Arc::new(ThreadSignal::default());
         for (local, _) in own {
-            local.requests().announce(Some(notify.clone()));
+            local.requests().announce(Some(signal.clone()));
         }
-        Asker { notify, own }
+        Asker { signal, own }
     }
 
     pub(super) fn ask(&self, remote: &Remote) -> Arc<Request> {
         let request = Arc::new(Request {
             answer: Mutex::new(None),
-            notify: self.notify.clone(),
+            signal: self.signal.clone(),
         });
         remote.requests.ask(request.clone());
         remote.parker.unpark_best_effort();

@@ -23,7 +23,7 @@
 //!
 //! **Where it sleeps.** A worker that drives a reactor alone, and a shard's *leader*, sleeps in the
 //! reactor's poller. The shard's other workers, the *followers*, wait only for a notification or a
-//! timeout: they sleep on a condition variable ([`Notify`]), which takes no descriptor and one
+//! timeout: they sleep on a condition variable ([`ThreadSignal`]), which takes no descriptor and one
 //! system call (a futex on Linux). Both keep a notification. See [`park_as`](Parker::park_as) for
 //! why it is sent to the right one.
 //!
@@ -51,7 +51,7 @@ use std::sync::atomic::compiler_fence;
 use std::time::Duration;
 
 use crate::poller::Poller;
-use crate::sync::Notify;
+use crate::sync::ThreadSignal;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 
 const PARKED: u8 = 1;
@@ -75,7 +75,7 @@ pub(crate) struct Place {
     poller: Arc<Poller>,
     /// Always true, unless it is a pool worker. Written by the worker's thread before it parks.
     is_leader: AtomicBool,
-    thread: Notify,
+    thread: ThreadSignal,
     /// Notified instead of a follower, if the thread's kernel has a poller for each worker.
     of_kernel: Option<Poller>,
 }
@@ -161,7 +161,7 @@ impl Parker {
         Parker::at(Place {
             poller,
             is_leader: AtomicBool::new(true),
-            thread: Notify::default(),
+            thread: ThreadSignal::default(),
             of_kernel: None,
         })
     }
@@ -171,7 +171,7 @@ impl Parker {
         Parker::at(Place {
             poller,
             is_leader: AtomicBool::new(false),
-            thread: Notify::default(),
+            thread: ThreadSignal::default(),
             of_kernel,
         })
     }
@@ -228,7 +228,7 @@ impl Parker {
     fn notify_thread(&self) {
         // In a child of `fork` that thread does not exist, and may have held the lock.
         if !self.place.poller.is_inherited() {
-            self.place.thread.notify_one();
+            self.place.thread.notify();
         }
     }
 

@@ -182,7 +182,7 @@ mod loom_tests {
     use crate::reactor::Parker;
     use crate::reactor::Wakeup;
     use crate::scheduler::mutex_queue::MutexQueue;
-    use crate::sync::Notify;
+    use crate::sync::ThreadSignal;
     use crate::sync::atomic::AtomicUsize;
     use loom::sync::Arc;
 
@@ -197,7 +197,7 @@ mod loom_tests {
         task: AtomicUsize,
         inbox: MutexQueue<()>,
         main: Parker<()>,
-        thread: Notify,
+        thread: ThreadSignal,
         start: Instant,
     }
 
@@ -214,7 +214,7 @@ mod loom_tests {
                 task: AtomicUsize::new(task),
                 inbox: MutexQueue::default(),
                 main: Parker::default(),
-                thread: Notify::default(),
+                thread: ThreadSignal::default(),
                 start: now(),
             })
         }
@@ -231,7 +231,7 @@ mod loom_tests {
 
         fn unpark_main(&self) {
             if self.main.set_attention() {
-                self.thread.notify_one();
+                self.thread.notify();
             }
         }
 

@@ -153,7 +153,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::{Parker, Wakeup};
-    use crate::sync::{Mutex, Notify};
+    use crate::sync::{Mutex, ThreadSignal};
     use loom::sync::Arc;
 
     /// Workers that only take tasks and call a waker. Their pollers are reduced to one guarantee: a
@@ -172,14 +172,14 @@ mod loom_tests {
 
     struct Worker {
         parker: Parker<()>,
-        thread: Notify,
+        thread: ThreadSignal,
         /// Whether a source is ready. Its waker spawns a task, and blocks until all have started.
         has_event: Mutex<bool>,
     }
 
     impl Worker {
         fn notify(&self) {
-            self.thread.notify_one();
+            self.thread.notify();
         }
 
         fn wait(&self) {
@@ -219,7 +219,7 @@ mod loom_tests {
                 workers: (0..workers)
                     .map(|_| Worker {
                         parker: Parker::default(),
-                        thread: Notify::default(),
+                        thread: ThreadSignal::default(),
                         has_event: Mutex::new(false),
                     })
                     .collect(),

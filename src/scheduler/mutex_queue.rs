@@ -189,7 +189,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::reactor::{Parker, Wakeup};
-    use crate::sync::Notify;
+    use crate::sync::ThreadSignal;
     use loom::sync::Arc;
 
     /// A worker with an inbox, and a poller reduced to its guarantee. It sleeps if `park` reports
@@ -197,7 +197,7 @@ mod loom_tests {
     struct Model {
         inbox: MutexQueue<u8>,
         parker: Parker<()>,
-        thread: Notify,
+        thread: ThreadSignal,
     }
 
     impl Model {
@@ -205,14 +205,14 @@ mod loom_tests {
             Arc::new(Model {
                 inbox: MutexQueue::default(),
                 parker: Parker::default(),
-                thread: Notify::default(),
+                thread: ThreadSignal::default(),
             })
         }
 
         fn send(&self, item: u8) {
             self.inbox.push(item);
             if self.parker.set_attention() {
-                self.thread.notify_one();
+                self.thread.notify();
             }
         }
 

@@ -8,17 +8,17 @@
 //! decides, the asker waits longer.
 //!
 //! **Workers that ask each other.** The asker may itself be in the middle of a task, as for a debug
-//! page that two clients request at once. So it waits for a [`Notify`], which is notified by each
+//! page that two clients request at once. So it waits for a [`ThreadSignal`], which is notified by each
 //! answer, and by each question for a worker that has [announced](Requests::announce) it, and
-//! answers the questions for its own worker. A question is added, and a `Notify` announced, under
-//! the lock of the list. So either the question finds the `Notify`, or the worker finds the
+//! answers the questions for its own worker. A question is added, and a `ThreadSignal` announced, under
+//! the lock of the list. So either the question finds the `ThreadSignal`, or the worker finds the
 //! question when it first looks. `loom` checks this below.
 
 use std::ptr;
 use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, Notify};
+use crate::sync::{Mutex, ThreadSignal};
 
 pub(crate) struct Requests<Q: ?Sized> {
     /// Written under the lock of the list, read without.
@@ -29,7 +29,7 @@ pub(crate) struct Requests<Q: ?Sized> {
 struct List<Q: ?Sized> {
     questions: Vec<Arc<Q>>,
     /// Notifies the worker's thread while it waits for answers of others.
-    notify: Option<Arc<Notify>>,
+    signal: Option<Arc<ThreadSignal>>,
 }
 
 impl<Q: ?Sized> Requests<Q> {
@@ -38,7 +38,7 @@ impl<Q: ?Sized> Requests<Q> {
             asked: AtomicBool::new(false),
             list: Mutex::new(List {
                 questions: Vec::new(),
-                notify: None,
+                signal: None,
             }),
         }
     }
@@ -48,16 +48,16 @@ impl<Q: ?Sized> Requests<Q> {
         let mut list = self.list.lock();
         list.questions.push(question);
         self.asked.store(true, Ordering::Relaxed);
-        let notify = list.notify.clone();
+        let signal = list.signal.clone();
         drop(list);
-        if let Some(notify) = notify {
-            notify.notify_one();
+        if let Some(signal) = signal {
+            signal.notify();
         }
     }
 
     /// Sets what questions notify. Called by the worker, which looks for questions afterwards.
-    pub(crate) fn announce(&self, notify: Option<Arc<Notify>>) {
-        self.list.lock().notify = notify;
+    pub(crate) fn announce(&self, signal: Option<Arc<ThreadSignal>>) {
+        self.list.lock().signal = signal;
     }
 
     /// Exact for the worker, after it was unparked or notified.
@@ -117,13 +117,13 @@ mod loom_tests {
 
     struct Asked {
         answer: Mutex<Option<usize>>,
-        notify: Arc<Notify>,
+        signal: Arc<ThreadSignal>,
     }
 
     struct Model {
         parker: Parker<()>,
         requests: Requests<Answer>,
-        thread: Notify,
+        thread: ThreadSignal,
     }
 
     impl Model {
@@ -131,7 +131,7 @@ mod loom_tests {
             Arc::new(Model {
                 parker: Parker::default(),
                 requests: Requests::new(),
-                thread: Notify::default(),
+                thread: ThreadSignal::default(),
             })
         }
 
@@ -139,7 +139,7 @@ mod loom_tests {
             let question = Arc::new(Answer::new(None));
             self.requests.ask(question.clone());
             if self.parker.set_attention() {
-                self.thread.notify_one();
+                self.thread.notify();
             }
             question
         }
@@ -224,17 +224,17 @@ mod loom_tests {
             let work = |own: &Arc<Requests<Asked>>, other: &Arc<Requests<Asked>>| {
                 let (own, other) = (own.clone(), other.clone());
                 move || {
-                    let notify = Arc::new(Notify::default());
-                    own.announce(Some(notify.clone()));
+                    let signal = Arc::new(ThreadSignal::default());
+                    own.announce(Some(signal.clone()));
                     let question = Arc::new(Asked {
                         answer: Mutex::new(None),
-                        notify: notify.clone(),
+                        signal: signal.clone(),
                     });
                     other.ask(question.clone());
                     let answer = || {
                         own.answer(|question| {
                             *question.answer.lock() = Some(5);
-                            question.notify.notify_one();
+                            question.signal.notify();
                         });
                     };
                     loop {
@@ -242,7 +242,7 @@ mod loom_tests {
                         if question.answer.lock().is_some() {
                             break;
                         }
-                        notify.wait(None);
+                        signal.wait(None);
                     }
                     own.announce(None);
                     // Back in its loop, which looks once more.
