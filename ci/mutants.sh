@@ -84,7 +84,7 @@ in_worlds+='|poll_of_kernel|taken)( |$)|Local::set_policy|KernelPolicy|put_back'
 # date.
 sample=(
     'replace Parking::unpark -> bool with false'
-    'replace Idle::wake_one with \(\)'
+    'replace Searcher::wake_one with \(\)'
     'replace Event::set with \(\)'
     'replace TimerHeap::reset -> bool with true'
     'replace Notifier<W>::notify -> io::Result<\(\)> with Ok\(\(\)\)'

@@ -14,8 +14,8 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::header::{Header, Runnable, Running, TaskRef, with_running};
-use super::idle::IdleWorkers;
 use super::mutex_queue::capacity;
+use super::searcher::IdleWorkers;
 use super::shared::{Question, Remote, Shared, Stealable};
 
 use crate::clock::{jiffy, now};

@@ -12,7 +12,7 @@
 //!   between two turns) counts as another thread.
 //! * A *stealable* task is queued in the [`run_queue`] of the pool worker that this thread drives.
 //!   It is injected by any other thread, or if no worker has run it yet, and one idle pool worker
-//!   is woken: see [`idle`].
+//!   is woken: see [`searcher`].
 //! * A task that is woken while it runs yields: it runs again after the kernel was polled.
 //! * A wake never drops or runs a task. So a source may wake a task under its lock (see
 //!   `reactor::readiness::Waiters`).
@@ -24,7 +24,7 @@
 //! **Files**, from the bottom up; each imports only those above it in this list:
 //!
 //! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
-//!   and the inject queue), [`idle`] (which worker is woken), [`closing`], [`shard`] (the poller's
+//!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the poller's
 //!   lock, the monitor), [`sleep`].
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues): the one circle. A
 //!   task holds its runtime's `Shared`, with queues that hold tasks; and a `Local` answers
@@ -39,7 +39,6 @@ mod busy;
 mod closing;
 mod current;
 mod header;
-mod idle;
 mod local;
 mod mutex_queue;
 mod nested;
@@ -48,6 +47,7 @@ mod policy;
 mod pool;
 mod run_queue;
 mod schedule;
+mod searcher;
 mod shard;
 mod shared;
 mod sleep;

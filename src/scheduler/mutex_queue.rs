@@ -30,7 +30,7 @@
 //! inbox comes before `Parking::unpark`, and so is visible to the worker when its `park` or
 //! `resume` reports the unpark. A push to the inject queue comes before a fence, after which the
 //! sender looks for a parked worker; and a worker looks at the queue after it has parked, which is
-//! a fence: see `idle`. `loom` checks this below.
+//! a fence: see `searcher`. `loom` checks this below.
 
 use std::collections::VecDeque;
 use std::iter;

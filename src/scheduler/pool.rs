@@ -10,7 +10,7 @@
 //! Tasks woken by events are queued on the worker that polled. Others take some of them:
 //!
 //! * If more than [`MANY_READY`] tasks are in its queue when it has polled, and after a task that
-//!   has made others ready, an idle worker is woken to search: see [`idle`](super::idle).
+//!   has made others ready, an idle worker is woken to search: see [`searcher`](super::searcher).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
 //!   slot](super::run_queue) stays, unless its worker is stuck: see [`shard`](super::shard).
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
@@ -140,7 +140,7 @@ impl Worker {
         let shared = &**self.shared();
         self.sleeper.begin_work(self.local.index, shared);
         if self.take_search() {
-            shared.idle.end_search(self.local.index, shared);
+            shared.searcher.end_search(self.local.index, shared);
         }
     }
 
@@ -344,7 +344,7 @@ impl Worker {
         if !local.fetch_injected() && !local.has_ready() {
             self.steal(false);
         }
-        local.shared.idle.end_search(local.index, &*local.shared);
+        local.shared.searcher.end_search(local.index, &*local.shared);
     }
 }
 

@@ -8,7 +8,7 @@
 //! woken. A pool worker moves its share to its own queue, where others may steal: see
 //! [`pool`](super::pool).
 //!
-//! **Waking.** Injecting a task wakes an idle pool worker: see [`idle`](super::idle). One exception
+//! **Waking.** Injecting a task wakes an idle pool worker: see [`searcher`](super::searcher). One exception
 //! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns wakes
 //! no worker, since the same worker takes it when its own queues are empty. Each further one does,
 //! immediately. When the spawning task returns, or drives a runtime, and its worker has other ready
@@ -50,10 +50,10 @@ use std::task::Waker;
 
 use super::closing::ClosingFlag;
 use super::header::{Affinity, Header, Runnable, TaskRef};
-use super::idle::{Idle, IdleWorkers};
 use super::local::Local;
 use super::mutex_queue::MutexQueue;
 use super::run_queue::RunQueue;
+use super::searcher::{IdleWorkers, Searcher};
 use super::shard::{Shard, ShardedWorkers};
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, PoolId, Reactor};
@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     /// Unused without pool workers. After a push call [`wake_one`](Self::wake_one), immediately or
     /// soon.
     pub(super) inject_queue: MutexQueue<Runnable>,
-    pub(super) idle: Idle,
+    pub(super) searcher: Searcher,
     /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.
     pub(super) shards: Box<[Shard]>,
     /// The number of workers of each shard but the last. Not on the cache lines that shards write.
@@ -574,7 +574,7 @@ impl Shared {
 
     #[inline]
     pub(crate) fn wake_one(&self) {
-        self.idle.wake_one(self);
+        self.searcher.wake_one(self);
     }
 
     /// [`wake_one`](Self::wake_one) for tasks of the calling pool worker, which runs them itself if

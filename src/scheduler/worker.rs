@@ -86,7 +86,7 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
-    /// Whether it was woken to search and has not taken a task yet: see [`idle`](super::idle).
+    /// Whether it was woken to search and has not taken a task yet: see [`searcher`](super::searcher).
     searching: Cell<bool>,
     /// Whether a pool worker has held the poller's lock since it last fired timers, or has found
     /// some due while it polled for a while: then it fires them at the end of its turn.
@@ -618,7 +618,7 @@ impl Worker {
         self.has_polled.set(true);
     }
 
-    /// Whether the worker was to search: see [`idle`](super::idle).
+    /// Whether the worker was to search: see [`searcher`](super::searcher).
     #[inline]
     pub(super) fn take_search(&self) -> bool {
         self.searching.take()
@@ -645,7 +645,7 @@ impl Worker {
         local.counters.notified.add(1);
         if local.is_pool_worker() {
             self.sleeper.note_woken();
-            if local.shared.idle.is_searching(local.index) {
+            if local.shared.searcher.is(local.index) {
                 self.searching.set(true);
             }
         }

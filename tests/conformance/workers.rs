@@ -406,7 +406,7 @@ fn nested_block_on_may_await_outer_task() {
 /// No new task is left lying while workers are woken by other things.
 ///
 /// Injected tasks that are left are taken by workers that become idle, even if other events wake
-/// workers at the same moment: see the head of `src/scheduler/idle.rs`.
+/// workers at the same moment: see the head of `src/scheduler/searcher.rs`.
 #[test]
 fn new_task_not_stranded_by_other_wakes() {
     with_every_runtime_of_several(|runtime, backend, workers| {

@@ -1,9 +1,9 @@
-//! The choice of the idle worker that is woken for tasks that any worker may take: one at a time.
+//! The searching worker of a pool: the idle one that was woken for tasks that any worker may take.
 //!
 //! A thread that has injected a task, or that has more stealable tasks than it runs soon, calls
-//! [`Idle::wake_one`]. That wakes one idle worker and marks it as *searching*. While a worker is
+//! [`Searcher::wake_one`]. That wakes one idle worker and marks it as *searching*. While a worker is
 //! searching, no other is woken. The searching worker takes tasks and calls
-//! [`end_search`](Idle::end_search), which removes the mark and wakes the next worker if tasks are
+//! [`end_search`](Searcher::end_search), which removes the mark and wakes the next worker if tasks are
 //! left. So one task causes no thundering herd.
 //!
 //! **Why no task is left in the queue while a worker sleeps.** The injecting side looks for idle
@@ -32,9 +32,9 @@ pub(super) trait IdleWorkers {
 
 /// The index of the searching worker plus one, or zero.
 #[derive(Debug, Default)]
-pub(super) struct Idle(AtomicUsize);
+pub(super) struct Searcher(AtomicUsize);
 
-impl Idle {
+impl Searcher {
     pub(super) fn wake_one(&self, workers: &impl IdleWorkers) {
         loop {
             fence(Ordering::SeqCst);
@@ -51,7 +51,7 @@ impl Idle {
     /// Whether the worker at `index` was woken to search for tasks. If so, it must call
     /// [`end_search`](Self::end_search).
     #[inline]
-    pub(super) fn is_searching(&self, index: usize) -> bool {
+    pub(super) fn is(&self, index: usize) -> bool {
         self.0.load(Ordering::Relaxed) == index + 1
     }
 
@@ -114,38 +114,38 @@ mod tests {
     /// A woken worker searches, and the next one is woken when it is done.
     #[test]
     fn woken_worker_searches_then_wakes_next() {
-        let (idle, world) = (Idle::default(), world([2, 0, 1]));
-        idle.wake_one(&world);
+        let (searcher, world) = (Searcher::default(), world([2, 0, 1]));
+        searcher.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [2]);
-        let searching = [0, 1, 2, 3].map(|index| idle.is_searching(index));
+        let searching = [0, 1, 2, 3].map(|index| searcher.is(index));
         assert_eq!(searching, [false, false, true, false]);
-        idle.wake_one(&world);
+        searcher.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [2], "one searches already");
-        idle.end_search(2, &world);
+        searcher.end_search(2, &world);
         assert_eq!(*world.woken.borrow(), [2, 0]);
-        assert!(idle.is_searching(0) && !idle.is_searching(2));
+        assert!(searcher.is(0) && !searcher.is(2));
         world.has_tasks.set(false);
-        idle.end_search(0, &world);
+        searcher.end_search(0, &world);
         assert_eq!(*world.woken.borrow(), [2, 0], "nothing is left for others");
-        assert!(!idle.is_searching(0));
+        assert!(!searcher.is(0));
     }
 
     #[test]
     fn no_tasks_wakes_nobody() {
-        let (idle, world) = (Idle::default(), world([0]));
+        let (searcher, world) = (Searcher::default(), world([0]));
         world.has_tasks.set(false);
-        idle.wake_one(&world);
-        assert!(world.woken.borrow().is_empty() && !idle.is_searching(0));
+        searcher.wake_one(&world);
+        assert!(world.woken.borrow().is_empty() && !searcher.is(0));
     }
 
     /// If the chosen worker wakes by itself, another one is woken.
     #[test]
     fn chosen_awake_already_wakes_another() {
-        let (idle, mut world) = (Idle::default(), world([1, 0]));
+        let (searcher, mut world) = (Searcher::default(), world([1, 0]));
         world.wakes_by_itself = 1;
-        idle.wake_one(&world);
+        searcher.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [0]);
-        assert!(idle.is_searching(0) && !idle.is_searching(1));
+        assert!(searcher.is(0) && !searcher.is(1));
     }
 }
 
@@ -161,7 +161,7 @@ mod loom_tests {
     /// the choice of the idle worker (here the first is the worst choice), stealing, and everything
     /// else that a worker looks at before it sleeps.
     struct Model {
-        idle: Idle,
+        searcher: Searcher,
         injected: AtomicUsize,
         /// The number of tasks that have not started. Starting the last one ends the model.
         unstarted: AtomicUsize,
@@ -212,7 +212,7 @@ mod loom_tests {
     impl Model {
         fn new(workers: usize, tasks: usize, blocking: bool) -> Arc<Model> {
             Arc::new(Model {
-                idle: Idle::default(),
+                searcher: Searcher::default(),
                 injected: AtomicUsize::new(0),
                 unstarted: AtomicUsize::new(tasks),
                 blocking,
@@ -241,7 +241,7 @@ mod loom_tests {
 
         fn spawn(&self) {
             self.injected.fetch_add(1, Ordering::Release);
-            self.idle.wake_one(self);
+            self.searcher.wake_one(self);
         }
 
         fn disturb(&self, index: usize) {
@@ -262,7 +262,7 @@ mod loom_tests {
                 ) {
                     Ok(_) => {
                         if injected > 1 {
-                            self.idle.wake_one(self);
+                            self.searcher.wake_one(self);
                         }
                         return true;
                     }
@@ -305,17 +305,17 @@ mod loom_tests {
                     worker.wait();
                 }
                 let was_woken = worker.parker.resume() == Wakeup::Notified;
-                let mut is_searching = was_woken && self.idle.is_searching(index);
+                let mut is_searching = was_woken && self.searcher.is(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {
                     if std::mem::take(&mut is_searching) {
-                        self.idle.end_search(index, self);
+                        self.searcher.end_search(index, self);
                     }
                     self.call_waker(index);
                 }
                 if is_searching {
                     let took = self.take();
-                    self.idle.end_search(index, self);
+                    self.searcher.end_search(index, self);
                     if took {
                         self.start(index);
                     }
