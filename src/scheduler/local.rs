@@ -3,7 +3,7 @@
 //!
 //! It needs neither atomics nor locks. While the thread drives the worker, its [`Local`] is the
 //! thread's *current* one. Other threads reach the worker's [`Remote`], with a pool worker's
-//! stealable tasks in its [`Stealable`].
+//! stealable tasks in its [`PoolTasks`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::header::{Header, Runnable, Running, TaskRef, with_running};
 use super::mutex_queue::capacity;
 use super::searcher::IdleWorkers;
-use super::shared::{Question, Remote, Shared, Stealable};
+use super::shared::{PoolTasks, Question, Remote, Shared};
 
 use crate::clock::{jiffy, now};
 use crate::reactor::Reactor;
@@ -56,7 +56,7 @@ pub(crate) struct Local {
     /// [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
     /// `Some` for pool workers.
-    pub(super) stealable: Option<Arc<Stealable>>,
+    pub(super) pool_tasks: Option<Arc<PoolTasks>>,
     pub(super) ready: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled.
@@ -115,7 +115,7 @@ impl Local {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },
-            stealable: shared.remote(index).stealable.clone(),
+            pool_tasks: shared.remote(index).pool_tasks.clone(),
             shared,
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -162,7 +162,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
-        self.stealable.is_some()
+        self.pool_tasks.is_some()
     }
 
     pub(crate) fn requests(&self) -> &Requests<dyn Question> {
@@ -211,7 +211,7 @@ impl Local {
             .metadata()
             .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         if self.yield_mark.get().is_none() {
-            self.yield_mark.set(Some(self.stealable().queue.tail()));
+            self.yield_mark.set(Some(self.pool_tasks().queue.tail()));
         }
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
@@ -231,13 +231,13 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn stealable(&self) -> &Stealable {
-        self.stealable.as_ref().expect("it is a pool worker")
+    pub(super) fn pool_tasks(&self) -> &PoolTasks {
+        self.pool_tasks.as_ref().expect("it is a pool worker")
     }
 
     /// Called when injected tasks are taken.
     fn postpone_injected(&self) {
-        let runs = self.stealable().runs.get();
+        let runs = self.pool_tasks().runs.get();
         self.next_inject_run.set(runs.wrapping_add(INJECT_INTERVAL));
     }
 
@@ -284,7 +284,7 @@ impl Local {
             Some(policy) => policy.injected(&self.shared).into_iter().for_each(take),
             None => {
                 // One more than fits, since the first is not queued.
-                let room = self.stealable().queue.room() + 1;
+                let room = self.pool_tasks().queue.room() + 1;
                 let share = self.shared.injected() / self.shared.workers() + 1;
                 self.shared.inject_queue.take(share.min(room), &mut take);
             }
@@ -296,7 +296,7 @@ impl Local {
     /// Takes the next task of a pool worker.
     #[inline(always)]
     pub(super) fn next_of_pool(&self) -> Option<Runnable> {
-        let injected = if self.stealable().runs.get() == self.next_inject_run.get() {
+        let injected = if self.pool_tasks().runs.get() == self.next_inject_run.get() {
             self.postpone_injected();
             self.take_injected()
         } else if self.polls_new_next.get() {
@@ -317,7 +317,7 @@ impl Local {
         // Other workers can no longer take it, so it runs first, however many LIFO tasks ran in a
         // row.
         self.lifo_polls.set(0);
-        self.push_lifo(self.stealable(), runnable);
+        self.push_lifo(self.pool_tasks(), runnable);
         self.postpone_injected();
         true
     }
@@ -339,7 +339,7 @@ impl Local {
         if let Some(policy) = self.policy() {
             return policy.next(self);
         }
-        let Some(own) = &self.stealable else {
+        let Some(own) = &self.pool_tasks else {
             return self.pop_pinned();
         };
         if self.may_poll_lifo() {
@@ -405,7 +405,7 @@ impl Local {
 
     /// Takes the first stealable task of this turn, and the LIFO slot's last.
     #[inline]
-    fn pop_stealable(&self, own: &Stealable) -> Option<Runnable> {
+    fn pop_stealable(&self, own: &PoolTasks) -> Option<Runnable> {
         let queue = &own.queue;
         let end = self.yield_mark.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_lifo())
@@ -414,7 +414,7 @@ impl Local {
     /// Puts a stealable task in the LIFO slot. Returns whether that has moved another one to the
     /// queue.
     #[inline(always)]
-    pub(super) fn push_lifo(&self, own: &Stealable, runnable: Runnable) -> bool {
+    pub(super) fn push_lifo(&self, own: &PoolTasks, runnable: Runnable) -> bool {
         let before = own.queue.push_lifo(runnable);
         before.map(|before| self.push_stealable(before)).is_some()
     }
@@ -423,7 +423,7 @@ impl Local {
     /// be woken for it, since this one looks at the inject queue before it sleeps.
     #[inline]
     pub(super) fn push_stealable(&self, runnable: Runnable) {
-        if let Err(runnable) = self.stealable().queue.push(runnable) {
+        if let Err(runnable) = self.pool_tasks().queue.push(runnable) {
             self.shared.inject_queue.push(runnable);
         }
     }
@@ -457,13 +457,13 @@ impl Local {
 
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        let has_items = |own: &Arc<Stealable>| own.queue.has_items();
-        !self.ready.borrow().is_empty() || self.stealable.as_ref().is_some_and(has_items)
+        let has_items = |own: &Arc<PoolTasks>| own.queue.has_items();
+        !self.ready.borrow().is_empty() || self.pool_tasks.as_ref().is_some_and(has_items)
     }
 
     /// Returns the number of ready tasks; approximate on a pool worker.
     pub(super) fn ready_tasks(&self) -> usize {
-        let stealable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
+        let stealable = self.pool_tasks.as_ref().map_or(0, |own| own.queue.len());
         self.ready.borrow().len() + stealable
     }
 
@@ -488,7 +488,7 @@ impl Local {
         };
         self.ready.borrow().iter().for_each(&mut call);
         self.remote.inbox.for_each(&mut call);
-        let Some(own) = &self.stealable else {
+        let Some(own) = &self.pool_tasks else {
             return;
         };
         // A thief may take a queued task at any time, so each is taken out to be looked at, and
@@ -509,7 +509,7 @@ impl Local {
     /// Takes half of the stealable tasks that are ready on the pool worker at `victim`, with its
     /// LIFO slot if `takes_lifo`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
-        let (own, other) = (self.stealable(), self.shared.stealable(victim));
+        let (own, other) = (self.pool_tasks(), self.shared.pool_tasks_of(victim));
         let mut ready = other.queue.count_items(usize::MAX);
         ready += usize::from(takes_lifo && other.queue.has_lifo());
         let count = ready.div_ceil(2).min(own.queue.room());
@@ -586,14 +586,15 @@ impl Local {
             trace.push_at(end, Mark::PollEnds(id));
             // Not for pool workers, which take injected tasks and wake other workers between two
             // polls.
-            self.poll_ended.set(self.stealable.is_none().then_some(end));
+            self.poll_ended
+                .set(self.pool_tasks.is_none().then_some(end));
         }
         end
     }
 
     fn measure_queue(&self) {
         let longest = &self.counters.longest_queue;
-        let stealable = self.stealable.as_ref().map_or(0, |own| own.queue.len());
+        let stealable = self.pool_tasks.as_ref().map_or(0, |own| own.queue.len());
         let ready = 1 + self.ready.borrow().len() + stealable;
         longest.set(longest.get().max(ready));
     }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use super::busy::BusyPollConfig;
 use super::header::{Runnable, Running};
 use super::shard::{PollerGuard, Shard, ShardedWorkers, common_moment};
-use super::shared::{Shared, StealableTasks};
+use super::shared::{OwnedTasks, Shared};
 use super::sleep::{Sleep, SleepingWorker};
 use super::worker::{EVENT_INTERVAL, PoolWork, Worker};
 use crate::clock::now;
@@ -46,7 +46,7 @@ static POOL_WORK: PoolWork = PoolWork {
     poll: Worker::poll_pool,
     search: Worker::search,
     drop_ready_tasks: Worker::drop_ready_tasks_of_pool,
-    wake_all: StealableTasks::wake_all,
+    wake_all: OwnedTasks::wake_all,
 };
 
 impl Worker {
@@ -90,9 +90,7 @@ impl Worker {
             // No pool worker polls a task any more.
             self.close_pool();
             // After a failure the main worker may come much later.
-            shared
-                .stealables()
-                .for_each(|stealable| stealable.owned.wake_all());
+            shared.pool_tasks().for_each(|tasks| tasks.owned.wake_all());
             self.drop_stealable_tasks();
             self.drop_tasks();
         }
@@ -215,7 +213,7 @@ impl Worker {
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
-            let runs = shared.stealable(victim).runs.get();
+            let runs = shared.pool_tasks_of(victim).runs.get();
             // A parked one has since returned from that poll.
             let is_stuck = self.inspections.is_stuck(victim, runs) && !shared.is_parked(victim);
             (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
@@ -232,11 +230,9 @@ impl Worker {
         let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
         let was_woken = self.sleeper.note_inspection(others_work);
         let (mut is_any_awake, mut is_any_stuck) = (false, false);
-        for (index, stealable) in shared.stealables().enumerate() {
+        for (index, tasks) in shared.pool_tasks().enumerate() {
             let is_awake = !shared.is_parked(index);
-            let is_stuck = self
-                .inspections
-                .inspect(index, stealable.runs.get(), is_awake);
+            let is_stuck = self.inspections.inspect(index, tasks.runs.get(), is_awake);
             // Another shard's monitor, which wakes at the same moments, does no work.
             let is_monitor = || shared.shard(index).monitor.is_held_by(index);
             if index != self.local.index && is_awake && !is_monitor() {
@@ -317,7 +313,7 @@ impl Worker {
         if self.take_search() {
             (work.search)(self);
         }
-        let queue = &local.stealable().queue;
+        let queue = &local.pool_tasks().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
             local.shared.wake_one_if_idle();
         }
@@ -331,7 +327,7 @@ impl Worker {
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
-        local.stealable().runs.add(1);
+        local.pool_tasks().runs.add(1);
         local.begin_run();
         Some(next)
     }
@@ -344,7 +340,10 @@ impl Worker {
         if !local.fetch_injected() && !local.has_ready() {
             self.steal(false);
         }
-        local.shared.searcher.end_search(local.index, &*local.shared);
+        local
+            .shared
+            .searcher
+            .end_search(local.index, &*local.shared);
     }
 }
 
@@ -362,7 +361,7 @@ impl SleepingWorker for Worker {
         let (index, shared) = (self.local.index, self.shared());
         (self.shard().workers.clone())
             .filter(|&other| other != index)
-            .any(|other| (self.inspections).has_run(other, shared.stealable(other).runs.get()))
+            .any(|other| (self.inspections).has_run(other, shared.pool_tasks_of(other).runs.get()))
     }
 }
 

@@ -117,7 +117,7 @@ pub(crate) struct Remote {
     pub(crate) counters: Arc<Counters>,
     pub(super) inbox: MutexQueue<Runnable>,
     /// `Some` for pool workers.
-    pub(super) stealable: Option<Arc<Stealable>>,
+    pub(super) pool_tasks: Option<Arc<PoolTasks>>,
     task_counters: TaskCounters,
     /// The number of the worker's pinned tasks that were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
@@ -140,16 +140,17 @@ pub(crate) enum Drive {
     Driven,
 }
 
+/// The stealable tasks of a pool worker, which every thread can reach.
 #[derive(Default)]
-pub(crate) struct Stealable {
+pub(crate) struct PoolTasks {
     /// Tasks that are ready. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
     /// Counts the runs of tasks of any kind on the worker.
     pub(super) runs: Counter,
-    pub(crate) owned: StealableTasks,
+    pub(crate) owned: OwnedTasks,
 }
 
-impl Stealable {
+impl PoolTasks {
     /// Takes a ready stealable task. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
@@ -160,13 +161,13 @@ impl Stealable {
 
 /// The stealable tasks that a worker was the first to poll, until their futures are dropped.
 #[derive(Debug, Default)]
-pub(crate) struct StealableTasks {
+pub(crate) struct OwnedTasks {
     tasks: Mutex<Slab<TaskRef>>,
     /// The length of the list, readable without the lock. Written under it.
     count: AtomicUsize,
 }
 
-impl StealableTasks {
+impl OwnedTasks {
     pub(super) fn wake_all(&self) {
         let tasks = self.tasks.lock();
         let wakers: Vec<Waker> = tasks.values().map(|task| task.waker().clone()).collect();
@@ -214,7 +215,7 @@ impl Remote {
             parker,
             counters: Arc::default(),
             inbox: MutexQueue::default(),
-            stealable: is_pool_worker.then(Arc::default),
+            pool_tasks: is_pool_worker.then(Arc::default),
             task_counters: TaskCounters::default(),
             pinned: Counter::default(),
             // A pool worker's thread starts soon.
@@ -264,11 +265,8 @@ impl Remote {
     /// The number of tasks in the worker's lists: those that are pinned to it, and the stealable
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
-        let stealable = self
-            .stealable
-            .as_ref()
-            .map_or(0, |stealable| stealable.owned.count());
-        self.pinned.get() + stealable
+        let stealable = self.pool_tasks.as_ref().map(|tasks| tasks.owned.count());
+        self.pinned.get() + stealable.unwrap_or(0)
     }
 }
 
@@ -334,15 +332,15 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn stealables(&self) -> impl Iterator<Item = &Stealable> {
+    pub(crate) fn pool_tasks(&self) -> impl Iterator<Item = &PoolTasks> {
         let remotes = self.pool_workers().iter();
-        remotes.filter_map(|remote| remote.stealable.as_deref())
+        remotes.filter_map(|remote| remote.pool_tasks.as_deref())
     }
 
     #[inline]
-    pub(super) fn stealable(&self, index: usize) -> &Stealable {
+    pub(super) fn pool_tasks_of(&self, index: usize) -> &PoolTasks {
         self.remotes[index]
-            .stealable
+            .pool_tasks
             .as_ref()
             .expect("it is a pool worker")
     }
@@ -547,7 +545,7 @@ impl Shared {
     /// that closes the runtime: that pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
-            .or_else(|| self.stealables().find_map(Stealable::take))
+            .or_else(|| self.pool_tasks().find_map(PoolTasks::take))
             .or_else(|| self.left().iter().find_map(|remote| remote.inbox.pop()))
     }
 
@@ -624,8 +622,8 @@ impl IdleWorkers for Shared {
     fn has_tasks(&self) -> bool {
         self.has_injected()
             || self
-                .stealables()
-                .any(|stealable| stealable.queue.count_items(1) > 0)
+                .pool_tasks()
+                .any(|tasks| tasks.queue.count_items(1) > 0)
     }
 
     #[inline]

@@ -40,7 +40,7 @@ use super::nested::{Nested, Patience};
 use super::policy::KernelPolicy;
 use super::schedule;
 use super::shard::PollerGuard;
-use super::shared::{Drive, Remote, Shared, StealableTasks};
+use super::shared::{Drive, OwnedTasks, Remote, Shared};
 use super::sleep::{Inspections, Sleeper};
 use crate::clock::{jiffy, now};
 use crate::poller::Timeout;
@@ -65,7 +65,7 @@ pub(super) struct PoolWork {
     pub(super) poll: fn(&Worker),
     pub(super) search: fn(&Worker),
     pub(super) drop_ready_tasks: fn(&Worker),
-    pub(super) wake_all: fn(&StealableTasks),
+    pub(super) wake_all: fn(&OwnedTasks),
 }
 
 pub(crate) struct Worker {
@@ -330,8 +330,8 @@ impl Worker {
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let (Some(work), Some(stealable)) = (self.pool_work, &local.stealable) {
-                (work.wake_all)(&stealable.owned);
+            if let (Some(work), Some(tasks)) = (self.pool_work, &local.pool_tasks) {
+                (work.wake_all)(&tasks.owned);
             }
             if local.has_work() || schedule::has_queued() {
                 continue;
@@ -497,7 +497,7 @@ impl Worker {
     }
 
     fn begin_idle(&self) -> IdlePeriod {
-        let runs = (self.local.stealable.as_ref()).map_or(0, |stealable| stealable.runs.get());
+        let runs = (self.local.pool_tasks.as_ref()).map_or(0, |tasks| tasks.runs.get());
         self.busy_poll.begin_idle(runs, self.foreign_calls.get())
     }
 
@@ -882,7 +882,7 @@ impl ClosingWorkers for Worker {
 
     fn wake_stealable_tasks(&self) {
         if let Some(work) = self.runtime_work {
-            (self.shared().stealables()).for_each(|stealable| (work.wake_all)(&stealable.owned));
+            (self.shared().pool_tasks()).for_each(|tasks| (work.wake_all)(&tasks.owned));
         }
     }
 
