@@ -28,7 +28,7 @@ use super::header::{Runnable, Running};
 use super::shard::{PollerGuard, Shard, ShardedWorkers, common_moment};
 use super::shared::{OwnedTasks, Shared};
 use super::sleep::{Sleep, SleepingWorker};
-use super::worker::{EVENT_INTERVAL, PoolWork, Worker};
+use super::worker::{EVENT_INTERVAL, PoolVTable, Worker};
 use crate::clock::now;
 use crate::poller::Timeout;
 use crate::reactor::Driver;
@@ -39,7 +39,7 @@ use crate::sync::atomic::{Ordering, fence};
 /// saves.
 const MANY_READY: usize = 4;
 
-static POOL_WORK: PoolWork = PoolWork {
+static POOL_VTABLE: PoolVTable = PoolVTable {
     run_ready: |worker, tasks| worker.run_each(tasks, Worker::next_of_pool),
     find_work: Worker::find_work,
     sleep: Worker::sleep_in_pool,
@@ -50,10 +50,10 @@ static POOL_WORK: PoolWork = PoolWork {
 };
 
 impl Worker {
-    /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_WORK`], so a
+    /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_VTABLE`], so a
     /// program that builds no pool does not link it.
     pub(crate) fn in_pool(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
-        Worker::with(shared, index, busy_poll, Some(&POOL_WORK))
+        Worker::with(shared, index, busy_poll, Some(&POOL_VTABLE))
     }
 
     /// Drives a pool worker until the runtime closes, then drops its tasks. First calls `start`,
@@ -307,11 +307,11 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn end_pool_turn(&self, work: &PoolWork) {
+    pub(super) fn end_pool_turn(&self, pool: &PoolVTable) {
         let local = &*self.local;
         local.end_turn();
         if self.take_search() {
-            (work.search)(self);
+            (pool.search)(self);
         }
         let queue = &local.pool_tasks().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {

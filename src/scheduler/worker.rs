@@ -57,8 +57,9 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// The functions of a pool worker in the places where a worker that is alone has nothing to do, and
-/// those of the main worker for a pool that closes: see [`Worker::in_pool`].
-pub(super) struct PoolWork {
+/// those of the main worker for a pool that closes. By pointers, so that a program that builds no
+/// pool does not link them: see [`Worker::in_pool`].
+pub(super) struct PoolVTable {
     pub(super) run_ready: fn(&Worker, usize) -> bool,
     pub(super) find_work: fn(&Worker) -> bool,
     pub(super) sleep: fn(&Worker, Option<Duration>),
@@ -93,10 +94,10 @@ pub(crate) struct Worker {
     has_polled: Cell<bool>,
     pub(super) sleeper: Sleeper,
     pub(super) inspections: Inspections,
-    /// Its functions as a pool worker.
-    pool_work: Option<&'static PoolWork>,
-    /// Those of all workers of its runtime, if that may have a pool.
-    runtime_work: Option<&'static PoolWork>,
+    /// Of a pool worker.
+    pool_vtable: Option<&'static PoolVTable>,
+    /// Of every worker of a runtime that may have a pool.
+    closing_vtable: Option<&'static PoolVTable>,
     nested: Nested,
     is_broken: Cell<bool>,
     /// The number of nested drives: a task or a waker may drive its own runtime.
@@ -114,7 +115,7 @@ impl Worker {
         shared: Arc<Shared>,
         index: usize,
         busy_poll: BusyPollConfig,
-        runtime_work: Option<&'static PoolWork>,
+        closing_vtable: Option<&'static PoolVTable>,
     ) -> Worker {
         let local = Local::new(shared.clone(), index);
         local.counters.set_jiffy(jiffy(now()));
@@ -128,8 +129,8 @@ impl Worker {
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
             ),
             foreign_calls: Cell::new(0),
-            pool_work: runtime_work.filter(|_| local.is_pool_worker()),
-            runtime_work,
+            pool_vtable: closing_vtable.filter(|_| local.is_pool_worker()),
+            closing_vtable,
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll: BusyPoll::new(busy_poll),
@@ -330,8 +331,8 @@ impl Worker {
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let (Some(work), Some(tasks)) = (self.pool_work, &local.pool_tasks) {
-                (work.wake_all)(&tasks.owned);
+            if let (Some(pool), Some(tasks)) = (self.pool_vtable, &local.pool_tasks) {
+                (pool.wake_all)(&tasks.owned);
             }
             if local.has_work() || schedule::has_queued() {
                 continue;
@@ -415,8 +416,8 @@ impl Worker {
         }
         local.release_yielded();
         if !is_plain {
-            if let Some(work) = self.pool_work {
-                self.end_pool_turn(work);
+            if let Some(pool) = self.pool_vtable {
+                self.end_pool_turn(pool);
             }
         }
     }
@@ -453,7 +454,7 @@ impl Worker {
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
         local.forget_poll_end();
-        let finds_work = is_idle && self.pool_work.is_some_and(|work| (work.find_work)(self));
+        let finds_work = is_idle && self.pool_vtable.is_some_and(|pool| (pool.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let patience = if may_sleep && timeout.is_none() {
             self.patience()
@@ -463,10 +464,10 @@ impl Worker {
         let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
         let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
-            match (self.pool_work, may_sleep) {
+            match (self.pool_vtable, may_sleep) {
                 (None, _) => self.sleep_or_poll(may_sleep, timeout),
-                (Some(work), true) => (work.sleep)(self, timeout),
-                (Some(work), false) => (work.poll)(self),
+                (Some(pool), true) => (pool.sleep)(self, timeout),
+                (Some(pool), false) => (pool.poll)(self),
             }
         }
         if let Some(idle) = idle {
@@ -535,8 +536,8 @@ impl Worker {
         }
         loop {
             self.resume(); // Already awake: only collects what has come.
-            if let Some(work) = self.pool_work {
-                (work.poll)(self);
+            if let Some(pool) = self.pool_vtable {
+                (pool.poll)(self);
             } else if self.reactor.has_sources() {
                 self.wait_once(&Timeout::Zero, None);
             }
@@ -757,8 +758,8 @@ impl Worker {
     /// [`policy`](Local::policy).
     #[inline(never)]
     fn run_of_several(&self, tasks: usize) -> bool {
-        match self.pool_work {
-            Some(work) => (work.run_ready)(self, tasks),
+        match self.pool_vtable {
+            Some(pool) => (pool.run_ready)(self, tasks),
             None => {
                 // A constant without the feature `kernel`: then the loop is not compiled.
                 let is_chosen = self.local.policy().is_some();
@@ -881,14 +882,14 @@ impl ClosingWorkers for Worker {
     }
 
     fn wake_stealable_tasks(&self) {
-        if let Some(work) = self.runtime_work {
-            (self.shared().pool_tasks()).for_each(|tasks| (work.wake_all)(&tasks.owned));
+        if let Some(pool) = self.closing_vtable {
+            (self.shared().pool_tasks()).for_each(|tasks| (pool.wake_all)(&tasks.owned));
         }
     }
 
     fn drop_ready_tasks(&self) {
-        match self.runtime_work {
-            Some(work) => (work.drop_ready_tasks)(self),
+        match self.closing_vtable {
+            Some(pool) => (pool.drop_ready_tasks)(self),
             None => self.drop_tasks(),
         }
     }
