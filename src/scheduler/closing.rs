@@ -57,24 +57,13 @@ impl ClosingFlag {
         fence(Ordering::SeqCst);
     }
 
-    /// Called after a task was pushed where the main worker looks: unparks the main worker if it
-    /// closes the runtime, and returns whether it does. The push precedes the read of the flag; the
-    /// main worker sets the flag, and then looks.
+    /// [`is_set`](Self::is_set), after a task was pushed where the main worker looks: if so, it has
+    /// to be unparked. The push precedes the read of the flag; the main worker sets the flag, and
+    /// then looks.
     #[inline]
-    pub(super) fn unpark_main_if_closing(&self, unpark_main: impl FnOnce()) -> bool {
+    pub(super) fn is_set_after_push(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.unpark_main_if_set(unpark_main)
-    }
-
-    /// [`unpark_main_if_closing`](Self::unpark_main_if_closing), after a change of a count that the
-    /// main worker waits for.
-    #[inline]
-    pub(super) fn unpark_main_if_set(&self, unpark_main: impl FnOnce()) -> bool {
-        let is_set = self.is_set();
-        if is_set {
-            unpark_main();
-        }
-        is_set
+        self.is_set()
     }
 }
 
@@ -226,7 +215,9 @@ mod loom_tests {
 
         fn drop_task(&self) {
             assert_eq!(self.live.fetch_sub(1, Ordering::SeqCst), 1);
-            self.closing.unpark_main_if_set(|| self.unpark_main());
+            if self.closing.is_set() {
+                self.unpark_main();
+            }
         }
 
         fn unpark_main(&self) {
@@ -260,7 +251,9 @@ mod loom_tests {
         fn send(&self) {
             if self.wake() {
                 self.inbox.push(());
-                self.closing.unpark_main_if_closing(|| self.unpark_main());
+                if self.closing.is_set_after_push() {
+                    self.unpark_main();
+                }
             }
         }
 

@@ -376,7 +376,9 @@ impl Shared {
     #[inline]
     pub(super) fn task_ended(&self, index: Option<usize>) {
         self.count(index, |tasks| &tasks.ended);
-        self.closing.unpark_main_if_set(|| self.unpark_main());
+        if self.is_closing() {
+            self.unpark_main();
+        }
     }
 
     /// Only its thread writes a worker's counters.
@@ -561,7 +563,11 @@ impl Shared {
     /// "Closing". Returns whether the runtime closes.
     #[inline]
     pub(crate) fn unpark_main_if_closing(&self) -> bool {
-        self.closing.unpark_main_if_closing(|| self.unpark_main())
+        let is_closing = self.closing.is_set_after_push();
+        if is_closing {
+            self.unpark_main();
+        }
+        is_closing
     }
 
     /// Whether another thread has pushed something that [`take_any`](Self::take_any) would take.
