@@ -553,8 +553,12 @@ impl Local {
         let id = header.id.as_u64();
         let start = self.poll_begins((id, header.site));
         if is_sample {
-            self.measure_queue();
-            self.give_queues_back();
+            let longest = &self.counters.longest_queue;
+            longest.set(longest.get().max(1 + self.ready_tasks()));
+            // One run in many, since a queue shrunk by half still has room for tasks that become
+            // ready meanwhile.
+            shrink_queue(&mut self.ready.borrow_mut());
+            shrink_queue(&mut self.yielded.borrow_mut());
             self.counters.set_jiffy(jiffy(start));
             header
                 .polled
@@ -590,21 +594,6 @@ impl Local {
                 .set(self.pool_tasks.is_none().then_some(end));
         }
         end
-    }
-
-    fn measure_queue(&self) {
-        let longest = &self.counters.longest_queue;
-        let stealable = self.pool_tasks.as_ref().map_or(0, |own| own.queue.len());
-        let ready = 1 + self.ready.borrow().len() + stealable;
-        longest.set(longest.get().max(ready));
-    }
-
-    /// Frees memory of a queue that many tasks have needed. Called once in many runs; a queue
-    /// shrunk by half still has room for tasks that become ready meanwhile.
-    fn give_queues_back(&self) {
-        for queue in [&self.ready, &self.yielded] {
-            shrink_queue(&mut queue.borrow_mut());
-        }
     }
 
     #[inline]
