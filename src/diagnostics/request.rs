@@ -51,7 +51,7 @@ impl Asker<'_> {
     pub(super) fn new(own: &[OwnWorker]) -> Asker<'_> {
         let signal = Arc::new(ThreadSignal::default());
         for (local, _) in own {
-            local.requests().announce(Some(signal.clone()));
+            local.remote.requests.announce(Some(signal.clone()));
         }
         Asker { signal, own }
     }
@@ -68,8 +68,8 @@ impl Asker<'_> {
 
     fn answer(&self) {
         for (local, driver) in self.own {
-            if local.requests().is_asked() {
-                (local.requests()).answer(|question| question.answer(local, driver));
+            if local.remote.requests.is_asked() {
+                (local.remote.requests).answer(|question| question.answer(local, driver));
             }
         }
     }
@@ -78,7 +78,7 @@ impl Asker<'_> {
 impl Drop for Asker<'_> {
     fn drop(&mut self) {
         for (local, _) in self.own {
-            local.requests().announce(None);
+            local.remote.requests.announce(None);
         }
     }
 }

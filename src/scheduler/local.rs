@@ -16,13 +16,12 @@ use std::time::Instant;
 use super::header::{Header, Runnable, Running, TaskRef, with_running};
 use super::mutex_queue::capacity;
 use super::searcher::IdleWorkers;
-use super::shared::{PoolTasks, Question, Remote, Shared};
+use super::shared::{PoolTasks, Remote, Shared};
 
 use crate::clock::{jiffy, now};
 use crate::reactor::Reactor;
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::telemetry::requests::Requests;
 use crate::telemetry::{Counters, Ids, MAIN_FUTURE, Mark, SAMPLE, Traced, WaitReason};
 
 /// The number of operations that may succeed in one poll of a task: enough to drain a turn's
@@ -50,7 +49,7 @@ const QUEUE_CAPACITY: usize = 64;
 pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
-    pub(super) remote: Arc<Remote>,
+    pub(crate) remote: Arc<Remote>,
     pub(crate) counters: Arc<Counters>,
     /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one in
     /// [`SAMPLE`], or every poll if polls are traced.
@@ -163,10 +162,6 @@ impl Local {
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
         self.pool_tasks.is_some()
-    }
-
-    pub(crate) fn requests(&self) -> &Requests<dyn Question> {
-        &self.remote.requests
     }
 
     #[inline]
