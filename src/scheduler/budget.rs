@@ -56,7 +56,7 @@ pub(crate) fn restore() {
 #[inline]
 pub(crate) fn charge(bytes: usize) {
     if bytes > BYTES_PER_UNIT {
-        charge_rest(bytes);
+        charge_units(bytes / BYTES_PER_UNIT);
     }
 }
 
@@ -67,10 +67,6 @@ pub(crate) fn charge_datagrams(count: usize, bytes: usize) {
 }
 
 #[cold]
-fn charge_rest(bytes: usize) {
-    charge_units(bytes / BYTES_PER_UNIT);
-}
-
 fn charge_units(units: usize) {
     let units = i32::try_from(units).unwrap_or(BUDGET);
     with_local(|local| {
