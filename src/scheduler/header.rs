@@ -80,12 +80,6 @@ pub(super) const TRACED: u16 = 1 << 13;
 pub(super) const UNCOUNTED: u16 = 1 << 14;
 
 impl Header {
-    /// Makes the task drop its future at its next poll; the caller wakes it.
-    pub(crate) fn set_aborted(&self) {
-        // Relaxed: the wake that follows publishes it.
-        self.is_aborted.store(true, Ordering::Relaxed);
-    }
-
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.is_aborted.load(Ordering::Relaxed)
@@ -214,8 +208,10 @@ impl TaskRef {
         unsafe { &*self.header }
     }
 
+    /// Makes the task drop its future at its next poll.
     pub(crate) fn abort(&self) {
-        self.header().set_aborted();
+        // Relaxed: the wake that follows publishes it.
+        self.header().is_aborted.store(true, Ordering::Relaxed);
         self.waker.wake_by_ref();
     }
 
