@@ -350,7 +350,7 @@ impl Worker {
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
         self.note(self.parker.park_as(leads));
-        self.needs_collect()
+        self.needs_collect.get()
     }
 
     fn has_tasks(&self) -> bool {

@@ -78,7 +78,7 @@ pub(crate) struct Worker {
     pub(super) parker: Arc<Parker>,
     /// Whether another thread has sent something since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
-    needs_collect: Cell<bool>,
+    pub(super) needs_collect: Cell<bool>,
     /// Whether its waits need no decisions: no pool worker, no busy polling, not traced, embedded,
     /// broken or nested.
     is_plain: Cell<bool>,
@@ -388,14 +388,7 @@ impl Worker {
             self.wait(is_idle, timeout, &stay_awake);
         } else {
             // `sleep_or_poll`, for the case that needs no decisions.
-            if may_sleep {
-                local.counters.parks.add(1);
-                self.note(self.parker.park());
-                if self.needs_collect.get() {
-                    may_sleep = false;
-                    self.resume();
-                }
-            }
+            may_sleep = may_sleep && self.try_park();
             if may_sleep || self.reactor.has_sources() {
                 let result = self.driver.wait_without_deadline(may_sleep);
                 let until = if may_sleep {
@@ -457,7 +450,7 @@ impl Worker {
         let finds_work = is_idle && self.pool_vtable.is_some_and(|pool| (pool.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let patience = if may_sleep && timeout.is_none() {
-            self.patience()
+            self.nested.patience(local)
         } else {
             None
         };
@@ -478,19 +471,25 @@ impl Worker {
         }
     }
 
+    /// Parks the worker. Returns false, awake again, if something was sent to it meanwhile.
+    #[inline(always)]
+    fn try_park(&self) -> bool {
+        self.local.counters.parks.add(1);
+        self.note(self.parker.park());
+        let has_parked = !self.needs_collect.get();
+        if !has_parked {
+            self.resume();
+        }
+        has_parked
+    }
+
     /// Sleeps for at most `timeout`, or unless it `may_sleep` polls once without blocking.
     #[inline]
     fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
         let polls = self.reactor.has_sources() || self.embedded.get();
         let mut until = polls.then_some(Timeout::Zero);
-        if may_sleep {
-            self.local.counters.parks.add(1);
-            self.note(self.parker.park());
-            if self.needs_collect.get() {
-                self.resume()
-            } else {
-                until = Some(self.driver.until(timeout))
-            }
+        if may_sleep && self.try_park() {
+            until = Some(self.driver.until(timeout));
         }
         if let Some(until) = until {
             self.wait_once(&until, None);
@@ -587,10 +586,6 @@ impl Worker {
         }))
     }
 
-    fn patience(&self) -> Option<Patience> {
-        self.nested.patience(&self.local)
-    }
-
     /// Called before the worker has collected anything.
     fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
         let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
@@ -607,11 +602,6 @@ impl Worker {
     fn fire(&self) {
         let ready = self.local.ready_tasks();
         self.driver.fire(ready, || self.before_foreign_code());
-    }
-
-    #[inline]
-    pub(super) fn needs_collect(&self) -> bool {
-        self.needs_collect.get()
     }
 
     #[inline]
