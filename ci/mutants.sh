@@ -77,8 +77,8 @@ rooms() {
 }
 
 # Functions that matter in worlds only, by their names.
-in_worlds='(in_world|in_a_world|poll_apart|\bsimulated?|permit|turn_of_one_task|run_by_choice|exit_embedded'
-in_worlds+='|poll_of_kernel|taken)( |$)|Local::set_policy|KernelPolicy|put_back'
+in_worlds='(in_world|in_a_world|poll_apart|\bsimulated?|permit|turn_of_one_task|exit_embedded'
+in_worlds+='|poll_of_kernel|taken)( |$)|KernelPolicy|put_back'
 
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of
 # date.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::pool::{Call, Class, POOL, SharedCall};
 use crate::kernel;
-use crate::scheduler::{current_trace, new_id, within};
+use crate::scheduler::{new_id, with_local, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
 use crate::task::{Abort, Inner, Origin, Task, TaskResult, record_panic};
 use crate::telemetry::Mark;
@@ -53,7 +53,7 @@ where
 {
     let id = new_id();
     let origin = Origin { site, id };
-    let trace = current_trace();
+    let trace = with_local(|local| local.shared.trace.clone()).flatten();
     let mut span = TaskSpan::new(|| NewTask {
         kind: Kind::Blocking,
         id: id.as_u64(),

@@ -42,9 +42,7 @@ impl RuntimeOfKernel {
         runtime.embedded = (0..pool_workers)
             .map(|index| Rc::new(worker(index)))
             .collect();
-        runtime
-            .workers_here()
-            .for_each(|worker| worker.run_by_choice());
+        runtime.workers_here().for_each(|worker| worker.embed());
         RuntimeOfKernel(runtime)
     }
 

@@ -5,7 +5,7 @@
 //! thread's *current* one. Other threads reach the worker's [`Remote`], with a pool worker's
 //! stealable tasks in its [`PoolTasks`].
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use super::header::{Header, Runnable, Running, TaskRef, with_running};
 use super::mutex_queue::capacity;
+use super::policy::KernelPolicy;
 use super::searcher::IdleWorkers;
 use super::shared::{PoolTasks, Remote, Shared};
 
@@ -84,30 +85,18 @@ pub(crate) struct Local {
     /// `shared`.
     has_pending_wake: Cell<bool>,
     /// Replaces the order of the queues, if the thread's kernel chooses.
-    policy: OnceCell<Box<dyn SchedulePolicy>>,
+    policy: Option<KernelPolicy>,
     /// Whether the next task is the first of a single queue: false for pool workers and with a
     /// policy. One flag for both, since each run of a task reads it.
-    is_plain_fifo: Cell<bool>,
-}
-
-/// The order of a worker's tasks if its thread's kernel chooses it, in place of the queues' own.
-pub(super) trait SchedulePolicy {
-    fn next(&self, local: &Local) -> Option<Runnable>;
-
-    fn injected(&self, shared: &Shared) -> Option<Runnable>;
-
-    /// Called before each poll.
-    fn about_to_poll(&self, task: &Header);
-
-    /// Queues the tasks that yielded, or keeps them back behind the ready ones.
-    fn release_yielded(&self, local: &Local);
+    pub(super) is_plain_fifo: bool,
 }
 
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
+        let is_chosen = cfg!(feature = "kernel") && shared.is_on_one_thread;
         Local {
-            is_plain_fifo: Cell::new(index == shared.main_index()),
-            policy: OnceCell::new(),
+            is_plain_fifo: index == shared.main_index() && !is_chosen,
+            policy: is_chosen.then(KernelPolicy::default),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).counters.clone(),
             sample_mask: match shared.trace {
@@ -380,22 +369,9 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn is_plain_fifo(&self) -> bool {
-        self.is_plain_fifo.get()
-    }
-
-    #[inline]
-    pub(super) fn policy(&self) -> Option<&dyn SchedulePolicy> {
-        // Without the feature nothing sets one.
-        let policy = self.policy.get().filter(|_| cfg!(feature = "kernel"));
-        policy.map(|policy| &**policy)
-    }
-
-    #[cfg(feature = "kernel")]
-    pub(super) fn set_policy(&self, policy: Box<dyn SchedulePolicy>) {
-        let had_none = self.policy.set(policy).is_ok();
-        debug_assert!(had_none, "a worker has one order");
-        self.is_plain_fifo.set(false);
+    pub(super) fn policy(&self) -> Option<&KernelPolicy> {
+        // A constant without the feature.
+        self.policy.as_ref().filter(|_| cfg!(feature = "kernel"))
     }
 
     /// Takes the first stealable task of this turn, and the LIFO slot's last.

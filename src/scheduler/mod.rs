@@ -26,12 +26,12 @@
 //! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
 //!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the poller's
 //!   lock, the monitor), [`sleep`].
-//! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues): the one circle. A
-//!   task holds its runtime's `Shared`, with queues that hold tasks; and a `Local` answers
-//!   questions that a `Shared` passes on.
+//! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues), [`policy`] (another
+//!   order of these): the one circle. A task holds its runtime's `Shared`, with queues that hold
+//!   tasks; and a `Local` answers questions that a `Shared` passes on.
 //! * [`current`] (the worker that a thread drives), [`budget`], [`mod@schedule`] (the spawn of a
 //!   task, and the four ways to queue it).
-//! * [`worker`] (the turn), with [`busy`], [`nested`] and `policy`; [`pool`] (what only pool
+//! * [`worker`] (the turn), with [`busy`] and [`nested`]; [`pool`] (what only pool
 //!   workers do).
 
 pub(crate) mod budget;
@@ -42,7 +42,6 @@ mod header;
 mod local;
 mod mutex_queue;
 mod nested;
-#[cfg(feature = "kernel")]
 mod policy;
 mod pool;
 mod run_queue;
@@ -64,8 +63,6 @@ pub(crate) use header::{
     with_running, within,
 };
 pub(crate) use local::{Local, MainFuture, record_wait};
-#[cfg(feature = "blocking")]
-pub(crate) use schedule::current_trace;
 pub(crate) use schedule::{
     OwnedKey, bind, forgets, new_id, schedule, schedule_new, task_ended, task_forgotten,
     task_spawned,

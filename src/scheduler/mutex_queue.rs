@@ -111,7 +111,6 @@ impl<T> MutexQueue<T> {
     }
 
     /// Takes the item whose index `choose` returns; called with all items under the lock.
-    #[cfg(feature = "kernel")]
     pub(super) fn pop_chosen(&self, choose: impl FnOnce(&VecDeque<T>) -> usize) -> Option<T> {
         let mut list = self.list.lock();
         let place = choose(&list);

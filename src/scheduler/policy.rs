@@ -1,11 +1,12 @@
-//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn. One thread
-//! drives all workers of such a runtime.
+//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn, in place of the
+//! queues' own. One thread drives all workers of such a runtime. Without the feature `kernel` no
+//! worker has one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::header::{Header, Runnable};
-use super::local::{Local, SchedulePolicy};
+use super::local::Local;
 use super::shared::Shared;
 use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 
@@ -17,8 +18,9 @@ pub(super) struct KernelPolicy {
     stealable_first: Cell<bool>,
 }
 
-impl SchedulePolicy for KernelPolicy {
-    fn next(&self, local: &Local) -> Option<Runnable> {
+impl KernelPolicy {
+    #[cold]
+    pub(super) fn next(&self, local: &Local) -> Option<Runnable> {
         if local.is_pool_worker() {
             self.next_of_pool(local)
         } else {
@@ -30,8 +32,8 @@ impl SchedulePolicy for KernelPolicy {
         }
     }
 
-    /// A worker that has taken a task may be slow to poll it.
-    fn injected(&self, shared: &Shared) -> Option<Runnable> {
+    /// Takes one injected task: a worker that has taken it may be slow to poll it.
+    pub(super) fn injected(&self, shared: &Shared) -> Option<Runnable> {
         (shared.inject_queue).pop_chosen(|injected| match injected.len() {
             0 | 1 => 0,
             several => {
@@ -40,13 +42,15 @@ impl SchedulePolicy for KernelPolicy {
         })
     }
 
-    fn about_to_poll(&self, task: &Header) {
+    /// Called before each poll.
+    pub(super) fn about_to_poll(&self, task: &Header) {
         if let Some(kernel) = kernel::current() {
             kernel.polls(task.id.as_u64(), task.site);
         }
     }
 
-    fn release_yielded(&self, local: &Local) {
+    /// Queues the tasks that yielded, or keeps them back behind the ready ones.
+    pub(super) fn release_yielded(&self, local: &Local) {
         let count = self.left_behind.get() + 1;
         let leaves = local.has_ready() && count < MAX_PASSED_OVER;
         self.left_behind.set(if leaves { count } else { 0 });
@@ -62,9 +66,7 @@ impl SchedulePolicy for KernelPolicy {
             }
         }
     }
-}
 
-impl KernelPolicy {
     /// The first task of one of the queues is next in turn until it was taken, so that no queue is
     /// passed over for longer than the kernel's order permits.
     fn next_of_pool(&self, local: &Local) -> Option<Runnable> {

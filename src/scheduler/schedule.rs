@@ -19,7 +19,7 @@
 //! it is not the task's last reference while the future exists, or is being dropped.
 //!
 //! **Traces.** A worker keeps the events of its tasks in the ring among its counters. Events from
-//! any other thread are in the runtime's [`TraceLog`].
+//! any other thread are in the runtime's [`TraceLog`](crate::telemetry::TraceLog).
 //!
 //! **Late tasks** are spawned while their runtime closes, or after that. The spawner cancels such a
 //! task immediately: it drops its future. That may run a destructor that spawns the next task, and
@@ -63,8 +63,6 @@ use super::shared::Shared;
 use crate::clock::{jiffy, now};
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::contain;
-#[cfg(feature = "blocking")]
-use crate::telemetry::TraceLog;
 use crate::telemetry::{Id, Label, Mark, WaitReason};
 
 /// Makes the header of a new task, and counts it as spawned, unless another thread spawns it while
@@ -285,11 +283,6 @@ fn trace(header: &Header, what: Mark) {
             (None, None) => {}
         }
     });
-}
-
-#[cfg(feature = "blocking")]
-pub(crate) fn current_trace() -> Option<Arc<TraceLog>> {
-    with_local(|local| local.shared.trace.clone()).flatten()
 }
 
 /// How many tasks of a runtime destructors of late tasks may spawn: more than any program needs,

@@ -96,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) earlier: Mutex<Option<Slot>>,
     pub(crate) trace: Option<Arc<TraceLog>>,
     /// Whether one thread drives all workers, as a simulator's does: then no worker can answer
-    /// another.
+    /// another, and the thread's kernel chooses the order of tasks.
     pub(crate) is_on_one_thread: bool,
 }
 

@@ -35,9 +35,7 @@ use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
 use super::local::{Local, MainWaker};
-use super::nested::{Nested, Patience};
-#[cfg(feature = "kernel")]
-use super::policy::KernelPolicy;
+use super::nested::{Nested, PATIENCE, Patience};
 use super::schedule;
 use super::shard::PollerGuard;
 use super::shared::{Drive, OwnedTasks, Remote, Shared};
@@ -266,14 +264,7 @@ impl Worker {
         has_woken | self.run_ready(tasks)
     }
 
-    /// Lets the kernel choose the worker's next task, and a foreign loop drive it, with
-    /// [`turn_of_one_task`](Worker::turn_of_one_task).
-    #[cfg(feature = "kernel")]
-    pub(crate) fn run_by_choice(&self) {
-        self.local.set_policy(Box::<KernelPolicy>::default());
-        self.embed();
-    }
-
+    /// Runs a turn of a worker of which the thread's kernel chooses the next task.
     #[cfg(feature = "kernel")]
     pub(crate) fn turn_of_one_task(&self) {
         self.local.counters.set_jiffy(jiffy(now()));
@@ -282,7 +273,7 @@ impl Worker {
 
     /// Prepares the worker to be driven turn by turn. Between two turns it counts as parked, so
     /// that its poller is notified.
-    fn embed(&self) {
+    pub(crate) fn embed(&self) {
         self.embedded.set(true);
         self.is_plain.set(false);
         self.arm_descriptor();
@@ -454,7 +445,7 @@ impl Worker {
         } else {
             None
         };
-        let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
+        let timeout = timeout.or(patience.as_ref().map(|_| PATIENCE));
         let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
@@ -730,7 +721,7 @@ impl Worker {
     /// Returns whether there was a ready task.
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
-        if !self.local.is_plain_fifo() {
+        if !self.local.is_plain_fifo {
             return self.run_of_several(tasks);
         }
         let mut ran = 0;
