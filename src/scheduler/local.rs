@@ -279,7 +279,7 @@ impl Local {
 
     /// Takes the next task of a pool worker.
     #[inline(always)]
-    pub(super) fn next_of_pool(&self) -> Option<Runnable> {
+    pub(super) fn next_task(&self) -> Option<Runnable> {
         let injected = if self.pool_tasks().runs.get() == self.next_inject_run.get() {
             self.postpone_injected();
             self.take_injected()

@@ -322,7 +322,7 @@ impl Worker {
     #[inline(always)]
     pub(super) fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
-        let next = local.next_of_pool()?;
+        let next = local.next_task()?;
         self.sleeper.begin_work(local.index, &*local.shared);
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
