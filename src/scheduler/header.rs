@@ -76,7 +76,7 @@ pub(super) const STEALABLE: u16 = 1 << 12;
 pub(super) const TRACED: u16 = 1 << 13;
 
 /// The runtime was closing when the task was spawned, and neither waits for it nor counts its end:
-/// see [`schedule`](super::schedule).
+/// see [`schedule`](mod@super::schedule).
 pub(super) const UNCOUNTED: u16 = 1 << 14;
 
 impl Header {
@@ -136,7 +136,7 @@ impl Header {
         if self.is_counted() {
             self.state
                 .store(self.state() | UNCOUNTED, Ordering::Relaxed);
-            self.shared.task_ended(None);
+            self.shared.count_ended(None);
         }
     }
 

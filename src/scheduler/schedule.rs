@@ -80,7 +80,7 @@ pub(crate) fn task_spawned(shared: &Arc<Shared>, affinity: Affinity, label: Labe
     let mut flags = if shared.trace.is_some() { TRACED } else { 0 };
     match here {
         None if shared.is_closing() => flags |= UNCOUNTED,
-        _ => shared.task_spawned(here),
+        _ => shared.count_spawned(here),
     }
     Header {
         shared: shared.clone(),
@@ -249,7 +249,7 @@ pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
         Some(local.index)
     });
     if header.is_counted() {
-        header.shared.task_ended(index);
+        header.shared.count_ended(index);
     }
 }
 

@@ -36,7 +36,7 @@
 //! main worker reads the count after they have exited. A spawner that has seen the flag counts no
 //! further task, and counts the end of one that it has counted before it drops it. So the main
 //! worker waits for at most one task of each thread, and for none of its destructors: see
-//! [`schedule`](super::schedule), and [`closing`](super::closing) for the cleanup of stealable tasks.
+//! [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the cleanup of stealable tasks.
 //!
 //! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     /// Pool workers that have exited, or will never start.
     exited: AtomicUsize,
     last_task_waiters: AtomicUsize,
-    /// The number of tasks spawned by destructors of late tasks: see [`schedule`](super::schedule).
+    /// The number of tasks spawned by destructors of late tasks: see [`schedule`](mod@super::schedule).
     pub(super) late: AtomicUsize,
     /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
     /// task or a waker of this runtime, each of which owns `Shared`. Closing takes it out, to break
@@ -368,13 +368,13 @@ impl Shared {
 
     /// Counts a task spawned by the worker at `index`, or by another thread.
     #[inline]
-    pub(super) fn task_spawned(&self, index: Option<usize>) {
+    pub(super) fn count_spawned(&self, index: Option<usize>) {
         self.count(index, |tasks| &tasks.spawned);
     }
 
     /// Counts a task whose future the worker at `index`, or another thread, has dropped.
     #[inline]
-    pub(super) fn task_ended(&self, index: Option<usize>) {
+    pub(super) fn count_ended(&self, index: Option<usize>) {
         self.count(index, |tasks| &tasks.ended);
         if self.is_closing() {
             self.unpark_main();
