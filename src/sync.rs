@@ -9,9 +9,9 @@ use std::time::Duration;
 pub(crate) use crate::loom::std::Mutex as StaticMutex;
 pub(crate) use crate::loom::{Condvar, Mutex, MutexGuard, atomic};
 
-/// What one thread waits for until another notifies it. It keeps one notification until a wait takes
-/// it, like the token of `std::thread::park`; but that could take a wake-up that the thread's own
-/// executor waits for.
+/// What one thread waits for until another notifies it. It keeps one notification until a wait
+/// takes it, like the token of `std::thread::park`; but that could take a wake-up that the thread's
+/// own executor waits for.
 #[derive(Default)]
 pub(crate) struct ThreadSignal {
     is_notified: Mutex<bool>,

@@ -24,8 +24,8 @@
 //! **Files**, from the bottom up; each imports only those above it in this list:
 //!
 //! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
-//!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the poller's
-//!   lock, the monitor), [`sleep`].
+//!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the
+//!   poller's lock, the monitor), [`sleep`].
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues), [`policy`] (another
 //!   order of these): the one circle. A task holds its runtime's `Shared`, with queues that hold
 //!   tasks; and a `Local` answers questions that a `Shared` passes on.

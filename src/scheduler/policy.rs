@@ -1,6 +1,6 @@
-//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn, in place of the
-//! queues' own. One thread drives all workers of such a runtime. Without the feature `kernel` no
-//! worker has one.
+//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn, in place of
+//! the queues' own. One thread drives all workers of such a runtime. Without the feature `kernel`
+//! no worker has one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

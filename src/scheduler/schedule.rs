@@ -42,8 +42,8 @@
 //!
 //! **Why it ends.** If each destructor spawns a task with the same destructor, for example to
 //! restart a failed task, this would never end. So after [`LIMIT`] tasks of a runtime further
-//! futures are leaked ([`forgets`]). (What such a future would have reported when dropped is lost: a
-//! `TaskSet` keeps its entry. The task itself is cancelled like any other.)
+//! futures are leaked ([`forgets`]). (What such a future would have reported when dropped is lost:
+//! a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! The searching worker of a pool: the idle one that was woken for tasks that any worker may take.
 //!
 //! A thread that has injected a task, or that has more stealable tasks than it runs soon, calls
-//! [`Searcher::wake_one`]. That wakes one idle worker and marks it as *searching*. While a worker is
-//! searching, no other is woken. The searching worker takes tasks and calls
-//! [`end_search`](Searcher::end_search), which removes the mark and wakes the next worker if tasks are
-//! left. So one task causes no thundering herd.
+//! [`Searcher::wake_one`]. That wakes one idle worker and marks it as *searching*. While a worker
+//! is searching, no other is woken. The searching worker takes tasks and calls
+//! [`end_search`](Searcher::end_search), which removes the mark and wakes the next worker if tasks
+//! are left. So one task causes no thundering herd.
 //!
 //! **Why no task is left in the queue while a worker sleeps.** The injecting side looks for idle
 //! workers *after* the push, and a worker looks at the queue *after* it has parked, with a

@@ -8,12 +8,12 @@
 //! woken. A pool worker moves its share to its own queue, where others may steal: see
 //! [`pool`](super::pool).
 //!
-//! **Waking.** Injecting a task wakes an idle pool worker: see [`searcher`](super::searcher). One exception
-//! saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task spawns wakes
-//! no worker, since the same worker takes it when its own queues are empty. Each further one does,
-//! immediately. When the spawning task returns, or drives a runtime, and its worker has other ready
-//! tasks, the worker wakes another one. The same holds for a task that the running task wakes and
-//! that will not run next.
+//! **Waking.** Injecting a task wakes an idle pool worker: see [`searcher`](super::searcher). One
+//! exception saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task
+//! spawns wakes no worker, since the same worker takes it when its own queues are empty. Each
+//! further one does, immediately. When the spawning task returns, or drives a runtime, and its
+//! worker has other ready tasks, the worker wakes another one. The same holds for a task that the
+//! running task wakes and that will not run next.
 //!
 //! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
 //! writes two counters of its own, so that no cache line is contended; all other threads share a
@@ -36,7 +36,8 @@
 //! main worker reads the count after they have exited. A spawner that has seen the flag counts no
 //! further task, and counts the end of one that it has counted before it drops it. So the main
 //! worker waits for at most one task of each thread, and for none of its destructors: see
-//! [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the cleanup of stealable tasks.
+//! [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the cleanup of stealable
+//! tasks.
 //!
 //! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
@@ -86,7 +87,8 @@ pub(crate) struct Shared {
     /// Pool workers that have exited, or will never start.
     exited: AtomicUsize,
     last_task_waiters: AtomicUsize,
-    /// The number of tasks spawned by destructors of late tasks: see [`schedule`](mod@super::schedule).
+    /// The number of tasks spawned by destructors of late tasks: see
+    /// [`schedule`](mod@super::schedule).
     pub(super) late: AtomicUsize,
     /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
     /// task or a waker of this runtime, each of which owns `Shared`. Closing takes it out, to break

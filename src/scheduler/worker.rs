@@ -85,7 +85,8 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
-    /// Whether it was woken to search and has not taken a task yet: see [`searcher`](super::searcher).
+    /// Whether it was woken to search and has not taken a task yet: see
+    /// [`searcher`](super::searcher).
     searching: Cell<bool>,
     /// Whether a pool worker has held the poller's lock since it last fired timers, or has found
     /// some due while it polled for a while: then it fires them at the end of its turn.

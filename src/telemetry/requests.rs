@@ -8,11 +8,11 @@
 //! decides, the asker waits longer.
 //!
 //! **Workers that ask each other.** The asker may itself be in the middle of a task, as for a debug
-//! page that two clients request at once. So it waits for a [`ThreadSignal`], which is notified by each
-//! answer, and by each question for a worker that has [announced](Requests::announce) it, and
-//! answers the questions for its own worker. A question is added, and a `ThreadSignal` announced, under
-//! the lock of the list. So either the question finds the `ThreadSignal`, or the worker finds the
-//! question when it first looks. `loom` checks this below.
+//! page that two clients request at once. So it waits for a [`ThreadSignal`], which is notified by
+//! each answer, and by each question for a worker that has [announced](Requests::announce) it, and
+//! answers the questions for its own worker. A question is added, and a signal announced, under the
+//! lock of the list. So either the question finds the signal, or the worker finds the question when
+//! it first looks. `loom` checks this below.
 
 use std::ptr;
 use std::sync::Arc;
