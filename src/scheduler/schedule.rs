@@ -9,10 +9,9 @@
 //! * [`task_ended`] removes it when its future was dropped, and counts its end.
 //!
 //! **The lists.** Only the worker's thread accesses the list of its pinned tasks (`Local::owned`).
-//! A stealable task stays in the list ([`OwnedTasks`](super::shared::OwnedTasks), with a
-//! lock) of the worker that polled it first, since only the task has its position in the list. The
-//! thread that drops the future removes it, nearly always that worker, so the lock is rarely
-//! contended.
+//! A stealable task stays in the list ([`OwnedTasks`](super::shared::OwnedTasks), with a lock) of
+//! the worker that polled it first, since only the task has its position in the list. The thread
+//! that drops the future removes it, nearly always that worker, so the lock is rarely contended.
 //!
 //! Wakers in the lists are async-task's, or a reference count around one (`spans`), so cloning one
 //! runs no foreign code. They are woken outside of borrow and lock. Dropping one within is allowed:
@@ -23,15 +22,15 @@
 //!
 //! **Late tasks** are spawned while their runtime closes, or after that. The spawner cancels such a
 //! task immediately: it drops its future. That may run a destructor that spawns the next task, and
-//! so on. To bound the stack, a thread that has [`DEPTH`] such drops on its stack queues further
-//! tasks, and drops them when the outermost drop returns. Below that depth a destructor may wait
-//! for the task that it spawns, which has been cancelled by then.
+//! so on. To bound the stack, a thread that has [`MAX_LATE_DEPTH`] such drops on its stack queues
+//! further tasks, and drops them when the outermost drop returns. Below that depth a destructor may
+//! wait for the task that it spawns, which has been cancelled by then.
 //!
 //! **Why no task stays in the queue.** The queue belongs to the thread. The outermost drop returns
 //! only when the queue is empty, and contains panics of destructors and wakers until then. A
 //! runtime that is closed within such a destructor waits for all of its tasks, some of which may be
-//! in that queue. So a worker that drops its tasks also drops the queued ones ([`drop_queued`]),
-//! and does not sleep while the queue has any.
+//! in that queue. So a worker that drops its tasks also drops the queued ones
+//! ([`drop_late_tasks`]), and does not sleep while the queue has any.
 //!
 //! **The runtime does not wait** for late tasks that other threads have spawned: it would have to
 //! wait for as long as others spawn. Such a task is in no queue of the runtime, and its future was
@@ -41,9 +40,9 @@
 //! spawn are dropped on their threads, before these end.
 //!
 //! **Why it ends.** If each destructor spawns a task with the same destructor, for example to
-//! restart a failed task, this would never end. So after [`LIMIT`] tasks of a runtime further
-//! futures are leaked ([`forgets`]). (What such a future would have reported when dropped is lost:
-//! a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
+//! restart a failed task, this would never end. So after [`MAX_LATE_TASKS`] tasks of a runtime
+//! further futures are leaked ([`forgets`]). (What such a future would have reported when dropped
+//! is lost: a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -287,11 +286,11 @@ fn trace(header: &Header, what: Mark) {
 
 /// How many tasks of a runtime destructors of late tasks may spawn: more than any program needs,
 /// and few enough to be dropped in a fraction of a second.
-const LIMIT: usize = 1 << 17;
+const MAX_LATE_TASKS: usize = 1 << 17;
 
 /// How many drops of late tasks a thread's stack may have: enough for destructors that clean up
 /// with tasks, at the cost of a few dozen kilobytes.
-const DEPTH: usize = 64;
+const MAX_LATE_DEPTH: usize = 64;
 
 struct Late {
     /// The number of drops of late tasks on the stack. The outermost one drops the queue
@@ -316,7 +315,9 @@ fn with_late<R>(f: impl FnOnce(&mut Late) -> R) -> R {
 /// destructors of late tasks have spawned too many.
 #[inline]
 pub(crate) fn forgets(shared: &Shared) -> bool {
-    shared.is_closing() && is_dropping() && shared.late.fetch_add(1, Ordering::Relaxed) >= LIMIT
+    shared.is_closing()
+        && is_dropping()
+        && shared.late.fetch_add(1, Ordering::Relaxed) >= MAX_LATE_TASKS
 }
 
 #[cold]
@@ -332,7 +333,7 @@ fn drop_late(shared: &Shared, runnable: Runnable) {
         runnable.metadata().end_count();
     }
     let now = with_late(|late| {
-        if late.depth == DEPTH {
+        if late.depth == MAX_LATE_DEPTH {
             late.queue.push_back(runnable);
             return None;
         }
@@ -344,17 +345,17 @@ fn drop_late(shared: &Shared, runnable: Runnable) {
     };
     contain(|| drop(runnable));
     if with_late(|late| late.depth == 1) {
-        drop_queued();
+        drop_late_tasks();
         with_late(|late| late.queue = VecDeque::new());
     }
     with_late(|late| late.depth -= 1);
 }
 
-pub(super) fn has_queued() -> bool {
+pub(super) fn has_late_tasks() -> bool {
     with_late(|late| !late.queue.is_empty())
 }
 
-pub(super) fn drop_queued() {
+pub(super) fn drop_late_tasks() {
     while let Some(runnable) = with_late(|late| late.queue.pop_front()) {
         contain(|| drop(runnable));
     }

@@ -311,7 +311,7 @@ impl Worker {
     pub(super) fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
-            schedule::drop_queued();
+            schedule::drop_late_tasks();
             local.take_inbox();
             local.end_turn();
             local.release_yielded();
@@ -326,7 +326,7 @@ impl Worker {
             if let (Some(pool), Some(tasks)) = (self.pool_vtable, &local.pool_tasks) {
                 (pool.wake_all)(&tasks.owned);
             }
-            if local.has_work() || schedule::has_queued() {
+            if local.has_work() || schedule::has_late_tasks() {
                 continue;
             }
             if self.remote().pinned.get() == 0 {
@@ -877,7 +877,7 @@ impl ClosingWorkers for Worker {
     }
 
     fn has_ready_tasks(&self) -> bool {
-        schedule::has_queued() || self.shared().has_any()
+        schedule::has_late_tasks() || self.shared().has_any()
     }
 
     fn sleep(&self, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
