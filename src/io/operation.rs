@@ -217,10 +217,21 @@ pub(crate) fn register_waker(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    match source.register_waker_here(scheduler::waker_kind, direction, id, waker) {
+    match register_waker_here(source, direction, id, waker) {
         Some(registered) => registered,
         None => register_source_and_waker(source, direction, id, waker),
     }
+}
+
+/// Compiled once, and not in each crate that has operations.
+#[inline(never)]
+fn register_waker_here(
+    source: &Source,
+    direction: Direction,
+    id: WaiterId,
+    waker: &Waker,
+) -> Option<io::Result<Registered>> {
+    source.register_waker_here(scheduler::waker_kind, direction, id, waker)
 }
 
 /// The slow path: first registers the source with the reactor of this thread. The source is not
