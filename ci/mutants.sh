@@ -5,7 +5,7 @@
 #     ci/mutants.sh --list                 the rooms, with the number of mutants of each
 #     ci/mutants.sh --sample               a fixed handful of several rooms: a few minutes
 #
-# ARGUMENTs go to cargo-mutants: `--re Parking`, or for every 50th mutant of a room, from the 8th on,
+# ARGUMENTs go to cargo-mutants: `--re Parker`, or for every 50th mutant of a room, from the 8th on,
 # `--sharding round-robin --shard 7/50`.
 #
 # A room is a part of `src`, with the features and the tests that are about it. The tests are run in rounds: the quick
@@ -83,7 +83,7 @@ in_worlds+='|poll_of_kernel|taken)( |$)|KernelPolicy|put_back'
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of
 # date.
 sample=(
-    'replace Parking::unpark -> bool with false'
+    'replace Parker<P>::set_attention -> bool with false'
     'replace Searcher::wake_one with \(\)'
     'replace Event::set with \(\)'
     'replace TimerHeap::reset -> bool with true'

@@ -27,7 +27,7 @@
 //! thread that drains it, and 0.64 to 1.33 times as many to one that pops them singly.
 //!
 //! **Why nothing is lost.** The count is written under the lock, and read without it. A push to an
-//! inbox comes before `Parking::unpark`, and so is visible to the worker when its `park` or
+//! inbox comes before `Parker::unpark`, and so is visible to the worker when its `park` or
 //! `resume` reports the unpark. A push to the inject queue comes before a fence, after which the
 //! sender looks for a parked worker; and a worker looks at the queue after it has parked, which is
 //! a fence: see `searcher`. `loom` checks this below.
