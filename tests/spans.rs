@@ -788,7 +788,7 @@ fn a_subscriber_that_panics_costs_nobody_anything() {
             assert_eq!(runtime.block_on(task), 42);
             let cancelled = task::Builder::new()
                 .name("panics everywhere")
-                .spawn_local_on(pending::<()>(), &runtime);
+                .spawn_local_on(pending::<()>(), runtime);
             assert_eq!(runtime.block_on(cancelled.cancel()), None);
             let panics = task::Builder::new().name("panics everywhere").spawn_on(
                 async { resume_unwind(Box::new("its own")) },
