@@ -1,6 +1,5 @@
-//! The standard library's sockets in [`Async`], with the functions that async-io has for them. They
-//! are meant for programs that migrate from async-io, and so are behind the feature `async-io-compat`: the
-//! sockets of [`net`](super) do more and cost less.
+//! Async-io's functions of [`Async`] sockets of the standard library, for programs that migrate
+//! from it (feature `async-io-compat`). The sockets of [`net`](super) do more and cost less.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +16,7 @@ use crate::io::{Async, or_nothing};
 use crate::sys;
 
 impl Async<TcpListener> {
-    /// Listens at `address`; port 0 asks the system for a free port.
+    /// Listens on `address`; for port 0 the system chooses a free port.
     ///
     /// ```
     /// use polder::Async;
@@ -41,8 +40,7 @@ impl Async<TcpListener> {
     ///
     /// # Errors
     ///
-    /// Any error of the system call, for instance that the address is in use or does not belong to
-    /// this machine.
+    /// Any error of the system call, for instance that the address is in use.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Async<TcpListener>> {
         Async::new(TcpListener::bind(address.into())?)
     }
@@ -97,7 +95,7 @@ impl Async<TcpListener> {
     ///
     /// # Errors
     ///
-    /// Each item fails as [`net::TcpListener::accept`](crate::net::TcpListener::accept) does.
+    /// As [`net::TcpListener::accept`](crate::net::TcpListener::accept).
     ///
     /// # Cancel safety
     ///
@@ -180,7 +178,7 @@ impl Async<TcpStream> {
 }
 
 impl Async<UdpSocket> {
-    /// Binds to `address`; port 0 asks the system for a free port.
+    /// Binds to `address`; for port 0 the system chooses a free port.
     ///
     /// ```
     /// use polder::Async;
@@ -201,8 +199,8 @@ impl Async<UdpSocket> {
         Async::new(UdpSocket::bind(address.into())?)
     }
 
-    /// Receives one datagram. Returns its length and its sender's address; bytes that do not fit
-    /// into `bytes` are lost.
+    /// Receives one datagram. Returns its length and its sender's address; bytes beyond the buffer
+    /// are lost.
     ///
     /// ```
     /// use polder::Async;
@@ -284,7 +282,7 @@ impl Async<UdpSocket> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], to: impl Into<SocketAddr>) -> io::Result<usize> {
         let to = to.into();
         self.write_with(|socket| socket.send_to(bytes, to)).await
@@ -374,7 +372,7 @@ impl Async<UdpSocket> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }
@@ -404,7 +402,7 @@ impl Async<unix::UnixListener> {
     ///
     /// As [`net::unix::UnixListener::bind`](crate::net::unix::UnixListener::bind).
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Async<unix::UnixListener>> {
-        // Not the standard library's `bind`, which takes the empty path for an unnamed address.
+        // The standard library's `bind` would take the empty path for an unnamed address.
         let listener = crate::net::unix::UnixListener::bind(path)?;
         Async::new_nonblocking(listener.try_into()?)
     }
@@ -464,8 +462,7 @@ impl Async<unix::UnixListener> {
     ///
     /// # Errors
     ///
-    /// Each item fails as
-    /// [`net::unix::UnixListener::accept`](crate::net::unix::UnixListener::accept) does.
+    /// As [`net::unix::UnixListener::accept`](crate::net::unix::UnixListener::accept).
     ///
     /// # Cancel safety
     ///
@@ -503,7 +500,7 @@ impl Async<unix::UnixStream> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// On Linux and Android a path that begins with a NUL byte is an abstract name, as in async-io.
+    /// On Linux and Android a path that begins with NUL is an abstract name, as in async-io.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -531,7 +528,6 @@ impl Async<unix::UnixStream> {
         use crate::net::unix::UnixStream;
 
         let path = path.as_ref();
-        // As in async-io, a path that begins with a NUL byte is an abstract name.
         let name = path.as_os_str().as_bytes().strip_prefix(&[0]);
         let stream = match name.and_then(sys::abstract_address) {
             Some(address) => UnixStream::connect_addr(&address?).await?,
@@ -648,8 +644,8 @@ impl Async<unix::UnixDatagram> {
         Ok((Async::new(one)?, Async::new(other)?))
     }
 
-    /// Receives one datagram. Returns its length and its sender's address; bytes that do not fit
-    /// into `bytes` are lost.
+    /// Receives one datagram. Returns its length and its sender's address; bytes beyond the buffer
+    /// are lost.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-async-recv-from-{}", std::process::id()));
@@ -705,7 +701,7 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.write_with(|socket| socket.send_to(bytes, path.as_ref()))
             .await
@@ -762,7 +758,7 @@ impl Async<unix::UnixDatagram> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(|socket| socket.send(bytes)).await
     }

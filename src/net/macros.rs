@@ -1,7 +1,7 @@
 //! The macro of conversions between polder's sockets, the standard library's and descriptors.
 
-/// `socket!(type, standard library's type, [methods that `Debug` calls])`, for a type that is
-/// `type(Socket)`, and has the name of its `SocketType`: conversions, lending, and `Debug`.
+/// `socket!(type, standard library's type, [methods that `Debug` calls])` implements conversions,
+/// lending and `Debug` for a `type(Socket)` that has the name of its `SocketType`.
 macro_rules! socket {
     ($type:ident, $std:ty, [$($field:ident),*]) => {
         /// Adopts a socket of the standard library, and makes it non-blocking.
@@ -13,10 +13,10 @@ macro_rules! socket {
             }
         }
 
-        /// Adopts a descriptor, from socket activation for instance, and makes it non-blocking. The
+        /// Adopts a descriptor, for instance from socket activation, and makes it non-blocking. The
         /// error is [`InvalidInput`](std::io::ErrorKind::InvalidInput) unless it is a socket of
-        /// this type. A listener must be listening already, if the platform reports that (Apple's
-        /// systems and Windows do not).
+        /// this type. A listener must be listening, if the platform reports that (Apple's systems
+        /// and Windows do not).
         impl TryFrom<crate::sys::OwnedDescriptor> for $type {
             type Error = std::io::Error;
 

@@ -1,7 +1,6 @@
-//! The two halves of a stream: borrowed for one task, owned for two.
+//! The halves of a stream: borrowed for one task, owned for two.
 //!
-//! The methods that split a [`TcpStream`] are in this file, so that streams do not depend on
-//! halves.
+//! The methods that split a [`TcpStream`] are here, so that streams do not depend on halves.
 
 use std::error::Error;
 use std::fmt;
@@ -31,9 +30,7 @@ impl TcpStream {
     /// # drop(near);
     /// let (reader, writer) = stream.split();
     /// copy(reader, writer).await?; // an echo
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         ReadHalf::pair(self)
@@ -59,9 +56,7 @@ impl TcpStream {
     /// let mut all = Vec::new();
     /// far.read_to_end(&mut all).await?;
     /// assert_eq!(all, b"ping");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         OwnedReadHalf::pair(self)
@@ -84,14 +79,12 @@ impl TcpStream {
 /// reader.read_exact(&mut bytes).await?;
 /// assert_eq!(&bytes, b"hello");
 /// assert!(reader.as_ref().peer_addr().is_ok()); // The stream itself.
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
 /// ```
 ///
 /// # Cancel safety
 ///
-/// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
+/// Cancel safe, as the stream is.
 #[derive(Debug)]
 pub struct ReadHalf<'a, S: StreamSocket = TcpStream>(&'a S);
 
@@ -111,24 +104,22 @@ pub struct ReadHalf<'a, S: StreamSocket = TcpStream>(&'a S);
 /// let mut text = String::new();
 /// far.read_to_string(&mut text).await?;
 /// assert_eq!(text, "hello");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
 /// ```
 ///
 /// # Cancel safety
 ///
-/// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
+/// Cancel safe, as the stream is.
 #[derive(Debug)]
 pub struct WriteHalf<'a, S: StreamSocket = TcpStream>(&'a S);
 
 impl<'a, S: StreamSocket> ReadHalf<'a, S> {
-    /// Borrows the stream mutably, so that there is one reader and one writer.
+    /// Takes the stream mutably, so that there is one reader and one writer.
     pub(super) fn pair(stream: &'a mut S) -> (ReadHalf<'a, S>, WriteHalf<'a, S>) {
         (ReadHalf(stream), WriteHalf(stream))
     }
 
-    /// Waits until a read is worth an attempt: see [`TcpStream::readable`].
+    /// Waits until the stream can be read: see [`TcpStream::readable`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -138,17 +129,8 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// # let (far, _) = listener.accept().await?;
     /// let (near, _writer) = stream.split();
     /// far.try_write(b"hello")?;
-    /// loop {
-    ///     near.readable().await?; // Nothing is allocated while this waits.
-    ///     let mut bytes = vec![0; 64];
-    ///     match near.try_read(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
-    ///     }
-    /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.readable().await?; // Now a `try_read` is worthwhile.
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -162,7 +144,7 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
         self.0.socket().ready_in(Direction::Read).await
     }
 
-    /// [`readable`](Self::readable), for functions that poll: see [`TcpStream::poll_read_ready`].
+    /// Poll version of [`readable`](Self::readable): see [`TcpStream::poll_read_ready`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -170,14 +152,10 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// let (near, _writer) = stream.split();
     /// far.try_write(b"hello")?;
-    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// std::future::poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -187,7 +165,7 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
         self.0.socket().ready_in(Direction::Read).poll(cx)
     }
 
-    /// Reads the available bytes, without waiting: see [`TcpStream::try_read`].
+    /// Reads the available bytes without waiting: see [`TcpStream::try_read`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -202,20 +180,17 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// far.try_write(b"hello")?;
     /// near.readable().await?;
     /// assert_eq!(near.try_read(&mut bytes)?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing; any error of the system call.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.socket().try_read(bytes)
     }
 
-    /// A hint that the peer will send no more: see [`TcpStream::is_read_closed`].
+    /// Whether the peer is known to send no more: see [`TcpStream::is_read_closed`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -229,15 +204,13 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     ///     near.readable().await?;
     /// }
     /// println!("the peer is gone: {}", near.is_read_closed());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn is_read_closed(&self) -> bool {
         self.0.socket().is_read_closed()
     }
 
-    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    /// [`try_read`](Self::try_read) into several buffers.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -251,17 +224,10 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// far.try_write(b"hello")?;
     /// let (mut head, mut tail) = ([0; 2], [0; 8]);
     /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
-    /// let length = loop {
-    ///     near.readable().await?;
-    ///     match near.try_read_vectored(&mut buffers) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
+    /// near.peek(&mut [0]).await?; // Waits for them.
+    /// let length = near.try_read_vectored(&mut buffers)?;
     /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -271,8 +237,7 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
         self.0.socket().try_read_vectored(buffers)
     }
 
-    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
-    /// their number, which is zero at the end.
+    /// Copies bytes without consuming them: see [`TcpStream::peek`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -285,9 +250,7 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// let mut bytes = [0; 8];
     /// let length = near.peek(&mut bytes).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -301,8 +264,7 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
         self.0.socket().peek(bytes).await
     }
 
-    /// [`peek`](Self::peek), for functions that poll: see
-    /// [`poll_read_ready`](Self::poll_read_ready).
+    /// Poll version of [`peek`](Self::peek): see [`poll_read_ready`](Self::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -310,16 +272,12 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// let (near, _writer) = stream.split();
     /// far.try_write(b"hello")?;
     /// let mut bytes = [0; 8];
-    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// let length = std::future::poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -331,27 +289,17 @@ impl<'a, S: StreamSocket> ReadHalf<'a, S> {
 }
 
 impl<S: StreamSocket> WriteHalf<'_, S> {
-    /// Waits until a write is worth an attempt: see [`TcpStream::writable`].
+    /// Waits until the stream can be written: see [`TcpStream::writable`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
     /// let (_reader, near) = stream.split();
-    /// let written = loop {
-    ///     near.writable().await?;
-    ///     match near.try_write(b"hello") {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
-    /// assert_eq!(written, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.writable().await?;
+    /// assert_eq!(near.try_write(b"hello")?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -365,23 +313,17 @@ impl<S: StreamSocket> WriteHalf<'_, S> {
         self.0.socket().ready_in(Direction::Write).await
     }
 
-    /// [`writable`](Self::writable), for functions that poll: see [`TcpStream::poll_write_ready`].
+    /// Poll version of [`writable`](Self::writable): see [`TcpStream::poll_write_ready`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// let (_reader, near) = stream.split();
-    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// std::future::poll_fn(|cx| near.poll_write_ready(cx)).await?;
     /// assert_eq!(near.try_write(b"hello")?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -391,14 +333,13 @@ impl<S: StreamSocket> WriteHalf<'_, S> {
         self.0.socket().ready_in(Direction::Write).poll(cx)
     }
 
-    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    /// Writes as many bytes as there is room for: see [`TcpStream::try_write`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
     /// let (_reader, near) = stream.split();
     /// let full = loop {
     ///     if let Err(error) = near.try_write(&[0; 4096]) {
@@ -406,37 +347,29 @@ impl<S: StreamSocket> WriteHalf<'_, S> {
     ///     }
     /// };
     /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.socket().try_write(bytes)
     }
 
-    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    /// [`try_write`](Self::try_write) from several buffers.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
     /// use std::io::IoSlice;
     ///
     /// let (_reader, near) = stream.split();
     /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
     /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -464,21 +397,18 @@ impl<S: StreamSocket> WriteHalf<'_, S> {
 /// });
 /// far.write_all(b"hello").await?;
 /// assert_eq!(&task.await?, b"hello");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
 /// ```
 ///
 /// # Cancel safety
 ///
-/// Cancel safe, as the stream is: a single `read` that is dropped has read nothing.
+/// Cancel safe, as the stream is.
 #[derive(Debug)]
 pub struct OwnedReadHalf<S: StreamSocket = TcpStream>(S);
 
 /// The write half of a stream, owned: see [`TcpStream::into_split`].
 ///
-/// **Dropping it ends writing**: the other end sees the end of file, even if the reading half
-/// lives on.
+/// **Dropping it ends writing**: the peer sees the end of file, even if the read half lives on.
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -494,14 +424,12 @@ pub struct OwnedReadHalf<S: StreamSocket = TcpStream>(S);
 /// let mut text = String::new();
 /// far.read_to_string(&mut text).await?;
 /// assert_eq!(text, "hello");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
 /// ```
 ///
 /// # Cancel safety
 ///
-/// Cancel safe, as the stream is: a single `write` that is dropped has written nothing.
+/// Cancel safe, as the stream is.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: StreamSocket = TcpStream> {
     stream: S,
@@ -528,10 +456,7 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
     /// let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// let (reader, writer) = stream.into_split();
     /// let stream = reader.reunite(writer).expect("they belong together");
-    /// # drop(stream);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -545,27 +470,18 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
         Ok(self.0)
     }
 
-    /// Waits until a read is worth an attempt: see [`TcpStream::readable`].
+    /// Waits until the stream can be read: see [`TcpStream::readable`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
     /// let (near, _writer) = stream.into_split();
     /// far.try_write(b"hello")?;
-    /// loop {
-    ///     near.readable().await?; // Nothing is allocated while this waits.
-    ///     let mut bytes = vec![0; 64];
-    ///     match near.try_read(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
-    ///     }
-    /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.readable().await?; // Now a `try_read` is worthwhile.
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -579,22 +495,18 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
         self.0.socket().ready_in(Direction::Read).await
     }
 
-    /// [`readable`](Self::readable), for functions that poll: see [`TcpStream::poll_read_ready`].
+    /// Poll version of [`readable`](Self::readable): see [`TcpStream::poll_read_ready`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// let (near, _writer) = stream.into_split();
     /// far.try_write(b"hello")?;
-    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// std::future::poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -604,13 +516,13 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
         self.0.socket().ready_in(Direction::Read).poll(cx)
     }
 
-    /// Reads the available bytes, without waiting: see [`TcpStream::try_read`].
+    /// Reads the available bytes without waiting: see [`TcpStream::try_read`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
     /// let (near, _writer) = stream.into_split();
     /// let mut bytes = [0; 8];
@@ -619,26 +531,23 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
     /// far.try_write(b"hello")?;
     /// near.readable().await?;
     /// assert_eq!(near.try_read(&mut bytes)?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing; any error of the system call.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.socket().try_read(bytes)
     }
 
-    /// A hint that the peer will send no more: see [`TcpStream::is_read_closed`].
+    /// Whether the peer is known to send no more: see [`TcpStream::is_read_closed`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
     /// let (near, _writer) = stream.into_split();
     /// drop(far);
@@ -646,21 +555,19 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
     ///     near.readable().await?;
     /// }
     /// println!("the peer is gone: {}", near.is_read_closed());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn is_read_closed(&self) -> bool {
         self.0.socket().is_read_closed()
     }
 
-    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    /// [`try_read`](Self::try_read) into several buffers.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
     /// use std::io::IoSliceMut;
     ///
@@ -668,17 +575,10 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
     /// far.try_write(b"hello")?;
     /// let (mut head, mut tail) = ([0; 2], [0; 8]);
     /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
-    /// let length = loop {
-    ///     near.readable().await?;
-    ///     match near.try_read_vectored(&mut buffers) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
+    /// near.peek(&mut [0]).await?; // Waits for them.
+    /// let length = near.try_read_vectored(&mut buffers)?;
     /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -688,23 +588,20 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
         self.0.socket().try_read_vectored(buffers)
     }
 
-    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
-    /// their number, which is zero at the end.
+    /// Copies bytes without consuming them: see [`TcpStream::peek`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
     /// let (near, _writer) = stream.into_split();
     /// far.try_write(b"hello")?;
     /// let mut bytes = [0; 8];
     /// let length = near.peek(&mut bytes).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -718,25 +615,20 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
         self.0.socket().peek(bytes).await
     }
 
-    /// [`peek`](Self::peek), for functions that poll: see
-    /// [`poll_read_ready`](Self::poll_read_ready).
+    /// Poll version of [`peek`](Self::peek): see [`poll_read_ready`](Self::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// let (near, _writer) = stream.into_split();
     /// far.try_write(b"hello")?;
     /// let mut bytes = [0; 8];
-    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// let length = std::future::poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -748,27 +640,17 @@ impl<S: StreamSocket> OwnedReadHalf<S> {
 }
 
 impl<S: StreamSocket> OwnedWriteHalf<S> {
-    /// Waits until a write is worth an attempt: see [`TcpStream::writable`].
+    /// Waits until the stream can be written: see [`TcpStream::writable`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// let (_reader, near) = stream.into_split();
-    /// let written = loop {
-    ///     near.writable().await?;
-    ///     match near.try_write(b"hello") {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
-    /// assert_eq!(written, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.writable().await?;
+    /// assert_eq!(near.try_write(b"hello")?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -782,23 +664,17 @@ impl<S: StreamSocket> OwnedWriteHalf<S> {
         self.stream.socket().ready_in(Direction::Write).await
     }
 
-    /// [`writable`](Self::writable), for functions that poll: see [`TcpStream::poll_write_ready`].
+    /// Poll version of [`writable`](Self::writable): see [`TcpStream::poll_write_ready`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// let (_reader, near) = stream.into_split();
-    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// std::future::poll_fn(|cx| near.poll_write_ready(cx)).await?;
     /// assert_eq!(near.try_write(b"hello")?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -808,14 +684,13 @@ impl<S: StreamSocket> OwnedWriteHalf<S> {
         self.stream.socket().ready_in(Direction::Write).poll(cx)
     }
 
-    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    /// Writes as many bytes as there is room for: see [`TcpStream::try_write`].
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// let (_reader, near) = stream.into_split();
     /// let full = loop {
     ///     if let Err(error) = near.try_write(&[0; 4096]) {
@@ -823,37 +698,29 @@ impl<S: StreamSocket> OwnedWriteHalf<S> {
     ///     }
     /// };
     /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.socket().try_write(bytes)
     }
 
-    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    /// [`try_write`](Self::try_write) from several buffers.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// # let mut stream = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// use std::io::IoSlice;
     ///
     /// let (_reader, near) = stream.into_split();
     /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
     /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -873,7 +740,7 @@ impl<S: StreamSocket> Drop for OwnedWriteHalf<S> {
     }
 }
 
-/// The error of `reunite`: two halves that belong to different streams, returned.
+/// The error of [`reunite`](OwnedReadHalf::reunite): halves of different streams, which it returns.
 ///
 /// ```
 /// use polder::net::ReuniteError;
@@ -886,12 +753,10 @@ impl<S: StreamSocket> Drop for OwnedWriteHalf<S> {
 /// let (reader, writer) = near.into_split();
 /// let (other_reader, other_writer) = far.into_split();
 /// let ReuniteError(reader, other_writer) = reader.reunite(other_writer).unwrap_err();
-/// // They are unharmed, and may try again.
+/// // Both can be reunited with their own halves.
 /// assert!(reader.reunite(writer).is_ok());
 /// assert!(other_reader.reunite(other_writer).is_ok());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
 pub struct ReuniteError<S: StreamSocket = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);

@@ -1,4 +1,4 @@
-//! [`UdpSocket`]: a UDP socket.
+//! A UDP socket.
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +13,6 @@ use crate::poller::Interest;
 use crate::reactor::Direction;
 use crate::sys::{Datagram, MAX_DATAGRAMS, OwnedDescriptor, Received, invalid};
 
-/// Checks the number of datagrams of a call.
 fn check_count(call: &str, what: &str, count: usize) -> io::Result<()> {
     if (1..=MAX_DATAGRAMS).contains(&count) {
         return Ok(());
@@ -25,9 +24,8 @@ fn check_count(call: &str, what: &str, count: usize) -> io::Result<()> {
 
 /// A UDP socket.
 ///
-/// All methods take `&self`, and any number of tasks may send and receive concurrently: each
-/// datagram goes to one of the receivers. Clones share the socket; it is closed when the last one
-/// is dropped.
+/// Any number of tasks may send and receive; each datagram goes to one receiver. Clones share the
+/// socket; dropping the last one closes it.
 ///
 /// # Examples
 ///
@@ -50,22 +48,22 @@ fn check_count(call: &str, what: &str, count: usize) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a receive that is dropped has consumed no datagram, and a send has sent none.
+/// Cancel safe: a dropped receive has consumed no datagram, and a dropped send has sent none.
 ///
 /// # Platforms
 ///
-/// * A datagram that is longer than the buffer is truncated. On Windows that is also an error
-///   (`WSAEMSGSIZE`), with the beginning in the buffer.
-/// * If a datagram's destination has no receiver, a later call fails: on Unix that of a connected
-///   socket ([refused](io::ErrorKind::ConnectionRefused)), on Windows the receive of any socket
+/// * A datagram longer than the buffer is truncated. On Windows that is also an error
+///   (`WSAEMSGSIZE`); the buffer has the beginning.
+/// * After a datagram to a port without a receiver, a later call fails: on Unix on a connected
+///   socket ([refused](io::ErrorKind::ConnectionRefused)), on Windows a receive on any socket
 ///   ([reset](io::ErrorKind::ConnectionReset)). A server can ignore that error.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std"))]
 pub struct UdpSocket(Socket);
 
 impl UdpSocket {
-    /// Binds to the first of `address`'s addresses that is available. Port 0 asks the system for a
-    /// free port.
+    /// Binds to the first of `address`'s addresses that is available. For port 0 the system chooses
+    /// a free port.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -82,15 +80,11 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried; if that is [in
-    /// use](io::ErrorKind::AddrInUse), not this machine's or not permitted, the message names it,
-    /// and there is no [`raw_os_error`](io::Error::raw_os_error).
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not
-    /// an address; for a name, the errors of [`resolve`](super::resolve).
+    /// As [`TcpListener::bind`](super::TcpListener::bind).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future has no effect. For a name, see [`resolve`](super::resolve).
+    /// Cancel safe; for a name, see [`resolve`](super::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<UdpSocket> {
         first_to_bind("bind", address, |address| {
             kernel::bind(SocketType::UdpSocket, &address.into()).map(UdpSocket)
@@ -98,7 +92,7 @@ impl UdpSocket {
         .await
     }
 
-    /// [`bind`](Self::bind) for a socket with options that are set already.
+    /// [`bind`](Self::bind) for a socket with options set before: see [the module](super).
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -122,9 +116,9 @@ impl UdpSocket {
         kernel::bind_with(socket.into(), SocketType::UdpSocket, &address.into()).map(UdpSocket)
     }
 
-    /// Sets the peer that [`send`](Self::send) sends to: the first of `address`'s addresses that
-    /// the system accepts. From then on only datagrams of the peer are received. Nothing is sent.
-    /// Connecting again changes the peer.
+    /// Sets the peer to the first of `address`'s addresses that the system accepts.
+    /// [`send`](Self::send) sends to it, and from then on only its datagrams are received. Nothing
+    /// is sent. Connecting again changes the peer.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -146,12 +140,11 @@ impl UdpSocket {
     /// # Errors
     ///
     /// The system's error for the last address tried; [`InvalidInput`](io::ErrorKind::InvalidInput)
-    /// for an empty list and for text that is not an address; for a name, the errors of
-    /// [`resolve`](super::resolve).
+    /// for an empty list; the errors of [`resolve`](super::resolve).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future leaves the socket unchanged. For a name, see
+    /// Cancel safe: dropping the future leaves the peer unchanged; for a name, see
     /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
@@ -190,7 +183,7 @@ impl UdpSocket {
         from_internet(self.0.recv_from(bytes, Receive::Take).await?)
     }
 
-    /// Waits for a datagram without consuming it: the next receive returns the same datagram again.
+    /// Receives a datagram without consuming it: the next receive returns it again.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -239,14 +232,11 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried, for instance that the datagram is too long;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not an
-    /// address; for a name, the errors of [`resolve`](super::resolve).
+    /// As [`connect`](Self::connect), for instance that the datagram is too long.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing. For a name, see
-    /// [`resolve`](super::resolve).
+    /// Cancel safe: a dropped future has sent nothing; for a name, see [`resolve`](super::resolve).
     pub async fn send_to(
         &self,
         bytes: &[u8],
@@ -258,8 +248,8 @@ impl UdpSocket {
         .await
     }
 
-    /// Receives a datagram from the [peer](Self::connect), or from any sender if there is no peer.
-    /// Returns its length.
+    /// Receives a datagram, only from the [peer](Self::connect) if there is one. Returns its
+    /// length.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -342,7 +332,7 @@ impl UdpSocket {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes, None).await
     }
@@ -358,12 +348,12 @@ impl UdpSocket {
     /// ```
     pub const MAX_DATAGRAMS: usize = MAX_DATAGRAMS;
 
-    /// Receives several datagrams: waits for the first one, and takes those that are there, at most
-    /// one for each buffer. Returns their number. The datagram in `buffers[i]` is described by
-    /// `received[i]`, and what lies beyond that number is unchanged.
+    /// Receives several datagrams: waits for the first, and takes those that are there, at most one
+    /// for each buffer. Returns their number. `received[i]` describes the datagram in `buffers[i]`;
+    /// entries beyond that number are unchanged.
     ///
-    /// It is for servers of DNS and QUIC, and the like: by one system call instead of one for each
-    /// datagram. Each datagram counts in the task's [budget](crate::task::consume_budget).
+    /// One system call receives them all, for servers of DNS and QUIC. Each datagram counts in the
+    /// task's [budget](crate::task::consume_budget).
     ///
     /// ```
     /// use polder::net::{Datagram, Received, UdpSocket};
@@ -390,21 +380,20 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no buffer, if there are more than
-    /// [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS), or if `received` has another length. Any error of
-    /// the system call, if it comes before the first datagram (see "Platforms" of [`UdpSocket`]);
-    /// if it comes later, the call returns what it has received.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for no buffer, for more than
+    /// [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS), and if `received` has another length. Any error of
+    /// the system call before the first datagram (see "Platforms" of [`UdpSocket`]); at a later one
+    /// the call returns what it has received.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a call that is dropped has received nothing.
+    /// Cancel safe: a dropped call has received nothing.
     ///
     /// # Platforms
     ///
     /// One system call on Linux, FreeBSD and NetBSD (`recvmmsg`), one for each datagram elsewhere.
-    /// An error after the first datagram is returned by the next call on Linux and NetBSD;
-    /// elsewhere it is lost. A datagram that is too long for its buffer is truncated on Windows as
-    /// well, without an error.
+    /// An error after the first datagram is returned by the next call on Linux and NetBSD, and lost
+    /// elsewhere. On Windows a datagram that is too long is truncated without an error.
     #[doc(alias("recvmmsg", "recv_batch"))]
     pub async fn recv_many(
         &self,
@@ -422,9 +411,8 @@ impl UdpSocket {
         self.0.recv_many(buffers, received).await
     }
 
-    /// Sends several datagrams: waits until there is room for the first one, and sends those that
-    /// the socket's buffer has room for. Returns the number of datagrams that were sent, which is
-    /// not zero: call it again for the others.
+    /// Sends several datagrams: waits until there is room for the first, and sends those that there
+    /// is room for. Returns their number, which is not zero: call it again for the rest.
     ///
     /// Each datagram counts in the task's [budget](crate::task::consume_budget).
     ///
@@ -448,17 +436,16 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if there is no datagram, or if there are more
-    /// than [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS). Any error of the system call for the first
-    /// datagram, for instance that it is too long, or that there is no peer; an error for a later
-    /// one ends the call, and is returned by the next call, which begins with that one. An error
-    /// that the network has reported meanwhile, such as that a connected peer's port is closed, is
-    /// lost on Linux if it meets a later datagram: sendmmsg(2) keeps the error of the first one
-    /// alone.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for no datagram, and for more than
+    /// [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS). Any error of the system call for the first datagram,
+    /// for instance that it is too long, or that there is no peer. The error of a later one ends
+    /// the call, and is returned by the next, which begins with it. On Linux an error that the
+    /// network has reported meanwhile, such as a connected peer's closed port, is lost if it meets
+    /// a later datagram: sendmmsg(2) keeps only the first one's error.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a call that is dropped has sent nothing.
+    /// Cancel safe: a dropped call has sent nothing.
     ///
     /// # Platforms
     ///
@@ -469,7 +456,7 @@ impl UdpSocket {
         self.0.send_many(datagrams).await
     }
 
-    /// [`peek_from`](Self::peek_from), for functions that poll: see
+    /// Poll version of [`peek_from`](Self::peek_from): see
     /// [`poll_recv_ready`](Self::poll_recv_ready).
     ///
     /// ```
@@ -477,15 +464,11 @@ impl UdpSocket {
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.send_to(b"hello", near.local_addr()?).await?;
     /// let mut bytes = [0; 8];
-    /// let (length, from) = poll_fn(|cx| near.poll_peek_from(cx, &mut bytes)).await?;
+    /// let (length, from) = std::future::poll_fn(|cx| near.poll_peek_from(cx, &mut bytes)).await?;
     /// assert_eq!(near.try_recv_from(&mut bytes)?, (length, from)); // It was still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -500,7 +483,7 @@ impl UdpSocket {
         received?.map(from_internet)
     }
 
-    /// [`send_to`](Self::send_to) one address, for functions that poll: see
+    /// Poll version of [`send_to`](Self::send_to) one address: see
     /// [`poll_send_ready`](Self::poll_send_ready).
     ///
     /// ```
@@ -508,14 +491,10 @@ impl UdpSocket {
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// use std::future::poll_fn;
-    ///
     /// let address = far.local_addr()?;
-    /// poll_fn(|cx| near.poll_send_to(cx, b"hello", address)).await?;
+    /// std::future::poll_fn(|cx| near.poll_send_to(cx, b"hello", address)).await?;
     /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -540,9 +519,7 @@ impl UdpSocket {
     /// far.send_to(b"hello", near.local_addr()?).await?;
     /// near.peek(&mut [0; 8]).await?;
     /// assert_eq!(near.try_peek(&mut [0; 8])?, 5); // It is still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -562,9 +539,7 @@ impl UdpSocket {
     /// far.send_to(b"hello", near.local_addr()?).await?;
     /// near.peek(&mut [0; 8]).await?;
     /// assert_eq!(near.try_peek_from(&mut [0; 8])?, (5, far.local_addr()?)); // It is still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -583,9 +558,7 @@ impl UdpSocket {
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
     /// assert_eq!(near.try_send_to(b"hello", far.local_addr()?)?, 5);
     /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -595,23 +568,18 @@ impl UdpSocket {
         self.0.send(bytes, Some(&address.into())).attempt()
     }
 
-    /// [`peek`](Self::peek), for functions that poll: see
-    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    /// Poll version of [`peek`](Self::peek): see [`poll_recv_ready`](Self::poll_recv_ready).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.send_to(b"hello", near.local_addr()?).await?;
     /// let mut bytes = [0; 8];
-    /// assert_eq!(poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?, 5);
+    /// assert_eq!(std::future::poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?, 5);
     /// assert_eq!(near.try_recv(&mut bytes)?, 5); // It was still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -621,8 +589,7 @@ impl UdpSocket {
         self.0.recv(bytes, Receive::Peek).poll(cx)
     }
 
-    /// Returns the address that it is bound to, with the port that the system chose if port 0 was
-    /// requested.
+    /// Returns the local address, with the port that the system chose for port 0.
     ///
     /// ```
     /// use polder::net::UdpSocket;
@@ -672,9 +639,7 @@ impl UdpSocket {
     /// # polder::block_on(async {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// assert!(!socket.broadcast()?); // Broadcasts have to be enabled.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -692,9 +657,7 @@ impl UdpSocket {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// socket.set_broadcast(true)?;
     /// assert!(socket.broadcast()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -704,7 +667,7 @@ impl UdpSocket {
         self.0.set(Opt::Flag(Flag::Broadcast, broadcast))
     }
 
-    /// Whether multicast datagrams that are sent from this socket come back to this machine
+    /// Whether multicast datagrams from this socket come back to this machine
     /// (`IP_MULTICAST_LOOP`). On Windows it is the receiver's option.
     ///
     /// ```
@@ -712,9 +675,7 @@ impl UdpSocket {
     /// # polder::block_on(async {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// assert!(socket.multicast_loop_v4()?); // Others on this machine may be in the group too.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -732,9 +693,7 @@ impl UdpSocket {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// socket.set_multicast_loop_v4(false)?;
     /// assert!(!socket.multicast_loop_v4()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -752,9 +711,7 @@ impl UdpSocket {
     /// # polder::block_on(async {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// assert_eq!(socket.multicast_ttl_v4()?, 1); // They stay in this network.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -772,9 +729,7 @@ impl UdpSocket {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// socket.set_multicast_ttl_v4(8)?;
     /// assert_eq!(socket.multicast_ttl_v4()?, 8);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -784,8 +739,7 @@ impl UdpSocket {
         self.0.set(Opt::Number(Number::MulticastTtlV4, ttl))
     }
 
-    /// Whether multicast datagrams that are sent from this socket come back to this machine
-    /// (`IPV6_MULTICAST_LOOP`). On Windows it is the receiver's option.
+    /// [`multicast_loop_v4`](Self::multicast_loop_v4) for IPv6 (`IPV6_MULTICAST_LOOP`).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -793,9 +747,7 @@ impl UdpSocket {
     /// # // A machine may have no IPv6.
     /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
     /// assert!(socket.multicast_loop_v6()?); // Others on this machine may be in the group too.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -814,9 +766,7 @@ impl UdpSocket {
     /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
     /// socket.set_multicast_loop_v6(false)?;
     /// assert!(!socket.multicast_loop_v6()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -826,20 +776,15 @@ impl UdpSocket {
         self.0.set(Opt::Flag(Flag::MulticastLoopV6, come_back))
     }
 
-    /// Returns the number of hops that datagrams may take (`IP_TTL`).
-    ///
-    /// For an IPv6 socket the effect depends on the system: Linux accepts it, for the IPv4 packets
-    /// that such a socket may send. To set the hop limit of IPv6 packets, use
-    /// `socket2::SockRef::from`.
+    /// Returns the number of hops that datagrams may take (`IP_TTL`): see
+    /// [`TcpStream::ttl`](super::TcpStream::ttl).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// assert!(socket.ttl()? > 1);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -857,9 +802,7 @@ impl UdpSocket {
     /// # let socket = UdpSocket::bind("127.0.0.1:0").await?;
     /// socket.set_ttl(1)?; // No router passes its datagrams on.
     /// assert_eq!(socket.ttl()?, 1);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -869,8 +812,8 @@ impl UdpSocket {
         self.0.set(Opt::Number(Number::Ttl, ttl))
     }
 
-    /// Joins the group `multiaddr` on the interface with the address `interface`, or on one that
-    /// the system chooses if that is 0.0.0.0: the socket then receives the group's datagrams.
+    /// Joins the group `multiaddr`, to receive its datagrams, on the interface with the address
+    /// `interface`; for 0.0.0.0 the system chooses one.
     ///
     /// ```
     /// use polder::net::{Ipv4Addr, UdpSocket};
@@ -915,8 +858,8 @@ impl UdpSocket {
         self.0.set(Opt::Leave(Group::V4(multiaddr, interface)))
     }
 
-    /// Joins the group `multiaddr` on the interface with the index `interface`, or on one that the
-    /// system chooses if that is 0: the socket then receives the group's datagrams.
+    /// [`join_multicast_v4`](Self::join_multicast_v4) for IPv6: `interface` is an index, and for 0
+    /// the system chooses one.
     ///
     /// ```
     /// use polder::net::Ipv6Addr;
@@ -931,9 +874,7 @@ impl UdpSocket {
     ///     Err(error) => println!("no interface for a group: {error}"),
     /// }
     /// assert!(socket.join_multicast_v6(&Ipv6Addr::LOCALHOST, 0).is_err()); // No multicast group.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -954,9 +895,7 @@ impl UdpSocket {
     /// # let Ok(socket) = UdpSocket::bind("[::]:0").await else { return std::io::Result::Ok(()) };
     /// let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfa);
     /// assert!(socket.leave_multicast_v6(&group, 0).is_err()); // It was not joined.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -966,11 +905,8 @@ impl UdpSocket {
         self.0.set(Opt::Leave(Group::V6(*multiaddr, interface)))
     }
 
-    /// Waits until one of the directions in `interest`, reading or writing, is worth an attempt.
-    /// Returns those that are.
-    ///
-    /// It may complete spuriously; see [`readable`](Self::readable) and
-    /// [`writable`](Self::writable) for the conditions.
+    /// Waits until the socket can receive or send, as `interest` says: see
+    /// [`TcpStream::ready`](super::TcpStream::ready).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -986,16 +922,12 @@ impl UdpSocket {
     /// if ready.is_writable() {
     ///     near.try_send(b"hello")?;
     /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// If the backend cannot wait for another socket;
-    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
-    /// contains anything else.
+    /// As [`TcpStream::ready`](super::TcpStream::ready).
     ///
     /// # Cancel safety
     ///
@@ -1004,31 +936,18 @@ impl UdpSocket {
         self.0.ready(interest).await
     }
 
-    /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an error.
-    ///
-    /// So no buffer is needed while no bytes arrive. It may complete spuriously, for instance at
-    /// first, when nothing is known yet: an attempt that would block makes the next call wait for
-    /// an event. Any number of tasks may wait concurrently; all are woken.
+    /// Waits until there is a datagram or an error to receive: see
+    /// [`TcpStream::readable`](super::TcpStream::readable).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # near.connect(far.local_addr()?).await?;
     /// # far.connect(near.local_addr()?).await?;
     /// far.try_send(b"hello")?;
-    /// loop {
-    ///     near.readable().await?; // Nothing is allocated while this waits.
-    ///     let mut bytes = vec![0; 64];
-    ///     match near.try_recv(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
-    ///     }
-    /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.readable().await?; // Now a `try_recv` is worthwhile.
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1042,25 +961,18 @@ impl UdpSocket {
         self.0.ready_in(Direction::Read).await
     }
 
-    /// [`readable`](Self::readable), for functions that poll.
-    ///
-    /// A handle remembers one task that polls to read, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Poll version of [`readable`](Self::readable): see
+    /// [`TcpStream::poll_read_ready`](super::TcpStream::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # near.connect(far.local_addr()?).await?;
     /// # far.connect(near.local_addr()?).await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.try_send(b"hello")?;
-    /// poll_fn(|cx| near.poll_recv_ready(cx)).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// std::future::poll_fn(|cx| near.poll_recv_ready(cx)).await?;
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1070,11 +982,8 @@ impl UdpSocket {
         self.0.ready_in(Direction::Read).poll(cx)
     }
 
-    /// Waits until a write is worth an attempt: there is room, or an error.
-    ///
-    /// It may complete spuriously, for instance at first, when nothing is known yet: an attempt
-    /// that would block makes the next call wait for an event. Any number of tasks may wait
-    /// concurrently; all are woken.
+    /// Waits until there is room to send, or an error: see
+    /// [`TcpStream::writable`](super::TcpStream::writable).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -1082,19 +991,9 @@ impl UdpSocket {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
     /// # near.connect(far.local_addr()?).await?;
-    /// # far.connect(near.local_addr()?).await?;
-    /// let written = loop {
-    ///     near.writable().await?;
-    ///     match near.try_send(b"hello") {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
-    /// assert_eq!(written, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.writable().await?;
+    /// assert_eq!(near.try_send(b"hello")?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1108,10 +1007,8 @@ impl UdpSocket {
         self.0.ready_in(Direction::Write).await
     }
 
-    /// [`writable`](Self::writable), for functions that poll.
-    ///
-    /// A handle remembers one task that polls to write, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Poll version of [`writable`](Self::writable): see
+    /// [`TcpStream::poll_write_ready`](super::TcpStream::poll_write_ready).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -1119,15 +1016,9 @@ impl UdpSocket {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
     /// # near.connect(far.local_addr()?).await?;
-    /// # far.connect(near.local_addr()?).await?;
-    /// use std::future::poll_fn;
-    ///
-    /// poll_fn(|cx| near.poll_send_ready(cx)).await?;
+    /// std::future::poll_fn(|cx| near.poll_send_ready(cx)).await?;
     /// assert_eq!(near.try_send(b"hello")?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1137,24 +1028,18 @@ impl UdpSocket {
         self.0.ready_in(Direction::Write).poll(cx)
     }
 
-    /// [`recv`](Self::recv), for functions that poll: see
-    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    /// Poll version of [`recv`](Self::recv): see [`poll_recv_ready`](Self::poll_recv_ready).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # near.connect(far.local_addr()?).await?;
     /// # far.connect(near.local_addr()?).await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.send(b"hello").await?;
     /// let mut bytes = [0; 8];
-    /// assert_eq!(poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// assert_eq!(std::future::poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1164,7 +1049,7 @@ impl UdpSocket {
         self.0.recv(bytes, Receive::Take).poll(cx)
     }
 
-    /// [`recv_from`](Self::recv_from), for functions that poll: see
+    /// Poll version of [`recv_from`](Self::recv_from): see
     /// [`poll_recv_ready`](Self::poll_recv_ready).
     ///
     /// ```
@@ -1172,17 +1057,12 @@ impl UdpSocket {
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # near.connect(far.local_addr()?).await?;
     /// # far.connect(near.local_addr()?).await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.send(b"hello").await?;
     /// let mut bytes = [0; 8];
-    /// let (length, _from) = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
+    /// let (length, _from) = std::future::poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
     /// assert_eq!(&bytes[..length], b"hello");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1197,8 +1077,7 @@ impl UdpSocket {
         received.poll(cx)?.map(from_internet)
     }
 
-    /// [`send`](Self::send), for functions that poll: see
-    /// [`poll_send_ready`](Self::poll_send_ready).
+    /// Poll version of [`send`](Self::send): see [`poll_send_ready`](Self::poll_send_ready).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -1206,14 +1085,9 @@ impl UdpSocket {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
     /// # near.connect(far.local_addr()?).await?;
-    /// # far.connect(near.local_addr()?).await?;
-    /// use std::future::poll_fn;
-    ///
-    /// assert_eq!(poll_fn(|cx| near.poll_send(cx, b"hello")).await?, 5);
+    /// assert_eq!(std::future::poll_fn(|cx| near.poll_send(cx, b"hello")).await?, 5);
     /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -1223,16 +1097,14 @@ impl UdpSocket {
         self.0.send(bytes, None).poll(cx)
     }
 
-    /// Receives an available datagram, without waiting. Returns its length.
-    ///
-    /// It asks the kernel even if the socket does not count as [readable](Self::readable).
+    /// Receives an available datagram without waiting. Returns its length. See
+    /// [`TcpStream::try_read`](super::TcpStream::try_read).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
     /// # polder::block_on(async {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # near.connect(far.local_addr()?).await?;
     /// # far.connect(near.local_addr()?).await?;
     /// let mut bytes = [0; 8];
     /// let nothing = near.try_recv(&mut bytes).unwrap_err();
@@ -1240,48 +1112,36 @@ impl UdpSocket {
     /// far.send(b"hello").await?;
     /// near.readable().await?;
     /// assert_eq!(near.try_recv(&mut bytes)?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no datagram; any error of the
-    /// system call.
-    pub fn try_recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(bytes, Receive::Take).attempt()
-    }
-
-    /// Receives an available datagram, without waiting. Returns its length and its sender's
-    /// address.
-    ///
-    /// ```
-    /// # use polder::net::UdpSocket;
-    /// # polder::block_on(async {
-    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
-    /// # near.connect(far.local_addr()?).await?;
-    /// # far.connect(near.local_addr()?).await?;
-    /// far.send(b"hello").await?;
-    /// let mut bytes = [0; 8];
-    /// let (length, _from) = loop {
-    ///     near.readable().await?;
-    ///     match near.try_recv_from(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         received => break received?,
-    ///     }
-    /// };
-    /// assert_eq!(&bytes[..length], b"hello");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
     /// call.
+    pub fn try_recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(bytes, Receive::Take).attempt()
+    }
+
+    /// [`try_recv`](Self::try_recv), with the sender's address.
+    ///
+    /// ```
+    /// # use polder::net::UdpSocket;
+    /// # polder::block_on(async {
+    /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
+    /// # far.connect(near.local_addr()?).await?;
+    /// far.send(b"hello").await?;
+    /// let mut bytes = [0; 8];
+    /// near.peek(&mut [0; 8]).await?; // Waits for it.
+    /// let (length, _from) = near.try_recv_from(&mut bytes)?;
+    /// assert_eq!(&bytes[..length], b"hello");
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let received = self.0.recv_from(bytes, Receive::Take);
         from_internet(received.attempt()?)
@@ -1295,28 +1155,21 @@ impl UdpSocket {
     /// # let near = UdpSocket::bind("127.0.0.1:0").await?;
     /// # let far = UdpSocket::bind("127.0.0.1:0").await?;
     /// # near.connect(far.local_addr()?).await?;
-    /// # far.connect(near.local_addr()?).await?;
     /// assert_eq!(near.try_send(b"hello")?, 5);
     /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
-    /// call, for instance that there is no peer.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call,
+    /// for instance that there is no peer.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes, None).attempt()
     }
 
-    /// Calls `operation` once, and returns its result.
-    ///
-    /// It is meant for a system call on this socket that polder does not know. If that returns
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits for an
-    /// event. So it must not return this for another reason, or the next waiter may wait too long;
-    /// and it must operate on this socket, in the directions of `interest`.
+    /// Calls `operation` once and returns its result: see
+    /// [`TcpStream::try_io`](super::TcpStream::try_io).
     ///
     /// ```
     /// # use polder::net::UdpSocket;
@@ -1328,26 +1181,14 @@ impl UdpSocket {
     /// use polder::poller::Interest;
     /// use socket2::SockRef;
     ///
-    /// far.try_send(b"hello")?;
-    /// let mut bytes = [std::mem::MaybeUninit::uninit(); 8];
-    /// let read = loop {
-    ///     near.readable().await?;
-    ///     let socket = SockRef::from(&near);
-    ///     match near.try_io(Interest::READABLE, || socket.recv(&mut bytes)) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         read => break read?,
-    ///     }
-    /// };
-    /// assert_eq!(read, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// let send = || SockRef::from(&near).send(b"hello");
+    /// assert_eq!(near.try_io(Interest::WRITABLE, send)?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
-    /// that is empty, or contains anything other than reading and writing: then it is not called.
+    /// As [`TcpStream::try_io`](super::TcpStream::try_io).
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -1359,7 +1200,6 @@ impl UdpSocket {
 
 socket!(UdpSocket, std::net::UdpSocket, [local_addr, peer_addr]);
 
-/// Converts the sender's address of a received datagram to the public type.
 fn from_internet((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
     Ok((length, internet(peer)?))
 }

@@ -1,8 +1,8 @@
-//! Keepalive and the user timeout: when a TCP connection ends because its peer is silent.
+//! Keepalive and the user timeout of TCP: when a connection ends because its peer is silent.
 //!
-//! Numbers are checked here, against the limits of the kernel that has the socket, before any is
-//! set. If the kernel refuses one nevertheless, those that were set before it are set back. The
-//! methods of [`TcpStream`] are in this file.
+//! Values are checked against the limits of the socket's kernel before any is set. If the kernel
+//! refuses one nevertheless, the previous values are restored. The methods of [`TcpStream`] are in
+//! this file.
 
 use std::io;
 use std::time::Duration;
@@ -11,16 +11,15 @@ use super::stream::TcpStream;
 use crate::net::socket::{Flag, Opt, Socket};
 use crate::sys::{TcpOption, invalid};
 
-/// When the system probes an idle TCP connection, and when it gives the connection up: for
+/// When the system probes an idle TCP connection, and when it gives up: for
 /// [`TcpStream::set_keepalive`].
 ///
-/// If nothing has come from the peer for [`idle`](Self::idle), the system sends it a probe, and
-/// another one after each [`interval`](Self::interval). A living peer answers. When
-/// [`retries`](Self::retries) probes were not answered, the connection ends with
-/// [`TimedOut`](io::ErrorKind::TimedOut): idle + interval × retries after the last sign of life.
+/// The system sends a probe when nothing has come from the peer for [`idle`](Self::idle), and
+/// another one after each [`interval`](Self::interval). A living peer answers. After
+/// [`retries`](Self::retries) unanswered probes the connection ends with
+/// [`TimedOut`](io::ErrorKind::TimedOut): idle + interval × retries after the peer's last packet.
 ///
-/// A value of `None` stays what it was for this socket: the system's default, unless it was set
-/// before.
+/// `None` leaves a value of the socket as it is: the system's default, unless it was set before.
 ///
 /// ```
 /// use polder::net::Keepalive;
@@ -37,8 +36,8 @@ use crate::sys::{TcpOption, invalid};
 #[non_exhaustive]
 #[doc(alias("TcpKeepalive", "SO_KEEPALIVE"))]
 pub struct Keepalive {
-    /// The time without a sign of life until the first probe, in whole seconds: `TCP_KEEPIDLE`
-    /// (Apple's systems: `TCP_KEEPALIVE`). The default is two hours on most systems.
+    /// The time without a packet of the peer until the first probe, in whole seconds:
+    /// `TCP_KEEPIDLE` (Apple's systems: `TCP_KEEPALIVE`). The default is two hours on most systems.
     pub idle: Option<Duration>,
     /// The time between probes, in whole seconds: `TCP_KEEPINTVL`. The default of Linux is 75 s.
     pub interval: Option<Duration>,
@@ -48,7 +47,7 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
-    /// Keepalive with all values as the system has them.
+    /// Returns a `Keepalive` that changes no value.
     ///
     /// ```
     /// use polder::net::{Keepalive, TcpListener, TcpStream};
@@ -57,9 +56,7 @@ impl Keepalive {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// stream.set_keepalive(Some(Keepalive::new()))?; // Elsewhere `set_keepalive(true)`.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub const fn new() -> Keepalive {
         Keepalive {
@@ -113,7 +110,6 @@ impl Keepalive {
         self
     }
 
-    /// Returns the options with their values, or an error if one is out of range.
     fn options(self, socket: &Socket) -> io::Result<Vec<(TcpOption, u32)>> {
         let seconds = |option, name, time: Duration| {
             let got = || format!("{time:?}");
@@ -133,8 +129,8 @@ impl Keepalive {
     }
 }
 
-/// Returns an option with its value, or an error if that is not from one to the greatest value of
-/// the kernel that has the socket.
+/// Returns an option with its value, or an error unless the value is between one and the kernel's
+/// maximum.
 fn checked(
     socket: &Socket,
     option: TcpOption,
@@ -155,9 +151,8 @@ fn checked(
 }
 
 impl TcpStream {
-    /// Returns when the system probes the connection while it is idle (`SO_KEEPALIVE`). `None`, the
-    /// default: it does not. The values are those that the system has for this socket, or `None`
-    /// where it has them for all sockets only (OpenBSD).
+    /// Returns when the system probes the idle connection (`SO_KEEPALIVE`), or `None`, the default,
+    /// if it does not. A value is `None` if the system has it for all sockets only (OpenBSD).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -165,9 +160,7 @@ impl TcpStream {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(stream.keepalive()?, None);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -190,13 +183,11 @@ impl TcpStream {
 
     /// Sets [`keepalive`](Self::keepalive), or turns it off.
     ///
-    /// A peer that has vanished without a word (its machine lost power, a link is down, a router
-    /// has forgotten the connection) looks like one that is idle, and a read waits for it for ever.
-    /// With keepalive the read fails with [`TimedOut`](io::ErrorKind::TimedOut) in the end.
-    /// Probes are sent only while nothing waits for the peer's acknowledgement: for data that was
-    /// written see [`set_user_timeout`](Self::set_user_timeout).
-    ///
-    /// Times are cut to whole seconds.
+    /// Without keepalive, a peer that has vanished (a power loss, a broken link, a router that has
+    /// forgotten the connection) looks idle, and a read waits forever; with it, the read fails with
+    /// [`TimedOut`](io::ErrorKind::TimedOut) in the end. Probes are sent only while no written data
+    /// is unacknowledged: for that see [`set_user_timeout`](Self::set_user_timeout). Times are
+    /// truncated to whole seconds.
     ///
     /// ```
     /// use polder::net::Keepalive;
@@ -215,26 +206,24 @@ impl TcpStream {
     /// stream.set_keepalive(Some(keepalive))?;
     /// assert_eq!(stream.keepalive()?, Some(keepalive));
     /// # }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Platforms
     ///
-    /// * OpenBSD has the times and the number for the whole system only: `Keepalive::new()` turns
-    ///   it on, other values are `Unsupported`.
-    /// * Windows has them since version 10, release 1709; before, they are `Unsupported`.
-    /// * If the socket has a [user timeout](Self::set_user_timeout), Linux sends probes until that
-    ///   has passed, and ignores `retries`.
+    /// * OpenBSD has these values for the whole system only: `Keepalive::new()` turns keepalive on,
+    ///   other values are `Unsupported`.
+    /// * Windows has them since Windows 10, release 1709; before, they are `Unsupported`.
+    /// * With a [user timeout](Self::set_user_timeout), Linux sends probes until that has passed,
+    ///   and ignores `retries`.
     ///
     /// # Errors
     ///
-    /// If there is an error, the socket's settings are as they were before:
+    /// An error leaves the settings as they were:
     ///
-    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): a time of less than a second, no retries,
-    ///   or more than the system takes (Linux: 32,767 s, 127 retries; Windows: 255 retries);
-    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system does not have the value for single
+    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): less than a second, no retries, or more
+    ///   than the system takes (Linux: 32,767 s, 127 retries; Windows: 255 retries);
+    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system has no such value for single
     ///   sockets;
     /// * any error of the system call.
     #[doc(alias("SO_KEEPALIVE", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"))]
@@ -259,9 +248,9 @@ impl TcpStream {
         result
     }
 
-    /// Returns how long data that was written may stay unacknowledged before the connection ends
-    /// (`TCP_USER_TIMEOUT`). `None`, the default: until the system gives up, which on Linux takes
-    /// about a quarter of an hour. Always `None` on systems without this option.
+    /// Returns how long written data may stay unacknowledged before the connection ends
+    /// (`TCP_USER_TIMEOUT`). `None`, the default, leaves it to the system (Linux: about a quarter
+    /// of an hour); it is always returned by systems without this option.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -269,9 +258,7 @@ impl TcpStream {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(stream.user_timeout()?, None);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -283,14 +270,13 @@ impl TcpStream {
         Ok(value.map(|millis| Duration::from_millis(millis.into())))
     }
 
-    /// Sets [`user_timeout`](Self::user_timeout), cut to whole milliseconds; `None` restores the
+    /// Sets [`user_timeout`](Self::user_timeout), in whole milliseconds; `None` restores the
     /// system's default.
     ///
-    /// If data stays unacknowledged, or unsent because the peer has no room for it, for so long,
-    /// the connection ends: reads and writes fail with [`TimedOut`](io::ErrorKind::TimedOut). Linux
-    /// counts from the first retransmission, which comes some hundred milliseconds after the data.
-    /// The option says nothing about an idle connection: that takes
-    /// [keepalive](Self::set_keepalive) too.
+    /// If data stays unacknowledged for that time, or unsent because the peer has no room, the
+    /// connection ends: reads and writes fail with [`TimedOut`](io::ErrorKind::TimedOut). Linux
+    /// counts from the first retransmission, some hundred milliseconds after the data. For an idle
+    /// connection set [keepalive](Self::set_keepalive) too.
     ///
     /// ```
     /// use std::time::Duration;
@@ -303,29 +289,27 @@ impl TcpStream {
     /// stream.set_user_timeout(Some(Duration::from_secs(30)))?;
     /// assert_eq!(stream.user_timeout()?, Some(Duration::from_secs(30)));
     /// # }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Platforms
     ///
-    /// Linux and Android only. Elsewhere `None` is accepted, and any time is `Unsupported`; a
-    /// [`timeout`](crate::time::timeout) around a write ends the wait, if not the connection.
+    /// Linux and Android only. Elsewhere a time is `Unsupported`, `None` has no effect, and a
+    /// [`timeout`](crate::time::timeout) around a write ends the wait, though not the connection.
     ///
     /// # Errors
     ///
-    /// If there is an error, the timeout is as it was before:
+    /// An error leaves the timeout as it was:
     ///
-    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): a time of less than a millisecond, or of
-    ///   more than 2<sup>31</sup> − 1 (24.8 days);
-    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system does not have the option;
+    /// * [`InvalidInput`](io::ErrorKind::InvalidInput): less than a millisecond, or more than
+    ///   2<sup>31</sup> − 1 (24.8 days);
+    /// * [`Unsupported`](io::ErrorKind::Unsupported): the system has no such option;
     /// * any error of the system call.
     #[doc(alias = "TCP_USER_TIMEOUT")]
     pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         let option = TcpOption::UserTimeout;
         let Some(timeout) = timeout else {
-            // A system that does not have the option has no timeout.
+            // A system without the option has no timeout.
             return match self.0.kernel().tcp_option(option)? {
                 Some(_) => self.0.set(Opt::Tcp(option, 0)),
                 None => Ok(()),

@@ -1,4 +1,4 @@
-//! [`TcpListener`] and [`Incoming`]: accepting TCP connections.
+//! A TCP listener, and the stream of its connections.
 
 use std::fmt;
 use std::future::Future;
@@ -17,8 +17,8 @@ use crate::sys::{OwnedDescriptor, invalid};
 
 /// A socket that listens for TCP connections.
 ///
-/// Clones share the socket; it is closed when the last one is dropped, and connections that are
-/// still in its queue are reset.
+/// Clones share the socket. Dropping the last one closes it, and resets the connections in its
+/// queue.
 ///
 /// # Examples
 ///
@@ -47,8 +47,8 @@ use crate::sys::{OwnedDescriptor, invalid};
 pub struct TcpListener(Socket);
 
 impl TcpListener {
-    /// Listens at the first of `address`'s addresses that is available. Port 0 asks the system for
-    /// a free port. On Unix the address of an earlier listener can be reused immediately
+    /// Listens on the first of `address`'s addresses that is available. For port 0 the system
+    /// chooses a free port. On Unix the address of an earlier listener can be reused immediately
     /// (`SO_REUSEADDR`).
     ///
     /// ```
@@ -57,7 +57,7 @@ impl TcpListener {
     /// polder::block_on(async {
     ///     let listener = TcpListener::bind(("localhost", 0)).await?;
     ///     assert_ne!(listener.local_addr()?.port(), 0);
-    ///     // Nobody else can have it.
+    ///     // The address is taken.
     ///     assert!(TcpListener::bind(listener.local_addr()?).await.is_err());
     ///     std::io::Result::Ok(())
     /// })?;
@@ -66,16 +66,15 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// The system's error for the last address tried; if that is [in
+    /// The system's error for the last address tried. If that address is [in
     /// use](io::ErrorKind::AddrInUse), not this machine's or not permitted, the message names it,
     /// and there is no [`raw_os_error`](io::Error::raw_os_error).
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not
-    /// an address; for a name, the errors of [`resolve`](crate::net::resolve).
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list; the errors of
+    /// [`resolve`](crate::net::resolve).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future has no effect. For a name, see
-    /// [`resolve`](crate::net::resolve).
+    /// Cancel safe; for a name, see [`resolve`](crate::net::resolve).
     pub async fn bind(address: impl AsyncToSocketAddrs) -> io::Result<TcpListener> {
         first_to_bind("listen on", address, |address| {
             kernel::bind(SocketType::TcpListener, &address.into()).map(TcpListener)
@@ -83,19 +82,20 @@ impl TcpListener {
         .await
     }
 
-    /// Binds `count` listeners to one address, among which the kernel distributes connections, for
-    /// [`serve_on_workers`](crate::net::serve_on_workers()).
+    /// Binds `count` listeners to one address, for
+    /// [`serve_on_workers`](crate::net::serve_on_workers()): the kernel distributes connections
+    /// among them.
     ///
-    /// The kernel chooses a listener for each connection, by a hash of both addresses. It does not
-    /// know which of them is busy, and a connection stays in the queue of its listener; if that is
-    /// closed, the connection is reset (unless Linux' `net.ipv4.tcp_migrate_req` is set).
+    /// It chooses by a hash of both addresses, whether the listener is busy or not. A connection
+    /// stays in its listener's queue; closing the listener resets it (unless Linux'
+    /// `net.ipv4.tcp_migrate_req` is set).
     ///
     /// # Platforms
     ///
-    /// Linux 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD 12 (`SO_REUSEPORT_LB`). On these systems
-    /// other programs of the same user can listen at the address too, if they ask for it in the
-    /// same way. On macOS, the other BSDs, illumos and Windows all are clones of one listener: the
-    /// first to accept gets the next connection.
+    /// Linux 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD 12 (`SO_REUSEPORT_LB`). There other
+    /// programs of the same user can listen on the address too, in the same way. Elsewhere (macOS,
+    /// the other BSDs, illumos and Windows) all are clones of one listener: the first to accept
+    /// gets the next connection.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -137,8 +137,7 @@ impl TcpListener {
         .await
     }
 
-    /// [`bind`](Self::bind) for a socket with options that are set already: see [the
-    /// module](crate::net).
+    /// [`bind`](Self::bind) for a socket with options set before: see [the module](crate::net).
     ///
     /// ```
     /// use polder::net::TcpListener;
@@ -165,9 +164,9 @@ impl TcpListener {
 
     /// Waits for a connection.
     ///
-    /// Any number of tasks may wait concurrently; each connection goes to one of them. A connection
-    /// that its peer has aborted in the queue is skipped if the system reports that
-    /// (`ECONNABORTED`). Linux returns it: the first read returns what was sent before, or
+    /// Any number of tasks may wait; each connection goes to one of them. A connection that its
+    /// peer aborted in the queue is skipped if the system reports that (`ECONNABORTED`). Linux
+    /// returns it: the first read returns what was sent before, or
     /// [`ConnectionReset`](io::ErrorKind::ConnectionReset).
     ///
     /// ```
@@ -185,7 +184,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// Any error of the system call, for instance that no descriptor is left; the connection then
+    /// Any error of the system call, for instance that no descriptor is left: the connection then
     /// stays in the queue.
     ///
     /// # Cancel safety
@@ -195,23 +194,20 @@ impl TcpListener {
         accepted(self.0.accept().await?)
     }
 
-    /// [`accept`](Self::accept), for functions that poll.
+    /// Poll version of [`accept`](Self::accept).
     ///
-    /// A handle remembers one task that polls, the last one. Each clone of the listener is a
-    /// separate handle.
+    /// Only the last task that polled is woken; each clone of the listener has such a task of its
+    /// own.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
-    /// use std::future::poll_fn;
     ///
     /// # polder::block_on(async {
     /// let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
-    /// let (_server, from) = poll_fn(|cx| listener.poll_accept(cx)).await?;
+    /// let (_server, from) = std::future::poll_fn(|cx| listener.poll_accept(cx)).await?;
     /// assert_eq!(from, client.local_addr()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -221,8 +217,7 @@ impl TcpListener {
         self.0.accept().poll(cx)?.map(accepted)
     }
 
-    /// Returns an endless stream of connections. An error is an item; the next item may be a
-    /// connection again.
+    /// Returns an endless stream of connections. After an error, the next item may be a connection.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -247,7 +242,7 @@ impl TcpListener {
         Incoming::new(&self.0)
     }
 
-    /// Returns the address that it listens at, with the port that the system chose for port 0.
+    /// Returns the local address, with the port that the system chose for port 0.
     ///
     /// ```
     /// use polder::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -269,11 +264,8 @@ impl TcpListener {
         internet(self.0.kernel().local_addr()?)
     }
 
-    /// Returns the number of hops that packets of accepted connections may take (`IP_TTL`).
-    ///
-    /// For an IPv6 socket the effect depends on the system: Linux accepts it, for the IPv4 packets
-    /// that such a socket may send. To set the hop limit of IPv6 packets, use
-    /// `socket2::SockRef::from`.
+    /// Returns the number of hops that packets of accepted connections may take (`IP_TTL`): see
+    /// [`TcpStream::ttl`].
     ///
     /// ```
     /// use polder::net::TcpListener;

@@ -1,4 +1,4 @@
-//! [`TcpStream`]: a TCP connection.
+//! A TCP connection.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -17,9 +17,9 @@ use crate::sys::{self, OwnedDescriptor};
 
 /// A TCP connection.
 ///
-/// Reading and writing come with [`AsyncRead`](crate::io::AsyncRead) and
-/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read
-/// while another one writes; it is closed when the last one is dropped.
+/// It is read and written by [`AsyncRead`](crate::io::AsyncRead) and
+/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so one task can read while
+/// another writes; dropping the last one closes it.
 ///
 /// # Examples
 ///
@@ -43,19 +43,18 @@ use crate::sys::{self, OwnedDescriptor};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a single `read` or `write` that is dropped has read or written nothing. Combinators
-/// of several (`read_exact`, `write_all`) may have done part of their work.
+/// Cancel safe: a dropped `read` or `write` has read or written nothing. A dropped combinator of
+/// several (`read_exact`, `write_all`) may have done part of its work.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std"))]
 pub struct TcpStream(pub(super) Socket);
 
 impl TcpStream {
-    /// Connects to the first of `address`'s addresses that answers.
+    /// Opens a connection to the first of `address`'s addresses that answers.
     ///
-    /// Several addresses are tried as RFC 8305 ("Happy Eyeballs") says: alternating between IPv6
-    /// and IPv4, beginning with the first address. When one has failed, or has not answered for 250
-    /// ms, the next is tried too; the first that connects is used, and the other attempts are
-    /// cancelled.
+    /// Several addresses are raced as RFC 8305 ("Happy Eyeballs") says, alternating between IPv6
+    /// and IPv4 from the first one on. The next attempt starts when one fails, or has not answered
+    /// for 250 ms; the first to connect wins, and the others are cancelled.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -65,7 +64,7 @@ impl TcpStream {
     ///     let address = listener.local_addr()?;
     ///     let stream = TcpStream::connect(address).await?;
     ///     assert_eq!(stream.peer_addr()?, address);
-    ///     // A host's name may stand there too.
+    ///     // A host name works too.
     ///     let stream = TcpStream::connect(("127.0.0.1", address.port())).await?;
     ///     assert_eq!(stream.peer_addr()?, address);
     ///     std::io::Result::Ok(())
@@ -75,22 +74,21 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// The system's error for the address that failed last:
-    /// [refused](io::ErrorKind::ConnectionRefused), [timed out](io::ErrorKind::TimedOut) and so on;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list and for text that is not an
-    /// address; for a name, the errors of [`resolve`](crate::net::resolve).
+    /// The system's error for the address that failed last, such as
+    /// [refused](io::ErrorKind::ConnectionRefused) or [timed out](io::ErrorKind::TimedOut);
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list; the errors of
+    /// [`resolve`](crate::net::resolve).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future closes the socket. For a name, see
+    /// Cancel safe: dropping the future closes the socket; for a name, see
     /// [`resolve`](crate::net::resolve).
     pub async fn connect(address: impl AsyncToSocketAddrs) -> io::Result<TcpStream> {
         first_to_connect(address).await.map(TcpStream)
     }
 
-    /// Connects to the first of `address`'s addresses that answers within `duration`, which
-    /// includes the time to resolve a name. Each address gets an equal share of the remaining time,
-    /// so that one that does not answer leaves time for the others.
+    /// Opens a connection within `duration`, including the lookup of a name. The addresses are
+    /// tried one after the other, each for an equal share of the time that is left.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -108,13 +106,12 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut) if the last address
-    /// did not answer, or the name was not resolved, in time.
+    /// As [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut) if the last address did
+    /// not answer, or the name was not resolved, in time.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future closes the socket. For a name, see
-    /// [`resolve`](crate::net::resolve).
+    /// As [`connect`](Self::connect).
     #[doc(alias = "timeout")]
     pub async fn connect_timeout(
         address: impl AsyncToSocketAddrs,
@@ -124,8 +121,7 @@ impl TcpStream {
         connect.await.map(TcpStream)
     }
 
-    /// Connects a socket with options that are set already, and which may be bound: see [the
-    /// module](crate::net).
+    /// Connects a socket with options set before, which may be bound: see [the module](crate::net).
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream};
@@ -134,7 +130,7 @@ impl TcpStream {
     /// polder::block_on(async {
     ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
     ///     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    ///     socket.set_recv_buffer_size(1 << 16)?; // Counts only before connecting.
+    ///     socket.set_recv_buffer_size(1 << 16)?; // Only effective before connecting.
     ///     let stream = TcpStream::connect_with(socket, listener.local_addr()?).await?;
     ///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
     ///     std::io::Result::Ok(())
@@ -171,9 +167,7 @@ impl TcpStream {
     /// assert_eq!(near.local_addr()?, far.peer_addr()?);
     /// // The accepted socket keeps its listener's address.
     /// assert_eq!(far.local_addr()?, listener.local_addr()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -193,27 +187,23 @@ impl TcpStream {
     /// # let (far, _) = listener.accept().await?;
     /// assert_eq!(near.peer_addr()?, listener.local_addr()?);
     /// assert_eq!(far.peer_addr()?, near.local_addr()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`NotConnected`](io::ErrorKind::NotConnected) once the connection was reset, or has ended in
-    /// both directions, on some platforms (Linux among them).
+    /// [`NotConnected`](io::ErrorKind::NotConnected) on some platforms (Linux among them) once the
+    /// connection was reset, or has ended in both directions.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(self.0.kernel().peer_addr()?)
     }
 
-    /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
-    /// file. A direction is shut down once: for one that was shut down or closed before, by any
-    /// handle, nothing happens.
+    /// Shuts down reading, writing, or both. Shutting down writing sends the end of file. A
+    /// direction that was shut down or closed before, by any handle, is skipped.
     ///
-    /// The fate of bytes that arrive after reading was shut down depends on the platform. Linux
-    /// still delivers them: a read returns zero only while there are none. After both directions
-    /// were shut down it answers them with a reset. On other systems they may be discarded. If a
-    /// connection is no longer read, it is better to drop it.
+    /// Bytes may still arrive after reading was shut down. Linux delivers them (a read returns zero
+    /// only while there are none), and answers them with a reset once both directions are shut
+    /// down; other systems may discard them. To stop reading, drop the stream instead.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -227,9 +217,7 @@ impl TcpStream {
     /// near.shutdown(Shutdown::Write)?;
     /// let mut rest = Vec::new();
     /// far.read_to_end(&mut rest).await?; // The end of file.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -240,8 +228,8 @@ impl TcpStream {
         self.0.shutdown(how)
     }
 
-    /// Returns how long closing may take to send the bytes that were written (`SO_LINGER`). `None`,
-    /// the default, lets the system send them after closing.
+    /// Returns how long closing may take to send the written bytes (`SO_LINGER`). `None`, the
+    /// default: the system sends them after closing.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -249,9 +237,7 @@ impl TcpStream {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// assert_eq!(stream.linger()?, None);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -263,10 +249,10 @@ impl TcpStream {
 
     /// Sets [`linger`](Self::linger), in whole seconds.
     ///
-    /// Zero makes closing discard the bytes that were not sent yet, and reset the connection. With
-    /// a longer time, **dropping the last handle blocks its thread** for up to that time, on most
-    /// systems, although the socket is non-blocking: wait for the peer's end of file instead. A
-    /// time that is longer than the system can express is set to the longest one.
+    /// Zero makes closing discard unsent bytes and reset the connection. With a longer time,
+    /// **dropping the last handle blocks its thread** for up to that time on most systems, although
+    /// the socket is non-blocking: wait for the peer's end of file instead. Times beyond the
+    /// system's maximum are capped.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -282,9 +268,7 @@ impl TcpStream {
     /// drop(near);
     /// let reset = far.read(&mut [0; 8]).await.unwrap_err();
     /// assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -305,9 +289,7 @@ impl TcpStream {
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (_far, _) = listener.accept().await?;
     /// assert!(!near.nodelay()?); // By default small writes may be delayed (Nagle).
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -327,9 +309,7 @@ impl TcpStream {
     /// # let (_far, _) = listener.accept().await?;
     /// near.set_nodelay(true)?;
     /// assert!(near.nodelay()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -341,9 +321,8 @@ impl TcpStream {
 
     /// Returns the time to live of packets, in hops (`IP_TTL`).
     ///
-    /// For an IPv6 socket the effect depends on the system: Linux accepts it, for the IPv4 packets
-    /// that such a socket may send. To set the hop limit of IPv6 packets, use
-    /// `socket2::SockRef::from`.
+    /// For an IPv6 socket the effect depends on the system: on Linux it is for the IPv4 packets
+    /// that such a socket may send. For the hop limit of IPv6 packets use `socket2::SockRef::from`.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -352,9 +331,7 @@ impl TcpStream {
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (_far, _) = listener.accept().await?;
     /// assert!(near.ttl()? > 1);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -374,9 +351,7 @@ impl TcpStream {
     /// # let (_far, _) = listener.accept().await?;
     /// near.set_ttl(1)?; // No router passes its packets on.
     /// assert_eq!(near.ttl()?, 1);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -386,11 +361,10 @@ impl TcpStream {
         self.0.set(Opt::Number(Number::Ttl, ttl))
     }
 
-    /// Waits until one of the directions in `interest`, reading or writing, is worth an attempt.
-    /// Returns those that are.
+    /// Waits until the stream can be read or written, as `interest` says. Returns the directions
+    /// that are ready.
     ///
-    /// It may complete spuriously; see [`readable`](Self::readable) and
-    /// [`writable`](Self::writable) for the conditions.
+    /// It may complete spuriously: see [`readable`](Self::readable).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -405,16 +379,13 @@ impl TcpStream {
     /// if ready.is_writable() {
     ///     near.try_write(b"hello")?;
     /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// If the backend cannot wait for another socket;
-    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
-    /// contains anything else.
+    /// As [`readable`](Self::readable); [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an
+    /// `interest` other than reading, writing or both.
     ///
     /// # Cancel safety
     ///
@@ -423,11 +394,11 @@ impl TcpStream {
         self.0.ready(interest).await
     }
 
-    /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an error.
+    /// Waits until the stream can be read: there are bytes, the end of file, or an error.
     ///
-    /// So no buffer is needed while no bytes arrive. It may complete spuriously, for instance at
-    /// first, when nothing is known yet: an attempt that would block makes the next call wait for
-    /// an event. Any number of tasks may wait concurrently; all are woken.
+    /// So an idle connection needs no buffer. It may complete spuriously, for instance at the first
+    /// call: an attempt that would block makes the next call wait for an event. Any number of tasks
+    /// may wait; all are woken.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -444,9 +415,7 @@ impl TcpStream {
     ///         length => break assert_eq!(&bytes[..length?], b"hello"),
     ///     }
     /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -460,10 +429,10 @@ impl TcpStream {
         self.0.ready_in(Direction::Read).await
     }
 
-    /// [`readable`](Self::readable), for functions that poll.
+    /// Poll version of [`readable`](Self::readable).
     ///
-    /// A handle remembers one task that polls to read, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Only the last task that polled to read is woken; each clone of the stream has such a task of
+    /// its own.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -471,13 +440,9 @@ impl TcpStream {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.try_write(b"hello")?;
-    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// std::future::poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -487,10 +452,10 @@ impl TcpStream {
         self.0.ready_in(Direction::Read).poll(cx)
     }
 
-    /// Reads the available bytes, without waiting. Returns their number; `Ok(0)` means the end, or
-    /// an empty buffer.
+    /// Reads the available bytes without waiting. Returns their number; `Ok(0)` means the end of
+    /// file, or an empty buffer.
     ///
-    /// It asks the kernel even if the socket does not count as [readable](Self::readable).
+    /// It makes the system call even if the stream is not known to be [readable](Self::readable).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -504,26 +469,23 @@ impl TcpStream {
     /// far.try_write(b"hello")?;
     /// near.readable().await?;
     /// assert_eq!(near.try_read(&mut bytes)?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing; any error of the system call.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(bytes)
     }
 
-    /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more, or
-    /// reading was shut down here. Unread bytes may remain.
+    /// Whether a [wait](Self::readable) has seen that the peer sends no more, or that reading was
+    /// shut down here. This is a hint, and unread bytes may remain.
     ///
-    /// On a backend with edges it becomes true even while nothing waits: a task that computes an
-    /// answer learns that its client is gone. On others it becomes true during a wait, and without
-    /// [hints](crate::poller::Capabilities::hints) never. Once true, it stays true; `false` proves
-    /// nothing.
+    /// Once true, it stays true; `false` proves nothing. On an edge-triggered backend it becomes
+    /// true even while nothing waits, so a task that computes an answer learns that its client is
+    /// gone. On others it becomes true during a wait, and without
+    /// [hints](crate::poller::Capabilities::hints) never.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -536,15 +498,13 @@ impl TcpStream {
     ///     near.readable().await?;
     /// }
     /// println!("the peer is gone: {}", near.is_read_closed());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn is_read_closed(&self) -> bool {
         self.0.is_read_closed()
     }
 
-    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    /// [`try_read`](Self::try_read) into several buffers.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -557,17 +517,10 @@ impl TcpStream {
     /// far.try_write(b"hello")?;
     /// let (mut head, mut tail) = ([0; 2], [0; 8]);
     /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
-    /// let length = loop {
-    ///     near.readable().await?;
-    ///     match near.try_read_vectored(&mut buffers) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
+    /// near.peek(&mut [0]).await?; // Waits for them.
+    /// let length = near.try_read_vectored(&mut buffers)?;
     /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -577,8 +530,8 @@ impl TcpStream {
         self.0.try_read_vectored(buffers)
     }
 
-    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
-    /// their number, which is zero at the end.
+    /// Waits for bytes, and copies them without consuming them. Returns their number, which is zero
+    /// at the end of file.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -590,9 +543,7 @@ impl TcpStream {
     /// let mut bytes = [0; 8];
     /// let length = near.peek(&mut bytes).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -606,8 +557,7 @@ impl TcpStream {
         self.0.peek(bytes).await
     }
 
-    /// [`peek`](Self::peek), for functions that poll: see
-    /// [`poll_read_ready`](Self::poll_read_ready).
+    /// Poll version of [`peek`](Self::peek): see [`poll_read_ready`](Self::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -615,15 +565,11 @@ impl TcpStream {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
     /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
     /// far.try_write(b"hello")?;
     /// let mut bytes = [0; 8];
-    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// let length = std::future::poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -633,18 +579,16 @@ impl TcpStream {
         self.0.poll_peek(cx, bytes)
     }
 
-    /// Waits until a write is worth an attempt: there is room, or an error.
+    /// Waits until the stream can be written: there is room, or an error.
     ///
-    /// It may complete spuriously, for instance at first, when nothing is known yet: an attempt
-    /// that would block makes the next call wait for an event. Any number of tasks may wait
-    /// concurrently; all are woken.
+    /// It may complete spuriously, and any number of tasks may wait: see
+    /// [`readable`](Self::readable).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
     /// let written = loop {
     ///     near.writable().await?;
     ///     match near.try_write(b"hello") {
@@ -653,10 +597,7 @@ impl TcpStream {
     ///     }
     /// };
     /// assert_eq!(written, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -670,25 +611,19 @@ impl TcpStream {
         self.0.ready_in(Direction::Write).await
     }
 
-    /// [`writable`](Self::writable), for functions that poll.
+    /// Poll version of [`writable`](Self::writable).
     ///
-    /// A handle remembers one task that polls to write, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Only the last task that polled to write is woken: see
+    /// [`poll_read_ready`](Self::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
-    /// use std::future::poll_fn;
-    ///
-    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// std::future::poll_fn(|cx| near.poll_write_ready(cx)).await?;
     /// assert_eq!(near.try_write(b"hello")?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -698,50 +633,41 @@ impl TcpStream {
         self.0.ready_in(Direction::Write).poll(cx)
     }
 
-    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    /// Writes as many bytes as there is room for, without waiting. Returns their number.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
     /// let full = loop {
     ///     if let Err(error) = near.try_write(&[0; 4096]) {
     ///         break error;
     ///     }
     /// };
     /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
 
-    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    /// [`try_write`](Self::try_write) from several buffers.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
     /// # polder::block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let near = TcpStream::connect(listener.local_addr()?).await?;
-    /// # let (far, _) = listener.accept().await?;
     /// use std::io::IoSlice;
     ///
     /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
     /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -751,12 +677,12 @@ impl TcpStream {
         self.0.write_vectored(buffers).attempt()
     }
 
-    /// Calls `operation` once, and returns its result.
+    /// Calls `operation` once and returns its result.
     ///
-    /// It is meant for a system call on this socket that polder does not know. If that returns
+    /// It is for system calls on this socket that polder does not know. If the result is
     /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits for an
-    /// event. So it must not return this for another reason, or the next waiter may wait too long;
-    /// and it must operate on this socket, in the directions of `interest`.
+    /// event. So `operation` must be a call on this socket in the directions of `interest`, and
+    /// return `WouldBlock` for no other reason, or the next waiter may wait too long.
     ///
     /// ```
     /// # use polder::net::{TcpListener, TcpStream};
@@ -778,15 +704,13 @@ impl TcpStream {
     ///     }
     /// };
     /// assert_eq!(read, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
-    /// that is empty, or contains anything other than reading and writing: then it is not called.
+    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an `interest`
+    /// other than reading, writing or both: then `operation` is not called.
     pub fn try_io<R>(
         &self,
         interest: Interest,

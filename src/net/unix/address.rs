@@ -1,5 +1,5 @@
-//! Unix addresses: conversions of paths and the standard library's addresses to the kernel's and
-//! back; and [`UCred`].
+//! Unix addresses and credentials: conversions of paths and the standard library's addresses to the
+//! kernel's form and back; and [`UCred`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,8 +12,8 @@ use socket2::SockAddr;
 use crate::net::socket::Socket;
 use crate::sys::{self, invalid};
 
-/// Returns the address of a path. The standard library rejects invalid paths; it takes the empty
-/// path for the address of an unbound socket, which [`to_kernel`] rejects.
+/// Returns the address of a path. The standard library rejects invalid paths; the empty path
+/// becomes an unnamed address, which [`to_kernel`] rejects.
 pub(super) fn from_path(path: &Path) -> io::Result<SocketAddr> {
     SocketAddr::from_pathname(path).map_err(|error| {
         let words = format!("{path:?} cannot be a Unix socket's address: {error}");
@@ -21,7 +21,7 @@ pub(super) fn from_path(path: &Path) -> io::Result<SocketAddr> {
     })
 }
 
-/// Gives an error of `bind` words that name the address, as `not_bound` in `addresses.rs` does.
+/// Adds the address to an error of `bind`, as `not_bound` in `addresses.rs` does.
 #[cold]
 pub(super) fn not_bound(action: &str, address: &SocketAddr, error: io::Error) -> io::Error {
     let help = match (error.kind(), address.as_pathname()) {
@@ -42,7 +42,6 @@ pub(super) fn not_bound(action: &str, address: &SocketAddr, error: io::Error) ->
     )
 }
 
-/// Converts the standard library's address to the kernel's form.
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     if let Some(name) = sys::abstract_name(address) {
         let path = [&[0], name].concat();
@@ -50,23 +49,22 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
     }
     match address.as_pathname() {
         Some(path) => SockAddr::unix(path),
-        // It cannot be reached. Linux's bind would accept it and choose an abstract name (unix(7),
-        // "Autobind feature"); elsewhere it is an error of varying kind.
+        // It cannot be reached. Linux's bind would choose an abstract name (unix(7), "Autobind
+        // feature"); elsewhere it is an error of varying kind.
         None => Err(invalid(
             "an empty path or an unnamed address cannot be a Unix socket's address",
         )),
     }
 }
 
-/// Converts the kernel's address to the standard library's form.
 pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
     let name = address.as_abstract_namespace();
     if let Some(result) = name.and_then(sys::abstract_address) {
         return result;
     }
-    // The empty path is the address of an unnamed socket. A path without a NUL at its end fits the
-    // kernel's form, but the standard library cannot represent it: that is no reason to lose a
-    // received datagram or connection.
+    // The empty path is the address of an unnamed socket. The standard library cannot represent a
+    // path without a NUL at its end, which fits the kernel's form: no reason to lose a received
+    // datagram or connection.
     let path = address.as_pathname().unwrap_or(Path::new(""));
     SocketAddr::from_pathname(path).or_else(|_| SocketAddr::from_pathname(""))
 }
@@ -103,7 +101,7 @@ impl UCred {
     /// use std::os::unix::fs::MetadataExt;
     ///
     /// let (near, _far) = UnixStream::pair()?;
-    /// // Only who runs this program may go on.
+    /// // Only this program's user may continue.
     /// assert_eq!(near.peer_cred()?.uid(), std::fs::metadata("/proc/self")?.uid());
     /// # }
     /// # std::io::Result::Ok(())
@@ -128,8 +126,8 @@ impl UCred {
         self.gid
     }
 
-    /// The process ID, if the system reports it. Linux does, unless the process belongs to another
-    /// PID namespace.
+    /// The process ID, if the system reports it: Linux does, unless the process is in another PID
+    /// namespace.
     ///
     /// ```
     /// # #[cfg(not(any(target_os = "illumos", target_os = "solaris")))] {

@@ -1,4 +1,4 @@
-//! [`UnixDatagram`]: a Unix datagram socket.
+//! A Unix datagram socket.
 
 use std::io;
 use std::net::Shutdown;
@@ -17,9 +17,8 @@ use crate::reactor::Direction;
 
 /// A Unix datagram socket: messages between processes of one machine, neither lost nor reordered.
 ///
-/// All methods take `&self`, and any number of tasks may send and receive concurrently: each
-/// datagram goes to one of the receivers. Clones share the socket; it is closed when the last one
-/// is dropped. **The file at its path stays**, as with the standard library.
+/// Tasks and clones share it as a [`UdpSocket`](crate::net::UdpSocket). **The file at its path
+/// stays**, as with the standard library.
 ///
 /// # Examples
 ///
@@ -39,15 +38,15 @@ use crate::reactor::Direction;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a receive that is dropped has consumed no datagram, and a send has sent none.
+/// Cancel safe, as [`UdpSocket`](crate::net::UdpSocket) is.
 ///
 /// # Platforms
 ///
-/// A datagram that is longer than the buffer is truncated. When the receiver's queue is full, a
-/// send waits on Linux (retrying every few milliseconds unless the socket is connected to the
-/// receiver), and fails with `ENOBUFS` on the BSDs and Apple's systems.
+/// A datagram longer than the buffer is truncated. When the receiver's queue is full, a send waits
+/// on Linux (retrying every few milliseconds unless the socket is connected to the receiver), and
+/// fails with `ENOBUFS` on the BSDs and Apple's systems.
 ///
-/// When the peer is gone, Linux fails the next send ([refused](io::ErrorKind::ConnectionRefused));
+/// After the peer is gone, Linux fails the next send ([refused](io::ErrorKind::ConnectionRefused));
 /// a pending receive continues to wait.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std", "uds"))]
@@ -72,8 +71,8 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Any error of the system call: [in use](io::ErrorKind::AddrInUse) if the file exists;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
-    /// bytes) or has a NUL in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for
+    /// [`UnixStream::connect`](super::UnixStream::connect).
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         UnixDatagram::bind_addr(&from_path(path.as_ref())?)
     }
@@ -103,7 +102,7 @@ impl UnixDatagram {
             .map_err(|error| not_bound("bind", address, error))
     }
 
-    /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
+    /// [`bind_addr`](Self::bind_addr) for a socket with options set before.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-with-{}", std::process::id()));
@@ -200,14 +199,12 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// Any error of the system call: [not found](io::ErrorKind::NotFound),
-    /// [refused](io::ErrorKind::ConnectionRefused) if the receiver is gone, and so on;
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) as for [`bind`](Self::bind).
+    /// As for [`UnixStream::connect`](super::UnixStream::connect).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.connect_addr(&from_path(path.as_ref())?)
     }
 
-    /// [`connect`](Self::connect), to abstract addresses too.
+    /// [`connect`](Self::connect) to an address, which may be an abstract one.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-address-{}", std::process::id()));
@@ -318,12 +315,12 @@ impl UnixDatagram {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.send_to_addr(bytes, &from_path(path.as_ref())?).await
     }
 
-    /// [`send_to`](Self::send_to), to abstract addresses too.
+    /// [`send_to`](Self::send_to) an address, which may be an abstract one.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-to-address-{}", std::process::id()));
@@ -347,7 +344,7 @@ impl UnixDatagram {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
         let address = to_kernel(address)?;
         self.0.send_to(bytes, &address).await
@@ -376,7 +373,7 @@ impl UnixDatagram {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a future that is dropped has sent nothing.
+    /// Cancel safe: a dropped future has sent nothing.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes, None).await
     }
@@ -401,15 +398,15 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room in this socket's buffer or in
-    /// the receiver's queue. [`writable`](Self::writable) does not cover the queue unless the two
-    /// are connected, so a loop of both would not sleep; [`send_to`](Self::send_to) waits for both.
-    /// Any error of the system call.
+    /// the receiver's queue. [`writable`](Self::writable) covers the queue only if the two are
+    /// connected, so a loop of both would not sleep; [`send_to`](Self::send_to) waits for both. Any
+    /// error of the system call.
     pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let address = to_kernel(&from_path(path.as_ref())?)?;
         self.0.try_send_to(bytes, &address)
     }
 
-    /// Returns the address that it is bound to.
+    /// Returns the local address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-datagram-local-{}", std::process::id()));
@@ -475,8 +472,8 @@ impl UnixDatagram {
         UCred::of(&self.0)
     }
 
-    /// Shuts down receiving, sending, or both. Waiting tasks are woken. For a direction that was
-    /// shut down before, by any handle, nothing happens.
+    /// Shuts down receiving, sending, or both, and wakes waiting tasks. A direction that was shut
+    /// down before, by any handle, is skipped.
     ///
     /// ```
     /// use polder::net::Shutdown;
@@ -502,11 +499,8 @@ impl UnixDatagram {
         self.0.shutdown(how)
     }
 
-    /// Waits until one of the directions in `interest`, reading or writing, is worth an attempt.
-    /// Returns those that are.
-    ///
-    /// It may complete spuriously; see [`readable`](Self::readable) and
-    /// [`writable`](Self::writable) for the conditions.
+    /// Waits until the socket can receive or send: see
+    /// [`TcpStream::ready`](crate::net::TcpStream::ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
@@ -519,16 +513,12 @@ impl UnixDatagram {
     /// if ready.is_writable() {
     ///     near.try_send(b"hello")?;
     /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// If the backend cannot wait for another socket;
-    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
-    /// contains anything else.
+    /// As [`TcpStream::ready`](crate::net::TcpStream::ready).
     ///
     /// # Cancel safety
     ///
@@ -537,28 +527,16 @@ impl UnixDatagram {
         self.0.ready(interest).await
     }
 
-    /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an error.
-    ///
-    /// So no buffer is needed while no bytes arrive. It may complete spuriously, for instance at
-    /// first, when nothing is known yet: an attempt that would block makes the next call wait for
-    /// an event. Any number of tasks may wait concurrently; all are woken.
+    /// Waits until there is a datagram or an error to receive: see
+    /// [`TcpStream::readable`](crate::net::TcpStream::readable).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
     /// far.try_send(b"hello")?;
-    /// loop {
-    ///     near.readable().await?; // Nothing is allocated while this waits.
-    ///     let mut bytes = vec![0; 64];
-    ///     match near.try_recv(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
-    ///     }
-    /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.readable().await?; // Now a `try_recv` is worthwhile.
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -572,22 +550,16 @@ impl UnixDatagram {
         self.0.ready_in(Direction::Read).await
     }
 
-    /// [`readable`](Self::readable), for functions that poll.
-    ///
-    /// A handle remembers one task that polls to read, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Poll version of [`readable`](Self::readable): see
+    /// [`TcpStream::poll_read_ready`](crate::net::TcpStream::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
-    /// use std::future::poll_fn;
-    ///
     /// far.try_send(b"hello")?;
-    /// poll_fn(|cx| near.poll_recv_ready(cx)).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// std::future::poll_fn(|cx| near.poll_recv_ready(cx)).await?;
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -597,28 +569,16 @@ impl UnixDatagram {
         self.0.ready_in(Direction::Read).poll(cx)
     }
 
-    /// Waits until a write is worth an attempt: there is room, or an error.
-    ///
-    /// It may complete spuriously, for instance at first, when nothing is known yet: an attempt
-    /// that would block makes the next call wait for an event. Any number of tasks may wait
-    /// concurrently; all are woken.
+    /// Waits until there is room to send, or an error: see
+    /// [`TcpStream::writable`](crate::net::TcpStream::writable).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
-    /// let written = loop {
-    ///     near.writable().await?;
-    ///     match near.try_send(b"hello") {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
-    /// assert_eq!(written, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.writable().await?;
+    /// assert_eq!(near.try_send(b"hello")?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -632,23 +592,16 @@ impl UnixDatagram {
         self.0.ready_in(Direction::Write).await
     }
 
-    /// [`writable`](Self::writable), for functions that poll.
-    ///
-    /// A handle remembers one task that polls to write, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Poll version of [`writable`](Self::writable): see
+    /// [`TcpStream::poll_write_ready`](crate::net::TcpStream::poll_write_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
-    /// use std::future::poll_fn;
-    ///
-    /// poll_fn(|cx| near.poll_send_ready(cx)).await?;
+    /// std::future::poll_fn(|cx| near.poll_send_ready(cx)).await?;
     /// assert_eq!(near.try_send(b"hello")?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -658,21 +611,16 @@ impl UnixDatagram {
         self.0.ready_in(Direction::Write).poll(cx)
     }
 
-    /// [`recv`](Self::recv), for functions that poll: see
-    /// [`poll_recv_ready`](Self::poll_recv_ready).
+    /// Poll version of [`recv`](Self::recv): see [`poll_recv_ready`](Self::poll_recv_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
-    /// use std::future::poll_fn;
-    ///
     /// far.send(b"hello").await?;
     /// let mut bytes = [0; 8];
-    /// assert_eq!(poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// assert_eq!(std::future::poll_fn(|cx| near.poll_recv(cx, &mut bytes)).await?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -682,22 +630,18 @@ impl UnixDatagram {
         self.0.recv(bytes, Receive::Take).poll(cx)
     }
 
-    /// [`recv_from`](Self::recv_from), for functions that poll: see
+    /// Poll version of [`recv_from`](Self::recv_from): see
     /// [`poll_recv_ready`](Self::poll_recv_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
-    /// use std::future::poll_fn;
-    ///
     /// far.send(b"hello").await?;
     /// let mut bytes = [0; 8];
-    /// let (length, _from) = poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
+    /// let (length, _from) = std::future::poll_fn(|cx| near.poll_recv_from(cx, &mut bytes)).await?;
     /// assert_eq!(&bytes[..length], b"hello");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -712,20 +656,15 @@ impl UnixDatagram {
         received.poll(cx)?.map(from_unix)
     }
 
-    /// [`send`](Self::send), for functions that poll: see
-    /// [`poll_send_ready`](Self::poll_send_ready).
+    /// Poll version of [`send`](Self::send): see [`poll_send_ready`](Self::poll_send_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixDatagram::pair()?;
-    /// use std::future::poll_fn;
-    ///
-    /// assert_eq!(poll_fn(|cx| near.poll_send(cx, b"hello")).await?, 5);
+    /// assert_eq!(std::future::poll_fn(|cx| near.poll_send(cx, b"hello")).await?, 5);
     /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -735,9 +674,8 @@ impl UnixDatagram {
         self.0.send(bytes, None).poll(cx)
     }
 
-    /// Receives an available datagram, without waiting. Returns its length.
-    ///
-    /// It asks the kernel even if the socket does not count as [readable](Self::readable).
+    /// Receives an available datagram without waiting. Returns its length. See
+    /// [`TcpStream::try_read`](crate::net::TcpStream::try_read).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
@@ -749,21 +687,18 @@ impl UnixDatagram {
     /// far.send(b"hello").await?;
     /// near.readable().await?;
     /// assert_eq!(near.try_recv(&mut bytes)?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no datagram; any error of the
-    /// system call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
+    /// call.
     pub fn try_recv(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.recv(bytes, Receive::Take).attempt()
     }
 
-    /// Receives an available datagram, without waiting. Returns its length and its sender's
-    /// address.
+    /// [`try_recv`](Self::try_recv), with the sender's address.
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
@@ -771,23 +706,14 @@ impl UnixDatagram {
     /// # let (near, far) = UnixDatagram::pair()?;
     /// far.send(b"hello").await?;
     /// let mut bytes = [0; 8];
-    /// let (length, _from) = loop {
-    ///     near.readable().await?;
-    ///     match near.try_recv_from(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         received => break received?,
-    ///     }
-    /// };
+    /// let (length, _from) = near.try_recv_from(&mut bytes)?;
     /// assert_eq!(&bytes[..length], b"hello");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no datagram; any error of the system
-    /// call.
+    /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_from(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let received = self.0.recv_from(bytes, Receive::Take);
         from_unix(received.attempt()?)
@@ -801,25 +727,19 @@ impl UnixDatagram {
     /// # let (near, far) = UnixDatagram::pair()?;
     /// assert_eq!(near.try_send(b"hello")?, 5);
     /// assert_eq!(far.recv(&mut [0; 8]).await?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
-    /// call, for instance that there is no peer.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call,
+    /// for instance that there is no peer.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes, None).attempt()
     }
 
-    /// Calls `operation` once, and returns its result.
-    ///
-    /// It is meant for a system call on this socket that polder does not know. If that returns
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits for an
-    /// event. So it must not return this for another reason, or the next waiter may wait too long;
-    /// and it must operate on this socket, in the directions of `interest`.
+    /// Calls `operation` once and returns its result: see
+    /// [`TcpStream::try_io`](crate::net::TcpStream::try_io).
     ///
     /// ```
     /// # use polder::net::unix::UnixDatagram;
@@ -828,26 +748,14 @@ impl UnixDatagram {
     /// use polder::poller::Interest;
     /// use socket2::SockRef;
     ///
-    /// far.try_send(b"hello")?;
-    /// let mut bytes = [std::mem::MaybeUninit::uninit(); 8];
-    /// let read = loop {
-    ///     near.readable().await?;
-    ///     let socket = SockRef::from(&near);
-    ///     match near.try_io(Interest::READABLE, || socket.recv(&mut bytes)) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         read => break read?,
-    ///     }
-    /// };
-    /// assert_eq!(read, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// let send = || SockRef::from(&near).send(b"hello");
+    /// assert_eq!(near.try_io(Interest::WRITABLE, send)?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
-    /// that is empty, or contains anything other than reading and writing: then it is not called.
+    /// As [`TcpStream::try_io`](crate::net::TcpStream::try_io).
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -863,7 +771,6 @@ socket!(
     [local_addr, peer_addr]
 );
 
-/// Converts the sender's address of a received datagram to the public type.
 fn from_unix((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
     Ok((length, from_kernel(peer)?))
 }

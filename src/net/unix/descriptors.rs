@@ -1,5 +1,4 @@
-//! Descriptors over Unix streams, sent with bytes: [`UnixStream::send_fds`] and
-//! [`UnixStream::recv_fds`].
+//! Passing descriptors over Unix streams: [`UnixStream::send_fds`] and [`UnixStream::recv_fds`].
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,25 +13,24 @@ use rustix::net::{
 use super::UnixStream;
 use crate::sys::{self, invalid, unsupported};
 
-/// The most descriptors of one message: the limit of Linux (`SCM_MAX_FD`, unix(7)).
+/// The maximum number of descriptors of one message on Linux (`SCM_MAX_FD`, unix(7)).
 const MAX_FDS: usize = 253;
 
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
 
-/// Room for all descriptors that the kernel passes with a message, so that none is lost: Linux has
-/// a limit, other systems may pass more. And for the sender's credentials, if their owner has asked
-/// for them.
+/// Room for all descriptors of a message, so that none is lost (systems other than Linux may pass
+/// more than its limit), and for the sender's credentials, if the user has asked for them.
 const RECV_SPACE: usize = 2 * SPACE;
 
-/// Where the kernel makes them close-on-exec itself.
+/// Where the kernel makes received descriptors close-on-exec itself.
 #[cfg(not(any(target_vendor = "apple", target_os = "illumos", target_os = "solaris")))]
 const RECV_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(any(target_vendor = "apple", target_os = "illumos", target_os = "solaris"))]
 const RECV_FLAGS: RecvFlags = RecvFlags::empty();
 
 impl UnixStream {
-    /// Sends bytes with descriptors, of which the peer gets duplicates. Returns how
-    /// many bytes were sent: at least one, and all descriptors with them. Send the other bytes with
+    /// Sends bytes with descriptors, of which the peer gets duplicates. Returns the number of bytes
+    /// sent: at least one, and all descriptors with them. Send the rest with
     /// [`write_all`](crate::io::AsyncWriteExt::write_all).
     ///
     /// ```
@@ -61,13 +59,13 @@ impl UnixStream {
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) without a byte, since descriptors travel with
     /// bytes, and for more than 253 descriptors;
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the peer refuses descriptors: see
-    /// [`passrights`](Self::passrights); [`Unsupported`](io::ErrorKind::Unsupported) in a simulated
-    /// world; any error of the system call.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the peer refuses descriptors (see
+    /// [`passrights`](Self::passrights)); [`Unsupported`](io::ErrorKind::Unsupported) in a
+    /// simulated world; any error of the system call.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if the future is dropped, nothing was sent.
+    /// Cancel safe: a dropped future has sent nothing.
     #[doc(alias("SCM_RIGHTS", "sendmsg", "send_with_fd"))]
     pub async fn send_fds(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let socket = self.passing_fds(bytes.len())?;
@@ -95,12 +93,11 @@ impl UnixStream {
         self.0.writing(send).await
     }
 
-    /// Receives bytes, and appends the descriptors that came with them to `fds`, close-on-exec.
-    /// Returns the number of bytes; `Ok(0)` means the end.
+    /// Receives bytes, and appends the descriptors that came with them, close-on-exec, to `fds`.
+    /// Returns the number of bytes; `Ok(0)` means the end of file.
     ///
-    /// The peer can only send descriptors if this stream accepts them: see
-    /// [`set_passrights`](Self::set_passrights). Bytes that were sent with descriptors are not
-    /// received in one call with those of the next message that has some.
+    /// This stream must accept descriptors: see [`set_passrights`](Self::set_passrights). One call
+    /// never returns bytes of two messages that have descriptors.
     ///
     /// ```
     /// use polder::net::unix::UnixStream;
@@ -128,7 +125,7 @@ impl UnixStream {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if the future is dropped, nothing was received.
+    /// Cancel safe: a dropped future has received nothing.
     #[doc(alias("SCM_RIGHTS", "recvmsg", "recv_with_fd"))]
     pub async fn recv_fds(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
         let socket = self.passing_fds(bytes.len())?;
@@ -157,7 +154,7 @@ impl UnixStream {
         self.0.reading(receive).await
     }
 
-    /// Returns the socket, if descriptors can be passed with so many bytes.
+    /// Returns the socket, or an error if descriptors cannot be passed with that number of bytes.
     fn passing_fds(&self, bytes: usize) -> io::Result<BorrowedFd<'_>> {
         if bytes == 0 {
             return Err(invalid("descriptors need at least one byte of data"));

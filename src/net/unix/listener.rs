@@ -1,4 +1,4 @@
-//! [`UnixListener`]: accepting Unix connections.
+//! A Unix listener.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,9 +15,8 @@ use crate::net::socket::{Flag, Opt, Socket, SocketType, StreamSocket, kernel};
 
 /// A socket that listens for Unix connections.
 ///
-/// Clones share the socket; it is closed when the last one is dropped. **The file at its path
-/// stays**, as with the standard library: unless it is removed, the next `bind` fails because the
-/// address is in use.
+/// Clones share the socket; dropping the last one closes it. **The file at its path stays**, as
+/// with the standard library: until it is removed, the next `bind` fails with "in use".
 ///
 /// # Examples
 ///
@@ -46,7 +45,7 @@ use crate::net::socket::{Flag, Opt, Socket, SocketType, StreamSocket, kernel};
 pub struct UnixListener(Socket);
 
 impl UnixListener {
-    /// Listens at `path`, and creates a file there.
+    /// Listens on `path`, and creates a file there.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-bind-{}", std::process::id()));
@@ -66,19 +65,19 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// Any error of the system call: [in use](io::ErrorKind::AddrInUse) if the file exists, even if
-    /// it has no listener any more; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that
-    /// is empty, too long (about 100 bytes) or has a NUL in it.
+    /// Any error of the system call: [in use](io::ErrorKind::AddrInUse) if the file exists, even
+    /// without a listener; [`InvalidInput`](io::ErrorKind::InvalidInput) as for
+    /// [`UnixStream::connect`].
     ///
     /// # Platforms
     ///
-    /// Linux would choose an abstract name for an empty path. To get that, bind a socket made with
+    /// Linux would choose an abstract name for an empty path. For that, bind a socket made with
     /// socket2, listen, and convert it with `try_from`, as an `OwnedFd`.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         UnixListener::bind_addr(&from_path(path.as_ref())?)
     }
 
-    /// Listens at `address`, which may be an abstract one: see [`UnixStream::connect_addr`].
+    /// Listens on `address`, which may be an abstract one: see [`UnixStream::connect_addr`].
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -103,7 +102,7 @@ impl UnixListener {
             .map_err(|error| not_bound("listen on", address, error))
     }
 
-    /// [`bind_addr`](Self::bind_addr) for a socket with options that are set already.
+    /// [`bind_addr`](Self::bind_addr) for a socket with options set before.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-with-{}", std::process::id()));
@@ -134,7 +133,7 @@ impl UnixListener {
 
     /// Waits for a connection.
     ///
-    /// Any number of tasks may wait concurrently; each connection goes to one of them.
+    /// Any number of tasks may wait; each connection goes to one of them.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-accept-{}", std::process::id()));
@@ -155,7 +154,7 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// Any error of the system call, for instance that no descriptor is left; the connection then
+    /// Any error of the system call, for instance that no descriptor is left: the connection then
     /// stays in the queue.
     ///
     /// # Cancel safety
@@ -165,21 +164,18 @@ impl UnixListener {
         accepted(self.0.accept().await?)
     }
 
-    /// [`accept`](Self::accept), for functions that poll.
-    ///
-    /// A handle remembers one task that polls, the last one. Each clone of the listener is a
-    /// separate handle.
+    /// Poll version of [`accept`](Self::accept): see
+    /// [`TcpListener::poll_accept`](crate::net::TcpListener::poll_accept).
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-poll-accept-{}", std::process::id()));
     /// # let _ = std::fs::remove_file(&path);
     /// use polder::net::unix::{UnixListener, UnixStream};
-    /// use std::future::poll_fn;
     ///
     /// # polder::block_on(async {
     /// let listener = UnixListener::bind(&path)?;
     /// let _client = UnixStream::connect(&path).await?;
-    /// let (_server, from) = poll_fn(|cx| listener.poll_accept(cx)).await?;
+    /// let (_server, from) = std::future::poll_fn(|cx| listener.poll_accept(cx)).await?;
     /// assert!(from.is_unnamed());
     /// # std::io::Result::Ok(())
     /// # })?;
@@ -194,8 +190,7 @@ impl UnixListener {
         self.0.accept().poll(cx)?.map(accepted)
     }
 
-    /// Returns an endless stream of connections. An error is an item; the next item may be a
-    /// connection again.
+    /// Returns an endless stream of connections. After an error, the next item may be a connection.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-incoming-{}", std::process::id()));
@@ -245,8 +240,8 @@ impl UnixListener {
         self.0.kernel().flag(Flag::Passrights)
     }
 
-    /// Sets [`passrights`](Self::passrights) for connections that are made from now on. Connections
-    /// that are already in the queue keep their setting.
+    /// Sets [`passrights`](Self::passrights) for connections made from now on. Those in the queue
+    /// keep their setting.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-allow-{}", std::process::id()));
@@ -273,7 +268,7 @@ impl UnixListener {
         self.0.set(Opt::Flag(Flag::Passrights, passrights))
     }
 
-    /// Returns the address that it listens at.
+    /// Returns the local address.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-listener-local-{}", std::process::id()));
@@ -282,7 +277,7 @@ impl UnixListener {
     ///
     /// let listener = UnixListener::bind(&path)?;
     /// let address = listener.local_addr()?;
-    /// // Who has bound it may remove it.
+    /// // The owner may remove the file.
     /// assert_eq!(address.as_pathname(), Some(path.as_path()));
     /// # std::fs::remove_file(&path)?;
     /// # std::io::Result::Ok(())

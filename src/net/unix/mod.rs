@@ -1,7 +1,7 @@
 //! Unix sockets: between processes of one machine, by path, by abstract name (Linux), or as pairs.
 //!
-//! Names and behaviour follow the standard library and `async-net`. The addresses are the standard
-//! library's, so `std::os::linux::net::SocketAddrExt` makes abstract ones.
+//! Names and behaviour are those of the standard library and `async-net`. The addresses are the
+//! standard library's, so `std::os::linux::net::SocketAddrExt` makes abstract ones.
 //!
 //! ```
 //! # let path = std::env::temp_dir().join(format!("polder-unix-{}", std::process::id()));

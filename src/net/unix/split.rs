@@ -1,10 +1,11 @@
-//! The two halves of a Unix stream: the types of `net/split.rs`, under the names of this module.
+//! The halves of a Unix stream: the types of `net/split.rs` under the names of this module.
 
 use super::stream::UnixStream;
 use crate::net::split;
 
 impl UnixStream {
-    /// Splits the stream into borrowed halves, for one task that reads and writes concurrently.
+    /// Splits the stream into borrowed halves: see
+    /// [`TcpStream::split`](crate::net::TcpStream::split).
     ///
     /// ```
     /// use polder::io::copy;
@@ -15,15 +16,14 @@ impl UnixStream {
     /// # drop(near);
     /// let (reader, writer) = far.split();
     /// copy(reader, writer).await?; // an echo
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         ReadHalf::pair(self)
     }
 
-    /// Splits the stream into owned halves, for two tasks. Dropping the write half ends writing.
+    /// Splits the stream into owned halves: see
+    /// [`TcpStream::into_split`](crate::net::TcpStream::into_split).
     ///
     /// ```
     /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -115,8 +115,7 @@ pub type WriteHalf<'a> = split::WriteHalf<'a, UnixStream>;
 /// ```
 pub type OwnedReadHalf = split::OwnedReadHalf<UnixStream>;
 
-/// The write half of a [`UnixStream`], owned: see [`UnixStream::into_split`]. Dropping it ends
-/// writing.
+/// The write half of a [`UnixStream`], owned: see [`UnixStream::into_split`].
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -139,7 +138,7 @@ pub type OwnedReadHalf = split::OwnedReadHalf<UnixStream>;
 /// ```
 pub type OwnedWriteHalf = split::OwnedWriteHalf<UnixStream>;
 
-/// The error of `reunite`: two halves that belong to different streams.
+/// The error of [`reunite`](crate::net::OwnedReadHalf::reunite): halves of different streams.
 ///
 /// ```
 /// use polder::net::unix::{ReuniteError, UnixStream};

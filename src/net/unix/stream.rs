@@ -1,4 +1,4 @@
-//! [`UnixStream`]: a Unix stream socket.
+//! A Unix stream socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -18,11 +18,9 @@ use crate::reactor::Direction;
 
 /// A connection between two processes of one machine, or within one.
 ///
-/// Reading and writing come with [`AsyncRead`](crate::io::AsyncRead) and
-/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so that one task can read
-/// while another one writes; it is closed when the last one is dropped.
+/// Reading, writing and clones are as for [`TcpStream`](crate::net::TcpStream).
 ///
-/// On systems that can refuse them, a peer cannot send descriptors with its bytes, unless
+/// On systems that can refuse descriptors, a peer can send them with its bytes only if
 /// [`set_passrights`](Self::set_passrights) allows it. [`recv_fds`](Self::recv_fds) receives them;
 /// reading closes them.
 ///
@@ -45,8 +43,7 @@ use crate::reactor::Direction;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a single `read` or `write` that is dropped has read or written nothing. Combinators
-/// of several (`read_exact`, `write_all`) may have done part of their work.
+/// Cancel safe, as [`TcpStream`](crate::net::TcpStream) is.
 #[derive(Clone)]
 #[doc(alias("from_std", "into_std", "uds"))]
 pub struct UnixStream(pub(super) Socket);
@@ -78,12 +75,12 @@ impl UnixStream {
     /// Any error of the system call: [not found](io::ErrorKind::NotFound),
     /// [refused](io::ErrorKind::ConnectionRefused) if there is no listener any more, and so on;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that is empty, too long (about 100
-    /// bytes) or has a NUL in it.
+    /// bytes) or has a NUL.
     ///
     /// # Platforms
     ///
-    /// When the listener's queue is full, Linux returns an error and never signals when there is
-    /// room, so this retries every few milliseconds until it connects. Other systems refuse.
+    /// When the listener's queue is full, Linux returns an error and never signals room, so this
+    /// retries every few milliseconds. Other systems refuse.
     ///
     /// # Cancel safety
     ///
@@ -126,7 +123,7 @@ impl UnixStream {
             .map(UnixStream)
     }
 
-    /// Connects a socket with options that are set already, and which may be bound.
+    /// Connects a socket with options set before, which may be bound.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("polder-stream-with-{}", std::process::id()));
@@ -241,8 +238,8 @@ impl UnixStream {
         from_kernel(self.0.kernel().peer_addr()?)
     }
 
-    /// Returns the peer's credentials when the connection was made: those of the process that
-    /// connected, listened, or made the pair.
+    /// Returns the peer's credentials as they were when the connection was made, of the process
+    /// that connected, listened, or made the pair.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -284,10 +281,10 @@ impl UnixStream {
     ///
     /// # Platforms
     ///
-    /// Linux 6.16 and later can refuse them, and polder's own streams do: the peer's `sendmsg` then
+    /// Linux 6.16 and later can refuse them, and polder's own streams do: the peer's `sendmsg`
     /// fails with `EPERM`. So no peer can fill this process with unwanted descriptors, and a read
-    /// is a plain `recv`. On other systems this is always `true`. A stream that was made elsewhere
-    /// keeps its setting.
+    /// is a plain `recv`. On other systems this is always `true`. An adopted stream keeps its
+    /// setting.
     #[doc(alias = "SO_PASSRIGHTS")]
     #[doc(alias = "SCM_RIGHTS")]
     pub fn passrights(&self) -> io::Result<bool> {
@@ -296,9 +293,9 @@ impl UnixStream {
 
     /// Sets [`passrights`](Self::passrights).
     ///
-    /// For a stream that accepts descriptors from its first byte on, set it on its
+    /// To accept descriptors from the first byte on, set it on the
     /// [listener](super::UnixListener::set_passrights), or connect a socket of your own with
-    /// [`connect_with`](Self::connect_with): a message that was refused is not sent again.
+    /// [`connect_with`](Self::connect_with): a refused message is not sent again.
     ///
     /// ```
     /// use polder::net::unix::UnixStream;
@@ -316,9 +313,8 @@ impl UnixStream {
         self.0.set(Opt::Flag(Flag::Passrights, passrights))
     }
 
-    /// Shuts down reading, writing, or both. After writing is shut down the peer sees the end of
-    /// file. A direction is shut down once: for one that was shut down or closed before, by any
-    /// handle, nothing happens.
+    /// Shuts down reading, writing, or both. Shutting down writing sends the end of file. A
+    /// direction that was shut down or closed before, by any handle, is skipped.
     ///
     /// ```
     /// use polder::io::AsyncReadExt;
@@ -342,11 +338,8 @@ impl UnixStream {
         self.0.shutdown(how)
     }
 
-    /// Waits until one of the directions in `interest`, reading or writing, is worth an attempt.
-    /// Returns those that are.
-    ///
-    /// It may complete spuriously; see [`readable`](Self::readable) and
-    /// [`writable`](Self::writable) for the conditions.
+    /// Waits until the stream can be read or written: see
+    /// [`TcpStream::ready`](crate::net::TcpStream::ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -359,16 +352,12 @@ impl UnixStream {
     /// if ready.is_writable() {
     ///     near.try_write(b"hello")?;
     /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// If the backend cannot wait for another socket;
-    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest that is empty, or
-    /// contains anything else.
+    /// As [`TcpStream::ready`](crate::net::TcpStream::ready).
     ///
     /// # Cancel safety
     ///
@@ -377,28 +366,16 @@ impl UnixStream {
         self.0.ready(interest).await
     }
 
-    /// Waits until a read is worth an attempt: there are bytes to read, or the end, or an error.
-    ///
-    /// So no buffer is needed while no bytes arrive. It may complete spuriously, for instance at
-    /// first, when nothing is known yet: an attempt that would block makes the next call wait for
-    /// an event. Any number of tasks may wait concurrently; all are woken.
+    /// Waits until the stream can be read: see
+    /// [`TcpStream::readable`](crate::net::TcpStream::readable).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixStream::pair()?;
     /// far.try_write(b"hello")?;
-    /// loop {
-    ///     near.readable().await?; // Nothing is allocated while this waits.
-    ///     let mut bytes = vec![0; 64];
-    ///     match near.try_read(&mut bytes) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break assert_eq!(&bytes[..length?], b"hello"),
-    ///     }
-    /// }
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.readable().await?; // Now a `try_read` is worthwhile.
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -412,22 +389,16 @@ impl UnixStream {
         self.0.ready_in(Direction::Read).await
     }
 
-    /// [`readable`](Self::readable), for functions that poll.
-    ///
-    /// A handle remembers one task that polls to read, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Poll version of [`readable`](Self::readable): see
+    /// [`TcpStream::poll_read_ready`](crate::net::TcpStream::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixStream::pair()?;
-    /// use std::future::poll_fn;
-    ///
     /// far.try_write(b"hello")?;
-    /// poll_fn(|cx| near.poll_read_ready(cx)).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// std::future::poll_fn(|cx| near.poll_read_ready(cx)).await?;
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -437,10 +408,8 @@ impl UnixStream {
         self.0.ready_in(Direction::Read).poll(cx)
     }
 
-    /// Reads the available bytes, without waiting. Returns their number; `Ok(0)` means the end, or
-    /// an empty buffer.
-    ///
-    /// It asks the kernel even if the socket does not count as [readable](Self::readable).
+    /// Reads the available bytes without waiting: see
+    /// [`TcpStream::try_read`](crate::net::TcpStream::try_read).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -452,26 +421,18 @@ impl UnixStream {
     /// far.try_write(b"hello")?;
     /// near.readable().await?;
     /// assert_eq!(near.try_read(&mut bytes)?, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing; any error of the system call.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(bytes)
     }
 
-    /// A hint: whether a [wait](Self::readable) has seen that the peer will send no more, or
-    /// reading was shut down here. Unread bytes may remain.
-    ///
-    /// On a backend with edges it becomes true even while nothing waits: a task that computes an
-    /// answer learns that its client is gone. On others it becomes true during a wait, and without
-    /// [hints](crate::poller::Capabilities::hints) never. Once true, it stays true; `false` proves
-    /// nothing.
+    /// Whether the peer is known to send no more: see
+    /// [`TcpStream::is_read_closed`](crate::net::TcpStream::is_read_closed).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -482,15 +443,13 @@ impl UnixStream {
     ///     near.readable().await?;
     /// }
     /// println!("the peer is gone: {}", near.is_read_closed());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     pub fn is_read_closed(&self) -> bool {
         self.0.is_read_closed()
     }
 
-    /// [`try_read`](Self::try_read) into several buffers, one after the other.
+    /// [`try_read`](Self::try_read) into several buffers.
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -501,17 +460,10 @@ impl UnixStream {
     /// far.try_write(b"hello")?;
     /// let (mut head, mut tail) = ([0; 2], [0; 8]);
     /// let mut buffers = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut tail)];
-    /// let length = loop {
-    ///     near.readable().await?;
-    ///     match near.try_read_vectored(&mut buffers) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
+    /// near.peek(&mut [0]).await?; // Waits for them.
+    /// let length = near.try_read_vectored(&mut buffers)?;
     /// assert_eq!((length, &head, &tail[..3]), (5, b"he", &b"llo"[..]));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -521,8 +473,7 @@ impl UnixStream {
         self.0.try_read_vectored(buffers)
     }
 
-    /// Waits for bytes without consuming them: the next read returns the same bytes again. Returns
-    /// their number, which is zero at the end.
+    /// Copies bytes without consuming them: see [`TcpStream::peek`](crate::net::TcpStream::peek).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -532,9 +483,7 @@ impl UnixStream {
     /// let mut bytes = [0; 8];
     /// let length = near.peek(&mut bytes).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -548,22 +497,17 @@ impl UnixStream {
         self.0.peek(bytes).await
     }
 
-    /// [`peek`](Self::peek), for functions that poll: see
-    /// [`poll_read_ready`](Self::poll_read_ready).
+    /// Poll version of [`peek`](Self::peek): see [`poll_read_ready`](Self::poll_read_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixStream::pair()?;
-    /// use std::future::poll_fn;
-    ///
     /// far.try_write(b"hello")?;
     /// let mut bytes = [0; 8];
-    /// let length = poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
+    /// let length = std::future::poll_fn(|cx| near.poll_peek(cx, &mut bytes)).await?;
     /// assert_eq!(near.try_read(&mut bytes)?, length); // They were still there.
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -573,28 +517,16 @@ impl UnixStream {
         self.0.poll_peek(cx, bytes)
     }
 
-    /// Waits until a write is worth an attempt: there is room, or an error.
-    ///
-    /// It may complete spuriously, for instance at first, when nothing is known yet: an attempt
-    /// that would block makes the next call wait for an event. Any number of tasks may wait
-    /// concurrently; all are woken.
+    /// Waits until the stream can be written: see
+    /// [`TcpStream::writable`](crate::net::TcpStream::writable).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixStream::pair()?;
-    /// let written = loop {
-    ///     near.writable().await?;
-    ///     match near.try_write(b"hello") {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         length => break length?,
-    ///     }
-    /// };
-    /// assert_eq!(written, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// near.writable().await?;
+    /// assert_eq!(near.try_write(b"hello")?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -608,23 +540,16 @@ impl UnixStream {
         self.0.ready_in(Direction::Write).await
     }
 
-    /// [`writable`](Self::writable), for functions that poll.
-    ///
-    /// A handle remembers one task that polls to write, the last one. Each clone of the socket is a
-    /// separate handle.
+    /// Poll version of [`writable`](Self::writable): see
+    /// [`TcpStream::poll_write_ready`](crate::net::TcpStream::poll_write_ready).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
     /// # polder::block_on(async {
     /// # let (near, far) = UnixStream::pair()?;
-    /// use std::future::poll_fn;
-    ///
-    /// poll_fn(|cx| near.poll_write_ready(cx)).await?;
+    /// std::future::poll_fn(|cx| near.poll_write_ready(cx)).await?;
     /// assert_eq!(near.try_write(b"hello")?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -634,7 +559,7 @@ impl UnixStream {
         self.0.ready_in(Direction::Write).poll(cx)
     }
 
-    /// Writes as much as there is room for, without waiting. Returns the number of bytes.
+    /// Writes as many bytes as there is room for, without waiting. Returns their number.
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -646,21 +571,17 @@ impl UnixStream {
     ///     }
     /// };
     /// assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room; any error of the system
-    /// call.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room; any error of the system call.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
 
-    /// [`try_write`](Self::try_write) from several buffers, one after the other.
+    /// [`try_write`](Self::try_write) from several buffers.
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -670,10 +591,7 @@ impl UnixStream {
     ///
     /// let buffers = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
     /// assert_eq!(near.try_write_vectored(&buffers)?, 5);
-    /// # drop(far);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -683,12 +601,8 @@ impl UnixStream {
         self.0.write_vectored(buffers).attempt()
     }
 
-    /// Calls `operation` once, and returns its result.
-    ///
-    /// It is meant for a system call on this socket that polder does not know. If that returns
-    /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), the next wait for `interest` waits for an
-    /// event. So it must not return this for another reason, or the next waiter may wait too long;
-    /// and it must operate on this socket, in the directions of `interest`.
+    /// Calls `operation` once and returns its result: see
+    /// [`TcpStream::try_io`](crate::net::TcpStream::try_io).
     ///
     /// ```
     /// # use polder::net::unix::UnixStream;
@@ -697,26 +611,14 @@ impl UnixStream {
     /// use polder::poller::Interest;
     /// use socket2::SockRef;
     ///
-    /// far.try_write(b"hello")?;
-    /// let mut bytes = [std::mem::MaybeUninit::uninit(); 8];
-    /// let read = loop {
-    ///     near.readable().await?;
-    ///     let socket = SockRef::from(&near);
-    ///     match near.try_io(Interest::READABLE, || socket.recv(&mut bytes)) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-    ///         read => break read?,
-    ///     }
-    /// };
-    /// assert_eq!(read, 5);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// let send = || SockRef::from(&near).send(b"hello");
+    /// assert_eq!(near.try_io(Interest::WRITABLE, send)?, 5);
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
     ///
-    /// The operation's error; [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an interest
-    /// that is empty, or contains anything other than reading and writing: then it is not called.
+    /// As [`TcpStream::try_io`](crate::net::TcpStream::try_io).
     pub fn try_io<R>(
         &self,
         interest: Interest,
