@@ -1,14 +1,13 @@
-//! [`Socket`]: the internal type of every socket of `net`. It passes each call to the system
-//! (`system.rs`) or, with the feature `kernel`, to another kernel that the thread has
-//! (`of_kernel.rs`).
+//! [`Socket`], the internal type of all sockets of `net`: passes each call to the system
+//! (`system.rs`) or, with the feature `kernel`, to the thread's other kernel (`of_kernel.rs`).
 //!
-//! The trait [`KernelSocket`] has the calls. A socket's source holds the system's descriptor or the
-//! other kernel's socket, and [`AnySocket`] is either. Options are values (`options.rs`). The only
-//! other code that makes such system calls is `resolver.rs`, and dumps, for addresses.
+//! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
+//! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). Elsewhere
+//! system calls on sockets are made only by `unix/descriptors.rs`, by `resolver.rs`, and by dumps,
+//! for addresses.
 //!
-//! A call that may wait is an [`Operation`], with the loop of `io/operation.rs`. This module
-//! chooses a socket's [`ReadinessPolicy`]. A kernel tells whether a read has drained a socket, and
-//! then its readiness is cleared here.
+//! A call that may wait is an [`Operation`]. This module chooses a socket's [`ReadinessPolicy`],
+//! and clears the readiness after a read that the kernel says has drained the socket.
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod of_kernel;
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 use socket2::{SockAddr, Type};
 
-/// The kernel that makes the sockets of this thread.
+/// The functions that make the sockets of this thread.
 #[cfg(feature = "kernel")]
 pub(super) use self::of_kernel as kernel;
 use self::of_kernel::OtherSocket;
@@ -43,16 +42,16 @@ use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, 
 pub(super) use crate::telemetry::SocketType;
 use crate::time::{Timer, timeout};
 
-/// The length of a listener's queue. The system caps it at its limit (Linux: 4,096 since 5.4). When
-/// the queue is full, clients retry after a second.
+/// The length of a listener's queue, capped by the system (Linux: 4,096 since 5.4). When it is
+/// full, clients retry after a second.
 pub(super) const BACKLOG: i32 = 4_096;
 
-/// The first and the longest pause between attempts for which there is no event: a Unix connect to
-/// a listener with a full queue, a Unix datagram to a receiver with a full queue.
+/// The first and the longest pause between attempts without an event: a Unix connect, or a Unix
+/// datagram, to a full queue.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
 impl SocketType {
-    /// Returns how it is waited for. `is_trusted`: whether a short read shows that it is drained.
+    /// `is_trusted`: whether a short read shows that it is drained.
     fn kind(self, is_trusted: bool) -> SourceKind {
         match self {
             SocketType::TcpStream if is_trusted => SourceKind::TcpStream,
@@ -61,7 +60,6 @@ impl SocketType {
         }
     }
 
-    /// Returns how far its events are trusted.
     fn readiness_policy(self) -> ReadinessPolicy {
         match self {
             SocketType::TcpStream => ReadinessPolicy::CachedTcp,
@@ -69,7 +67,7 @@ impl SocketType {
         }
     }
 
-    /// Returns the type that a listener accepts, or the type itself for others.
+    /// The type that a listener accepts; for others, itself.
     fn accepted(self) -> SocketType {
         match self {
             SocketType::TcpListener => SocketType::TcpStream,
@@ -82,8 +80,7 @@ impl SocketType {
         self.accepted() != self
     }
 
-    /// Whether descriptors can come with its bytes, or with the bytes of the sockets that it
-    /// accepts.
+    /// Whether descriptors can come with its bytes, or with those of sockets that it accepts.
     fn takes_descriptors(self) -> bool {
         !self.is_internet() && self.r#type() == Type::STREAM
     }
@@ -122,37 +119,36 @@ pub(super) enum Receive {
     Peek,
 }
 
-/// A socket of a kernel: the calls on it. One that would block fails with `WouldBlock`.
+/// The calls on a kernel's socket. One that would block fails with `WouldBlock`.
 pub(super) trait KernelSocket: Options {
     fn local_addr(&self) -> io::Result<SockAddr>;
     fn peer_addr(&self) -> io::Result<SockAddr>;
-    /// Sets the peer of a datagram socket.
+    /// For datagram sockets.
     fn set_peer(&self, address: &SockAddr) -> io::Result<()>;
-    /// Shuts down the directions that are `left` of `how`: the others were shut down before.
+    /// Shuts down the directions `left` of `how`; the others were shut down before.
     fn shutdown(&self, how: Shutdown, left: Interest) -> io::Result<()>;
-    /// Accepts a connection, which is a socket of the type `accepted`.
+    /// Accepts a connection, a socket of the type `accepted`.
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)>;
-    /// Reads from a stream. Returns the number of bytes, and whether the read shows that nothing is
-    /// left: neither bytes, nor an end, nor an error.
+    /// Reads from a stream. Returns the number of bytes, and whether nothing is left: neither
+    /// bytes, nor an end, nor an error.
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)>;
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)>;
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
     fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
     /// Receives a datagram, or peeks at the bytes of a stream.
     fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize>;
-    /// [`recv`](Self::recv), with the sender's address.
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)>;
-    /// Sends a datagram, to the peer unless an address is given.
+    /// Sends a datagram to `to`, or to the peer.
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize>;
-    /// Receives datagrams, at most one for each buffer and each of `received`, which are as many.
-    /// Returns their number, which is not zero, and whether that shows that nothing is left.
+    /// Receives datagrams, at most one for each of `buffers` and `received`, which have the same
+    /// length. Returns their number, which is not zero, and whether nothing is left.
     fn recv_many(
         &self,
         buffers: &mut [IoSliceMut<'_>],
         received: &mut [Received],
     ) -> io::Result<(usize, bool)>;
-    /// Sends datagrams, at most [`MAX_DATAGRAMS`](sys::MAX_DATAGRAMS). Returns the number of those
-    /// that were sent, from the first one on, which is not zero.
+    /// Sends datagrams, at most [`MAX_DATAGRAMS`](sys::MAX_DATAGRAMS). Returns the number sent,
+    /// which is not zero.
     fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize>;
     /// Whether receiving was shut down, although a receive or an accept would block.
     fn has_ended(&self) -> bool;
@@ -160,7 +156,6 @@ pub(super) trait KernelSocket: Options {
     fn has_room(&self) -> bool;
 }
 
-/// Returns the directions as the argument of `shutdown`.
 fn shutdown_of(directions: Interest) -> Shutdown {
     match directions {
         Interest::READABLE => Shutdown::Read,
@@ -169,9 +164,9 @@ fn shutdown_of(directions: Interest) -> Shutdown {
     }
 }
 
-/// The bound of what has a stream: the halves, and the connections that a listener accepts.
+/// The bound of the halves and of [`Incoming`](super::Incoming): a stream.
 ///
-/// Sealed: it appears in public types and cannot be named outside the crate.
+/// Sealed: appears in public types, and cannot be named outside the crate.
 pub trait StreamSocket: Clone {
     #[doc(hidden)]
     fn from_socket(socket: Socket) -> Self;
@@ -180,13 +175,13 @@ pub trait StreamSocket: Clone {
     fn socket(&self) -> &Socket;
 }
 
-/// Public for [`StreamSocket`], and cannot be named outside the crate.
+/// Public for [`StreamSocket`] only.
 #[derive(Clone, Debug)]
 pub struct Socket {
     io: Io,
 }
 
-/// A socket as its kernel has it. Without the feature `kernel` it is the system's, and no branch.
+/// A socket of either kernel. Without the feature `kernel` it is the system's, without a branch.
 #[derive(Clone, Copy)]
 pub(super) enum AnySocket<'a> {
     System(SystemSocket<'a>),
@@ -214,19 +209,17 @@ impl Socket {
         self.traits().socket_type
     }
 
-    /// Returns the system's descriptor for calls of polder's own that pass descriptors; `None` for
-    /// a socket of another kernel.
+    /// Returns the system's descriptor, to pass descriptors; `None` in another kernel.
     #[cfg(unix)]
     pub(super) fn system_descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
         self.io.source().held().ok()
     }
 
-    /// Whether a wait has seen that no more bytes will come.
     pub(super) fn is_read_closed(&self) -> bool {
         self.io.source().snapshot(Direction::Read).is_closed()
     }
 
-    /// Returns the kernel's half of the socket, for calls that do not wait.
+    /// Returns the kernel's socket, for calls that do not wait.
     #[inline]
     pub(super) fn kernel(&self) -> AnySocket<'_> {
         match self.io.source().held() {
@@ -242,9 +235,9 @@ impl Socket {
         self.kernel().set(option)
     }
 
-    /// Lends the descriptor to code outside polder, which may set options that are unknown here:
-    /// with `SO_PASSCRED` a read ends between two writers. So from now on a Unix socket is read by
-    /// `sys::receive_message`, which detects that.
+    /// Foreign code may set options that are unknown here: with `SO_PASSCRED` a read ends between
+    /// two writers. So from now on a Unix socket is read by `sys::receive_message`, which detects
+    /// that.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
         match self.io.source().held() {
@@ -258,8 +251,8 @@ impl Socket {
         }
     }
 
-    /// Returns the descriptor, which stays non-blocking, or a duplicate of it if clones share it.
-    /// It accepts descriptors from peers again.
+    /// Returns the descriptor, which stays non-blocking, or a duplicate if clones share it. It
+    /// accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
         match self.kernel() {
             AnySocket::System(socket) => {
@@ -277,7 +270,6 @@ impl Socket {
         Arc::ptr_eq(self.io.source(), other.io.source())
     }
 
-    /// Shuts down what was not shut down before.
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let directions = match how {
             Shutdown::Read => Interest::READABLE,
@@ -288,9 +280,9 @@ impl Socket {
         source.shut_down(directions, |left| self.kernel().shutdown(how, left))
     }
 
-    /// Closing a writer ends writing: the peer sees the end of file. It is no error if the peer is
-    /// gone already: `ENOTCONN`; if it goes in this moment, the BSDs return `ECONNRESET`, and XNU
-    /// `EINVAL` (`tcp_usr_shutdown` in netinet/tcp_usrreq.c).
+    /// Ends writing: the peer sees the end of file. A peer that is gone is no error: `ENOTCONN`; if
+    /// it goes at this moment, the BSDs return `ECONNRESET`, and XNU `EINVAL` (`tcp_usr_shutdown`
+    /// in netinet/tcp_usrreq.c).
     pub(super) fn poll_close(&self) -> Poll<io::Result<()>> {
         use io::ErrorKind::{ConnectionReset, InvalidInput, NotConnected};
         match self.shutdown(Shutdown::Write) {
@@ -302,19 +294,17 @@ impl Socket {
     }
 }
 
-/// Waiting for readiness, and attempts by the user. Names and meaning are tokio's.
+/// Readiness, and attempts by the user. Names and meaning are tokio's.
 ///
-/// A direction counts as ready initially, and again after each event, until an attempt would block.
-/// So a socket may be reported ready spuriously. See `io/operation.rs` for why no event is lost
-/// between a wait and the attempt that follows. Each future is a separate waiter; a polling
-/// function uses the handle's one waiter, so it remembers one task for each direction and handle.
+/// A direction counts as ready initially and after each event, until an attempt would block, so a
+/// socket may be reported ready spuriously. `io/operation.rs` shows why no event is lost between a
+/// wait and the next attempt. Each future is a separate waiter; polling functions use the handle's
+/// one waiter for each direction.
 impl Socket {
-    /// Waits until one direction is worth an attempt.
     pub(super) fn ready_in(&self, direction: Direction) -> Operation<'_, impl Attempt<()>> {
         Operation::new(&self.io, direction, |_| Ok(()))
     }
 
-    /// Waits until one of the directions of `interest` is worth an attempt. Returns those that are.
     pub(super) async fn ready(&self, interest: Interest) -> io::Result<Interest> {
         let wait = |(part, direction)| (part, self.ready_in(direction).into_future());
         let mut waits = directions(interest)?.map(|part| part.map(wait));
@@ -335,7 +325,6 @@ impl Socket {
         .await
     }
 
-    /// Makes one attempt at an operation of the user.
     pub(super) fn try_io<T>(
         &self,
         interest: Interest,
@@ -355,7 +344,7 @@ impl Socket {
     }
 }
 
-/// The operations. `poll_read` and `poll_write` are those of nearly every wait.
+/// The operations; nearly every wait is of `poll_read` or `poll_write`.
 impl Socket {
     #[inline]
     pub(super) fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
@@ -387,12 +376,12 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        // As in all reads of streams: without room, it does not wait.
+        // As all reads of streams: without room, it does not wait.
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
         let attempt = |seen| {
-            // A direct call if it is the system's, which `deref` would not make.
+            // A direct call, which `deref` would not make.
             let read = match self.kernel() {
                 AnySocket::System(socket) => socket.read(bytes),
                 AnySocket::OfKernel(socket) => socket.read(bytes),
@@ -432,8 +421,7 @@ impl Socket {
         self.reading(|seen| Ok(self.after_read(seen, self.kernel().read_vectored(buffers)?)))
     }
 
-    /// Charges for a read, and clears the readiness if it has drained the socket, and was not the
-    /// end.
+    /// Charges for a read. Clears the readiness if it has drained the socket, and was not the end.
     #[inline]
     fn after_read(&self, seen: Snapshot, (read, is_drained): (usize, bool)) -> usize {
         if is_drained && read > 0 {
@@ -467,7 +455,6 @@ impl Socket {
         self.writing(|_| charged(self.kernel().write_vectored(buffers)))
     }
 
-    /// Peeks at the bytes of a stream.
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -486,7 +473,6 @@ impl Socket {
         self.recv(bytes, Receive::Peek).poll(cx)
     }
 
-    /// Receives a datagram, or peeks at one.
     pub(super) fn recv(
         &self,
         bytes: &mut [u8],
@@ -498,7 +484,6 @@ impl Socket {
         })
     }
 
-    /// [`recv`](Self::recv), with the sender's address.
     pub(super) fn recv_from(
         &self,
         bytes: &mut [u8],
@@ -514,7 +499,7 @@ impl Socket {
         })
     }
 
-    /// Receives datagrams: at least one, and as many as there are and have room.
+    /// Receives datagrams: at least one, and as many as are there and have room.
     pub(super) fn recv_many(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -550,11 +535,11 @@ impl Socket {
         })
     }
 
-    /// Makes an attempt to receive or accept, and returns `end` if it would block for ever.
+    /// Makes an attempt to receive or accept. Returns `end` if it would block forever.
     ///
-    /// After a shutdown Linux reports a datagram socket and a Unix listener as readable for ever,
-    /// and a non-blocking call would block where the blocking one ends (`__skb_recv_datagram`).
-    /// What came before the shutdown is taken first, by a second attempt.
+    /// After a shutdown Linux reports a datagram socket and a Unix listener as readable, and a
+    /// non-blocking call would block where the blocking one ends (`__skb_recv_datagram`). A second
+    /// attempt takes what came before the shutdown.
     fn or_end<T>(
         &self,
         seen: Snapshot,
@@ -577,7 +562,7 @@ impl Socket {
         seen.has_sticky_flags() && may_end(self.socket_type()) && self.kernel().has_ended()
     }
 
-    /// Sends one datagram, to the peer unless an address is given.
+    /// Sends one datagram to `to`, or to the peer.
     pub(super) fn send(
         &self,
         bytes: &[u8],
@@ -586,12 +571,12 @@ impl Socket {
         self.writing(move |_| charged(self.kernel().send(bytes, to)))
     }
 
-    /// Attempts to send one Unix datagram to an address. `None` if the receiver's queue is full.
+    /// Attempts to send one Unix datagram to an address. `None`: the receiver's queue is full.
     ///
-    /// A Unix datagram would block when the sender's buffer is full, or the receiver's queue. An
-    /// event reports room in the buffer. For the queue there is no event, unless the two are
-    /// connected (`unix_dgram_poll` in Linux). So an attempt that fails only because of the queue
-    /// leaves the socket ready to write: to other receivers it can.
+    /// It would block when the sender's buffer or the receiver's queue is full. An event reports
+    /// room in the buffer, but in the queue only if the two are connected (`unix_dgram_poll` in
+    /// Linux). So an attempt that fails only because of the queue leaves the socket ready to write:
+    /// to other receivers it can.
     fn sending_to(
         &self,
         bytes: &[u8],
@@ -603,7 +588,6 @@ impl Socket {
         })
     }
 
-    /// Sends one Unix datagram to an address, without waiting.
     pub(super) fn try_send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         let sent = self.sending_to(bytes, address).attempt()?;
         sent.ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -624,7 +608,7 @@ impl Socket {
                         Timer::after(pause).await;
                     }
                 },
-                // The event may be about another receiver, which this socket is connected to.
+                // The event may concern another receiver, which this socket is connected to.
                 Err(_) => match self.try_send_to(bytes, address) {
                     Err(error) if is_would_block(&error) => {}
                     result => return result,
@@ -635,7 +619,7 @@ impl Socket {
     }
 }
 
-/// Returns the directions of an interest, each with its part of the interest.
+/// Returns the directions of an interest, each with its part of it.
 fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 2]> {
     let both = Interest::READABLE | Interest::WRITABLE;
     if interest.is_empty() || !both.contains(interest) {

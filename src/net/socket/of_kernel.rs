@@ -1,6 +1,6 @@
-//! The sockets of another kernel ([`crate::kernel`]): each call is passed to it.
+//! Sockets of another kernel ([`crate::kernel`]), to which each call is passed.
 //!
-//! The functions that make sockets make one of the system's unless this thread has such a kernel.
+//! The functions that make sockets make the system's if this thread has no such kernel.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -223,7 +223,7 @@ impl KernelSocket for OtherSocket {
     }
 
     fn has_ended(&self) -> bool {
-        // A datagram socket is closed if its receiving was shut down, and never otherwise.
+        // A datagram socket is closed only if its receiving was shut down.
         self.ready().is_ok_and(|ready| ready & kernel::CLOSED != 0)
     }
 

@@ -1,9 +1,9 @@
-//! Options of sockets, as values: one call of each kernel reads them, and one sets them.
+//! Socket options as values: one call of each kernel reads them, and one sets them.
 //!
-//! A new option that every system has is a variant in `kernel/sockets.rs`, with an arm in the
-//! system's half below and in the simulator's (`world/handle.rs` of `polder-sim`), neither of which
-//! compiles without it. One of TCP's that not every system has is a [`TcpOption`], which other
-//! files set: see "Adding a socket option" in docs/EXTENDING.md.
+//! A new option that every system has is a variant in `kernel/sockets.rs`, with an arm below and in
+//! the simulator (`world/handle.rs` of `polder-sim`), neither of which compiles without it. A TCP
+//! option that not every system has is a [`TcpOption`]: see "Adding a socket option" in
+//! docs/EXTENDING.md.
 
 use std::io;
 use std::time::Duration;
@@ -19,13 +19,11 @@ pub(in crate::net) trait Options {
     fn flag(&self, flag: Flag) -> io::Result<bool>;
     fn linger(&self) -> io::Result<Option<Duration>>;
     fn number(&self, number: Number) -> io::Result<u32>;
-    /// Returns the value of an option, or `None` if the system does not have it.
+    /// `None` if the system does not have the option.
     fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>>;
-    /// Returns the greatest value that an option may be set to.
     fn max_of(&self, option: TcpOption) -> u32;
     fn set(&self, option: Opt) -> io::Result<()>;
-    /// Returns the user and group of a Unix socket's peer, and its process if the system reports
-    /// it.
+    /// A Unix socket's peer: user, group, and process if the system reports it.
     #[cfg(unix)]
     fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)>;
 }
@@ -73,7 +71,7 @@ impl Options for SystemSocket<'_> {
             Opt::Flag(Flag::Nodelay, on) => sys::unless_ended(socket.set_tcp_nodelay(on)),
             Opt::Flag(Flag::Passrights, on) => {
                 // Before the kernel lets any in. Refusing them again does not undo this: some may
-                // be in the queue.
+                // be queued.
                 self.socket.io.source().set_trusts_short_reads(false);
                 sys::set_passrights(self, on)
             }
@@ -84,7 +82,7 @@ impl Options for SystemSocket<'_> {
             }
             Opt::Leave(Group::V6(group, interface)) => socket.leave_multicast_v6(&group, interface),
             Opt::Linger(duration) => socket.set_linger(duration),
-            // Some kernels store the lowest byte of more, and -1 is Linux's default.
+            // Some kernels store the lowest byte of larger values, and -1 is Linux's default.
             Opt::Number(Number::MulticastTtlV4 | Number::Ttl, ttl @ 256..) => {
                 Err(sys::invalid(format!("TTL must be at most 255, got {ttl}")))
             }

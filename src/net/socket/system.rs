@@ -1,10 +1,10 @@
-//! The sockets of the system's kernel.
+//! Sockets of the system's kernel.
 //!
-//! **Short reads.** A stream's read that filled less than it was offered has most likely drained
-//! the socket, which saves the read that would find out: see `Source::clear_after_short_read`. That
-//! holds for TCP with no other layer above it, and for a Unix stream while it can carry only bytes.
-//! So we make the kernel refuse descriptors (`SO_PASSRIGHTS`) when the socket is made. Where that
-//! is not possible, or an adopted socket accepts them, `sys::receive_message` detects them.
+//! **Short reads.** A read that did not fill its buffer has most likely drained the stream, which
+//! saves the read that would find out: see `Source::clear_after_short_read`. That holds for TCP
+//! without another layer above it, and for a Unix stream that carries only bytes. So we make the
+//! kernel refuse descriptors (`SO_PASSRIGHTS`) at creation. Where it cannot, or an adopted socket
+//! accepts them, `sys::receive_message` detects them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,24 +21,24 @@ use crate::scheduler::budget::MAX_TRANSFER;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
 
-/// A socket of the system, and its descriptor.
+/// A socket of the system, with its descriptor.
 #[derive(Clone, Copy)]
 pub(in crate::net) struct SystemSocket<'a> {
     pub(super) socket: &'a Socket,
     pub(super) descriptor: BorrowedDescriptor<'a>,
 }
 
-/// Wraps a socket that [`create`] made, or one like it.
+/// Wraps a socket that [`create`] made, or an equal one.
 fn wrap(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
     let is_trusted = refuses_descriptors(&descriptor, socket_type);
     wrap_as(is_trusted, descriptor, socket_type)
 }
 
-/// Wraps a foreign socket, which is non-blocking already.
+/// Wraps a foreign socket, which is already non-blocking.
 fn wrap_foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
     let is_trusted = match socket_type {
         SocketType::TcpStream | SocketType::TcpListener => sys::is_plain_tcp(&descriptor),
-        // Descriptors may be in the queue already.
+        // Descriptors may be queued already.
         _ => !socket_type.takes_descriptors(),
     };
     wrap_as(is_trusted, descriptor, socket_type)
@@ -60,8 +60,7 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
     Socket { io }
 }
 
-/// Adopts a foreign socket. A socket of another type is refused, since the type decides how it is
-/// waited for.
+/// Refuses a socket of another type, since the type decides how it is waited for.
 pub(in crate::net) fn adopt(
     descriptor: OwnedDescriptor,
     socket_type: SocketType,
@@ -76,15 +75,15 @@ pub(in crate::net) fn adopt(
     Ok(wrap_foreign(socket.into(), socket_type))
 }
 
-/// Binds to one address; a listener also listens.
+/// A listener also listens.
 pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
     let socket = create(socket_type, address.domain())?;
     bind_and_listen(&socket, socket_type, address)?;
     Ok(wrap(socket.into(), socket_type))
 }
 
-/// Binds several listeners to one address, among which the kernel distributes connections; on
-/// systems where it does not, they are clones of one.
+/// Binds listeners among which the kernel distributes connections; where it does not, clones of
+/// one.
 pub(in crate::net) fn bind_balanced(
     socket_type: SocketType,
     address: &SockAddr,
@@ -97,14 +96,14 @@ pub(in crate::net) fn bind_balanced(
             return Ok(vec![bind(socket_type, address)?; count]);
         }
         bind_and_listen(&socket, socket_type, &bound)?;
-        // The first one may have asked for a free port.
+        // If port 0 was requested, the others get the first one's port.
         bound = socket.local_addr()?;
         sockets.push(wrap(socket.into(), socket_type));
     }
     Ok(sockets)
 }
 
-/// [`bind`] for a foreign socket, with options that were set before.
+/// [`bind`] for a foreign socket, with options set before.
 pub(in crate::net) fn bind_with(
     socket: OwnedDescriptor,
     socket_type: SocketType,
@@ -115,14 +114,12 @@ pub(in crate::net) fn bind_with(
     Ok(wrap_foreign(socket.into(), socket_type))
 }
 
-/// Creates a Unix socket without an address.
 #[cfg(unix)]
 pub(in crate::net) fn unbound(socket_type: SocketType) -> io::Result<Socket> {
     let socket = create(socket_type, Domain::UNIX)?;
     Ok(wrap(socket.into(), socket_type))
 }
 
-/// Creates two connected Unix sockets.
 #[cfg(unix)]
 pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socket)> {
     let (a, b) = socket2::Socket::pair(Domain::UNIX, socket_type.r#type(), None)?;
@@ -133,7 +130,6 @@ pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socke
     Ok((wrap(a.into(), socket_type), wrap(b.into(), socket_type)))
 }
 
-/// Connects a stream to one address.
 pub(in crate::net) async fn connect(
     socket_type: SocketType,
     address: &SockAddr,
@@ -142,7 +138,7 @@ pub(in crate::net) async fn connect(
     connect_created(socket, socket_type, address, wrap).await
 }
 
-/// [`connect`] for a foreign socket, with options that were set before.
+/// [`connect`] for a foreign socket, with options set before.
 pub(in crate::net) async fn connect_with(
     socket: OwnedDescriptor,
     socket_type: SocketType,
@@ -165,14 +161,14 @@ async fn connect_created(
         Err(error) if !sys::is_in_progress(&error) => return Err(error),
         Err(_) => {}
     }
-    // An attempt before the first event would be in vain. Registering reports what has happened
-    // already; and a first read, too, waits for an event.
+    // An attempt before the first event would be useless: registering reports what has happened
+    // already. A first read waits for an event too.
     let source = socket.io.source();
     for direction in [Direction::Read, Direction::Write] {
         source.clear(direction, source.snapshot(direction));
     }
-    // A socket that is not connected yet may be reported writable, and may have no pending error.
-    // So we ask for the peer's address last: it exists only once the socket is connected.
+    // A socket that is not connected yet may be reported writable, without a pending error. The
+    // peer's address, asked last, exists only once the socket is connected.
     let is_connected = |seen: Snapshot| {
         // A wake without an event (its reactor has closed) is for both directions.
         let is_only_writable = !source.snapshot(Direction::Read).is_ready();
@@ -208,8 +204,8 @@ impl SystemSocket<'_> {
 }
 
 impl Socket {
-    /// Reads by [`read_vectored`](KernelSocket::read_vectored). Of the socket itself: so the other
-    /// reads need not have a `SystemSocket` in memory.
+    /// Reads by [`read_vectored`](KernelSocket::read_vectored). A method of `Socket`, so that other
+    /// reads need no `SystemSocket` in memory.
     #[inline(never)]
     fn read_apart(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
         self.kernel().read_vectored(&mut [IoSliceMut::new(bytes)])
@@ -245,8 +241,8 @@ impl KernelSocket for SystemSocket<'_> {
         if how != Shutdown::Both || !sys::REFUSES_SECOND_SHUTDOWN {
             return socket.shutdown(shutdown_of(left));
         }
-        // If the peer has ended, reading counts as shut down: XNU refuses to do that again, and to
-        // shut down both at once, without an effect.
+        // Once the peer has ended, XNU refuses to shut down reading; both together then fail
+        // without an effect.
         if left.is_writable() {
             socket.shutdown(Shutdown::Write)?;
         }
@@ -262,8 +258,8 @@ impl KernelSocket for SystemSocket<'_> {
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
         let (descriptor, peer) = sys::accept(self)?;
         let is_trusted = if accepted.takes_descriptors() {
-            // A connection inherits its listener's options when it is made. Another owner of the
-            // listener may have changed them unnoticed, so each connection is checked.
+            // A connection inherits its listener's options when it is made, and another owner of
+            // the listener may have changed them, so each is checked.
             self.socket.io.source().trusts_short_reads()
                 && refuses_descriptors(&descriptor, accepted)
         } else {
@@ -283,8 +279,7 @@ impl KernelSocket for SystemSocket<'_> {
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
-        // The limit is applied before the sum: a read that was not offered all buffers is not
-        // short.
+        // The limit comes before the sum: a read that was not offered all buffers is not short.
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
@@ -319,7 +314,7 @@ impl KernelSocket for SystemSocket<'_> {
             SockRef::from(self).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
         };
         match buffers.get(most) {
-            // With the beginning of the next one: a head and its body are one segment.
+            // With the beginning of the next one, so that a head and its body are one segment.
             Some(large) if room > 0 && most < sys::MAX_SLICES => {
                 let mut all = buffers[..most].to_vec();
                 all.push(IoSlice::new(&large[..room]));
@@ -355,7 +350,7 @@ impl KernelSocket for SystemSocket<'_> {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 self.recv_each(buffers, received)
             }
-            // Elsewhere than on Linux fewer datagrams may also be due to an error.
+            // On systems other than Linux an error may also be the reason for fewer datagrams.
             result => result.map(|count| (count, count < most && sys::ENDS_WHEN_DRAINED)),
         }
     }
@@ -379,7 +374,7 @@ impl KernelSocket for SystemSocket<'_> {
 }
 
 impl SystemSocket<'_> {
-    /// [`recv_many`](KernelSocket::recv_many), by one call for each.
+    /// [`recv_many`](KernelSocket::recv_many) by one call for each datagram.
     fn recv_each(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -395,8 +390,7 @@ impl SystemSocket<'_> {
     }
 }
 
-/// Receives until one receive fails, which is an error only if it is the first. See
-/// [`KernelSocket::recv_many`].
+/// Receives until one fails, which is an error only at the first.
 pub(super) fn receive_each(
     received: &mut [Received],
     mut receive: impl FnMut(usize) -> io::Result<Received>,
@@ -411,7 +405,7 @@ pub(super) fn receive_each(
     Ok((received.len(), false))
 }
 
-/// Sends until one send fails, which is an error only if it is the first.
+/// Sends until one fails, which is an error only at the first.
 pub(super) fn send_each(
     datagrams: &[Datagram<'_>],
     mut send: impl FnMut(&[u8], Option<&SockAddr>) -> io::Result<usize>,
@@ -426,8 +420,7 @@ pub(super) fn send_each(
     Ok(datagrams.len())
 }
 
-/// Connects, and retries while the queue of a Unix listener is full: no event reports when there is
-/// room.
+/// Retries while a Unix listener's queue is full: no event reports room.
 pub(super) async fn while_full<T>(
     socket_type: SocketType,
     mut connect: impl FnMut() -> io::Result<T>,
@@ -444,7 +437,7 @@ pub(super) async fn while_full<T>(
     }
 }
 
-/// Creates a socket that is non-blocking and close-on-exec.
+/// Creates a non-blocking, close-on-exec socket.
 fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket> {
     // The default protocol: TCP for a stream over IP, UDP for a datagram socket.
     let socket = sys::new_socket(domain, socket_type.r#type())?;
@@ -455,22 +448,20 @@ fn create(socket_type: SocketType, domain: Domain) -> io::Result<socket2::Socket
     Ok(socket)
 }
 
-/// Makes the kernel refuse descriptors that a peer would send, if it can. Must be called before
-/// there is a peer: descriptors in the queue stay there.
+/// Makes the kernel refuse a peer's descriptors, if it can, before there is a peer: queued ones
+/// stay.
 fn refuse_descriptors(socket: &socket2::Socket, socket_type: SocketType) {
     if socket_type.takes_descriptors() {
-        // If it cannot, we look for them when reading.
+        // If it cannot, reads look for them.
         let _ = sys::set_passrights(socket, false);
     }
 }
 
-/// Whether the kernel refuses descriptors for this socket. (True for a socket that never accepts
-/// any.)
+/// Whether the kernel refuses descriptors for this socket, or never passes any.
 fn refuses_descriptors(descriptor: &OwnedDescriptor, socket_type: SocketType) -> bool {
     !socket_type.takes_descriptors() || sys::passrights(descriptor).is_ok_and(|passes| !passes)
 }
 
-/// Binds a socket, and listens if it is a listener.
 fn bind_and_listen(
     socket: &socket2::Socket,
     socket_type: SocketType,
@@ -484,8 +475,7 @@ fn bind_and_listen(
     }
 }
 
-/// Sets a foreign socket up as [`create`] makes one; refuses a socket of another type. `what` says
-/// what is being done with it.
+/// Sets a foreign socket up as [`create`] does, and checks its type. `what` names the operation.
 fn prepare(
     socket: OwnedDescriptor,
     socket_type: SocketType,
@@ -531,8 +521,7 @@ mod tests {
         Raw::new(Domain::IPV4, Type::STREAM, Some(protocol))
     }
 
-    /// Whether the short reads of a listener's streams, a client and an accepted stream are
-    /// trusted.
+    /// Whether a listener's, a client's and an accepted stream's short reads are trusted.
     fn trusted(protocol: Protocol) -> [bool; 3] {
         let made = || make(protocol).unwrap();
         let listener = bind_with(made().into(), SocketType::TcpListener, &local()).unwrap();
@@ -549,9 +538,8 @@ mod tests {
         })
     }
 
-    /// A connect to a full queue is tried less and less often.
-    ///
-    /// Otherwise clients that connect to an overloaded server would keep a processor busy.
+    /// A connect to a full queue is tried at growing intervals, so an overloaded server's clients
+    /// spare the processor.
     #[test]
     fn connect_to_full_queue_backs_off() {
         use crate::future::or;
@@ -572,16 +560,13 @@ mod tests {
             ));
             // 1, 2, 4, 8, 16 and then 32 ms apart.
             assert!((2..20).contains(&attempts), "{attempts} attempts");
-            // Other errors, and success, are returned.
             let refused = || -> io::Result<()> { Err(io::ErrorKind::ConnectionRefused.into()) };
             let result = crate::block_on(while_full(SocketType::UnixStream, refused));
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         });
     }
 
-    /// Nothing but bytes comes through Unix streams of our own.
-    ///
-    /// And so their reads need no `recvmsg`.
+    /// Our own Unix streams carry only bytes, so their reads need no `recvmsg`.
     #[test]
     fn unix_streams_of_ours_carry_bytes_only() {
         within("a connection is not accepted", || {
@@ -599,7 +584,7 @@ mod tests {
             let adopted = adopted.unwrap();
             assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
 
-            // Linux gives a name to a listener that asks for none.
+            // Linux names a listener that asks for no name.
             let unnamed = SockAddr::unix("").unwrap();
             let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
             let address = listener.kernel().local_addr().unwrap();
