@@ -1,4 +1,5 @@
-//! [`AsyncToSocketAddrs`]: the types that users pass as a socket address. Names go to the resolver.
+//! [`AsyncToSocketAddrs`], the trait of socket addresses as users write them, and the loops over
+//! several addresses.
 
 use std::future::{Future, ready};
 use std::io;
@@ -15,9 +16,9 @@ use crate::time::timeout;
 /// Types that convert to socket addresses: addresses, pairs of host and port, and text of the form
 /// `"host:port"`.
 ///
-/// Only names are looked up, on threads of the pool, so that the worker is not blocked.
+/// Only names are looked up, on threads of the pool, so the worker is not blocked.
 ///
-/// Sealed. It is implemented for the types that implement `std::net::ToSocketAddrs`.
+/// Sealed. Implemented for the types that implement `std::net::ToSocketAddrs`.
 ///
 /// ```
 /// use polder::net::{AsyncToSocketAddrs, Ipv4Addr, TcpListener, resolve};
@@ -49,13 +50,13 @@ pub(super) mod sealed {
     use super::*;
 
     pub trait Sealed {
-        /// Whether it can be a name. A constant, so that a program that uses no names is linked
-        /// without the resolver.
+        /// Whether it can be a name. A constant, so that a program without names is linked without
+        /// the resolver.
         #[doc(hidden)]
         const NAMES: bool = false;
 
-        /// Whether there may be several addresses. If not, a program is linked without the code
-        /// that tries several concurrently.
+        /// Whether there may be several addresses. If not, a program is linked without the race of
+        /// several.
         #[doc(hidden)]
         const MANY: bool = false;
 
@@ -75,8 +76,8 @@ pub(super) mod sealed {
 
 use sealed::{Parsed, Sealed};
 
-/// Looks up the addresses of `host` with the system's resolver or [the runtime's
-/// own](crate::runtime::Builder::resolver). Addresses are returned unchanged.
+/// Looks up the addresses of `host`, by the system's resolver or [the runtime's
+/// own](crate::runtime::Builder::resolver). Addresses are returned as they are.
 ///
 /// # Examples
 ///
@@ -96,7 +97,7 @@ use sealed::{Parsed, Sealed};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe. A lookup that has begun keeps its thread busy until the resolver answers.
+/// Cancel safe. A lookup that has begun occupies its thread until the resolver answers.
 #[doc(alias("lookup_host", "to_socket_addrs"))]
 pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(match lookup(&host).await? {
@@ -105,7 +106,7 @@ pub async fn resolve(host: impl AsyncToSocketAddrs) -> io::Result<Vec<SocketAddr
     })
 }
 
-/// The result of a lookup. One address needs no allocation.
+/// One address needs no allocation.
 pub(super) enum Addresses {
     One(SocketAddr),
     Many(Vec<SocketAddr>),
@@ -130,7 +131,7 @@ async fn lookup<A: AsyncToSocketAddrs>(host: &A) -> io::Result<Addresses> {
     })
 }
 
-/// Tries `attempt` with each address until one succeeds; if none does, returns the last error.
+/// Tries the addresses in turn until one succeeds; if none does, returns the last error.
 pub(super) async fn first_that_works<T, F>(
     host: impl AsyncToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> F,
@@ -152,7 +153,7 @@ where
     Err(last.unwrap_or_else(no_addresses))
 }
 
-/// [`first_that_works`] for `bind`, whose error says which address it is, and what helps.
+/// [`first_that_works`] for `bind`: its error names the address, and what helps.
 pub(super) async fn first_to_bind<T>(
     action: &str,
     host: impl AsyncToSocketAddrs,
@@ -162,7 +163,7 @@ pub(super) async fn first_to_bind<T>(
     first_that_works(host, attempt).await
 }
 
-/// Only these errors get words, and lose their number: callers may recognise the others by it.
+/// The other errors keep their number: callers may recognise them by it.
 #[cold]
 fn not_bound(action: &str, address: SocketAddr, error: io::Error) -> io::Error {
     let help = match error.kind() {
@@ -175,7 +176,7 @@ fn not_bound(action: &str, address: SocketAddr, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), words)
 }
 
-/// Connects to the addresses as RFC 8305 says: see [`race`].
+/// Races the addresses as RFC 8305 says: see [`race`].
 pub(super) async fn first_to_connect<A: AsyncToSocketAddrs>(host: A) -> io::Result<Socket> {
     match lookup(&host).await? {
         Addresses::One(address) => connect_to(address).await,
@@ -191,8 +192,7 @@ async fn connect_to(address: SocketAddr) -> io::Result<Socket> {
     kernel::connect(SocketType::TcpStream, &address.into()).await
 }
 
-/// Connects to the first address that answers within `limit`. Each gets an equal share of the
-/// remaining time.
+/// Tries the addresses in turn, each for an equal share of the time that is left of `limit`.
 pub(super) async fn first_to_connect_within(
     limit: Duration,
     host: impl AsyncToSocketAddrs,

@@ -1,9 +1,8 @@
-//! Happy Eyeballs (RFC 8305): the choice of the address that a stream connects to.
+//! Connecting to one of several addresses: Happy Eyeballs (RFC 8305).
 //!
-//! The addresses are tried in the order of the resolver, alternating between the families (section
-//! 4). The next attempt begins when one has failed, or after [`ATTEMPT_DELAY`], and the others
-//! continue meanwhile (section 5). The first that connects wins; the others are dropped, which
-//! closes their sockets.
+//! The addresses are tried in the resolver's order, alternating between the families (section 4).
+//! The next attempt starts when one fails, or after [`ATTEMPT_DELAY`], and the others continue
+//! (section 5). The first to connect wins; the others are dropped, which closes their sockets.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,12 +13,11 @@ use std::time::Duration;
 
 use crate::time::Timer;
 
-/// How long an attempt has before the next one begins: the value that RFC 8305 recommends
-/// ("Connection Attempt Delay", section 8).
+/// The time until the next attempt starts: RFC 8305's recommended "Connection Attempt Delay"
+/// (section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Alternates between the family of the first address and the other family; each family keeps its
-/// order.
+/// Alternates between the families, beginning with the first address's; each keeps its order.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (ours, others): (Vec<_>, Vec<_>) =
@@ -29,8 +27,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     in_turn.flatten().copied().collect()
 }
 
-/// Returns the first attempt that succeeds, or the error of the one that failed last if none does;
-/// `None` if there is no address.
+/// Returns the first attempt that succeeds, or the error of the last that failed; `None` if there
+/// is no address.
 pub(super) async fn race<T, F>(
     addresses: Vec<SocketAddr>,
     mut attempt: impl FnMut(SocketAddr) -> F,
@@ -40,7 +38,7 @@ where
 {
     let mut addresses = interleave(addresses).into_iter();
     let mut attempts: Vec<Pin<Box<F>>> = Vec::new();
-    // Until the next attempt; `None` if it begins immediately.
+    // Until the next attempt starts; `None`: it starts immediately.
     let mut delay: Option<Timer> = None;
     let mut error = None;
     poll_fn(|cx| {
@@ -65,7 +63,7 @@ where
             match addresses.next() {
                 Some(address) => {
                     attempts.push(Box::pin(attempt(address)));
-                    // After the last attempt there is nothing else to wait for.
+                    // No further attempt, so no delay.
                     let is_last = addresses.len() == 0;
                     delay = (!is_last).then(|| Timer::after(ATTEMPT_DELAY));
                 }
@@ -90,7 +88,7 @@ mod tests {
             .collect()
     }
 
-    /// Families take turns and begin with that of the first address.
+    /// Families alternate, beginning with the first address's.
     #[test]
     fn families_alternate_from_first() {
         let all = addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"]);
@@ -139,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A name with one address is the usual case.
+    /// A name with one address, the usual case, sets no timer.
     #[test]
     fn the_last_attempt_needs_no_timer() {
         let all = addresses(&["[::1]:1", "1.1.1.1:1"]);

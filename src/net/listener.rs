@@ -1,4 +1,4 @@
-//! [`Listener`]: a source of accepted connections.
+//! [`Listener`], the trait of types that accept connections for [`serve`](super::serve()).
 
 use std::future::Future;
 use std::io;
@@ -8,9 +8,9 @@ use super::tcp::{TcpListener, TcpStream};
 #[cfg(unix)]
 use super::unix::{self, UnixListener, UnixStream};
 
-/// A source of connections for [`serve`](super::serve).
+/// A listener that [`serve`](super::serve()) can accept connections from.
 ///
-/// Implement it for a listener that wraps another one.
+/// Implement it for a type that wraps another listener.
 ///
 /// ```
 /// use polder::event::Latch;
@@ -19,7 +19,7 @@ use super::unix::{self, UnixListener, UnixStream};
 /// use std::time::Duration;
 ///
 /// polder::block_on(async {
-///     /// Its connections send small messages at once.
+///     /// A listener whose connections send small messages immediately.
 ///     struct Prompt(TcpListener);
 ///
 ///     impl Listener for Prompt {
@@ -28,7 +28,7 @@ use super::unix::{self, UnixListener, UnixStream};
 ///
 ///         async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
 ///             let (stream, address) = self.0.accept().await?;
-///             let _ = stream.set_nodelay(true); // An ended connection is no error of ours.
+///             let _ = stream.set_nodelay(true); // Fails if the connection has ended.
 ///             Ok((stream, address))
 ///         }
 ///     }
@@ -61,7 +61,7 @@ pub trait Listener: Send + Sync {
     /// use polder::io::AsyncWriteExt;
     /// use polder::net::{Listener, TcpListener, TcpStream};
     ///
-    /// /// For connections of every listener whose connections can be written to.
+    /// /// Works with any listener of writable connections.
     /// async fn refuse<L: Listener<Stream: AsyncWriteExt + Unpin>>(mut stream: L::Stream) {
     ///     let _ = stream.write_all(b"not today").await;
     /// }
@@ -73,9 +73,7 @@ pub trait Listener: Send + Sync {
     /// let mut text = String::new();
     /// polder::io::AsyncReadExt::read_to_string(&mut client, &mut text).await?;
     /// assert_eq!(text, "not today");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     type Stream: Send + 'static;
     /// The address of a peer.
@@ -94,29 +92,26 @@ pub trait Listener: Send + Sync {
     /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// let (_server, address) = listener.accept().await?;
     /// assert_eq!(line::<TcpListener>(&address), format!("from {}", client.local_addr()?));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) })?; std::io::Result::Ok(())
     /// ```
     type Address: Send + 'static;
 
     /// Waits for a connection.
     ///
-    /// `serve` keeps the future until it completes, and drops it before that only when it stops or
-    /// is dropped itself. So this may take several steps: accept, then a handshake. But there is
-    /// only one such future at a time, and a peer with a slow handshake delays all others; a
-    /// handshake in the handler delays no other connection. When `serve` stops, it accepts the
-    /// connections in the queue, and drops a future that is not ready immediately: handshakes in
-    /// the handler have the grace period, those here do not.
+    /// `serve` keeps the future until it completes, so this may take several steps: accept, then a
+    /// handshake. But there is only one such future, so a peer with a slow handshake delays all
+    /// others; a handshake in the handler delays no other connection. When `serve` stops, it
+    /// accepts the connections in the queue, and drops a future that is not ready immediately:
+    /// handshakes here have no grace period, those in the handler do.
     ///
-    /// `serve` continues after an error, unless its code says that the socket does not listen. An
+    /// After an error `serve` continues, unless its code says that the socket does not listen. An
     /// error that may recur immediately should be one of the system's, so that `serve` can pause.
     ///
     /// ```
     /// use polder::net::{Listener, TcpListener, TcpStream};
     /// use std::io;
     ///
-    /// /// Whatever can be listened to.
+    /// /// Accepts one connection from any listener.
     /// async fn first<L: Listener>(listener: &L) -> io::Result<L::Stream> {
     ///     Ok(listener.accept().await?.0)
     /// }
@@ -136,8 +131,8 @@ pub trait Listener: Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, which `serve` does at its end, loses at most the connection that is in
-    /// its handshake.
+    /// Dropping the future, which `serve` does at its end, loses at most the connection in its
+    /// handshake.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send + '_;
 }

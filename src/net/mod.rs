@@ -1,30 +1,30 @@
-//! Sockets: TCP, UDP, [Unix sockets], and the resolving of names.
+//! Sockets: TCP, UDP, [Unix sockets], and name lookups.
 //!
-//! Names and behaviour follow `async-net`. Streams implement the futures-io traits
+//! Names and behaviour are `async-net`'s. Streams implement the futures-io traits
 //! ([`AsyncRead`](crate::io::AsyncRead) and [`AsyncWrite`](crate::io::AsyncWrite)), so the
 //! combinators of [`crate::io`] and the ecosystem's TLS, WebSocket and HTTP crates work with them.
 //!
-//! A socket can be made, used and dropped on any thread, inside a runtime or not. It is not bound
-//! to a runtime: it is registered with the worker that waits for it.
+//! A socket can be made, used and dropped on any thread, inside a runtime or not. It is registered
+//! with the worker that waits for it, not with a runtime.
 //!
-//! # Readiness, and tries that do not wait
+//! # Readiness and non-blocking attempts
 //!
 //! A task can also wait for a socket without reading ([`readable`](TcpStream::readable),
-//! [`ready`](TcpStream::ready)), so that an idle connection has no buffer. It can read and write
-//! without waiting ([`try_read`](TcpStream::try_read)), and make system calls that polder does not
-//! know ([`try_io`](UdpSocket::try_io)). The names are tokio's.
+//! [`ready`](TcpStream::ready)), so that an idle connection needs no buffer, read and write without
+//! waiting ([`try_read`](TcpStream::try_read)), and make system calls that polder does not know
+//! ([`try_io`](UdpSocket::try_io)). The names are tokio's.
 //!
 //! # Options
 //!
 //! Common options are methods, such as [`set_nodelay`](TcpStream::set_nodelay) and
 //! [`set_keepalive`](TcpStream::set_keepalive). For others use `socket2::SockRef::from` with a
-//! reference to any socket, which does not work in a simulated world.
+//! reference to a socket, which does not work in a simulated world.
 //!
-//! Options that are needed before binding or connecting are set on a socket made elsewhere, for
-//! instance with the crate [socket2](https://docs.rs/socket2). The socket is then passed to
-//! `bind_with` or `connect_with`, or, once it is bound or connected, converted with `try_from`, as
-//! an `OwnedFd` (Windows: an `OwnedSocket`) or as the standard library's socket. Any version of
-//! socket2 will do, since none of its types is part of this interface.
+//! Options that must precede binding or connecting are set on a socket made elsewhere, for instance
+//! with the crate [socket2](https://docs.rs/socket2) (any version: none of its types is part of
+//! this interface). Pass it to `bind_with` or `connect_with`; or, once bound or connected, convert
+//! it with `try_from`, as an `OwnedFd` (Windows: `OwnedSocket`) or as the standard library's
+//! socket.
 //!
 //! ```
 //! use polder::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@
 //! polder::block_on(async {
 //!     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
 //!
-//!     // Two listeners at one port: the system shares connections out between them.
+//!     // Two listeners on one port: the system distributes connections among them.
 //!     let listener = |address| {
 //!         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
 //!         # #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
@@ -45,7 +45,7 @@
 //!     # #[cfg(not(any(windows, target_os = "illumos", target_os = "solaris")))]
 //!     let second = listener(address)?;
 //!
-//!     // A connection from a certain address, with a small receive buffer.
+//!     // A connection from a chosen address, with a small receive buffer.
 //!     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
 //!     socket.set_recv_buffer_size(16 * 1024)?;
 //!     socket.bind(&any.into())?;

@@ -1,24 +1,23 @@
 //! Name lookups. The system's resolver blocks, so it is called on threads of the
-//! [pool](crate::blocking), some of which are reserved for this. A runtime may have its own
-//! resolver; its future is then a task of that runtime.
+//! [pool](crate::blocking), some reserved for this. A runtime's own resolver is a task of that
+//! runtime.
 //!
-//! **Identical lookups in progress are joined**: a hundred connections to one host ask once, and
-//! occupy one thread. Nothing is cached beyond that: a lookup that begins after the answer asks
-//! again. Lookups of a runtime's own resolver are separate from all others.
+//! **Identical lookups in progress are joined**: a hundred connections to one host make one lookup,
+//! on one thread. Nothing is cached beyond that. Each resolver has its own lookups.
 //!
-//! Each waiter holds a [`Lookup`]; the list has it by name, weakly. When the last waiter gives up,
-//! the call is dropped, and is never made if no thread has begun it; a task is cancelled. An entry
-//! is removed from the list either by the thread that has the answer, or by the drop of its
-//! `Lookup`, whichever comes first; each recognises its own entry by its [`Question`]. No `Lookup`
-//! is dropped under the lock of the list, since its drop takes that lock; and no call or task
-//! begins under it, since it may be dropped immediately.
+//! Each waiter holds a [`Lookup`]; the list has it weakly, by name. When the last waiter gives up,
+//! a call that no thread has begun is withdrawn, and a task is cancelled. An entry is removed by
+//! the thread that has the answer or by the drop of its `Lookup`, whichever comes first; each
+//! recognises its entry by its [`Question`]. No `Lookup` is dropped under the lock of the list,
+//! which its drop takes, and no call or task is started under it, since it may be dropped
+//! immediately.
 //!
-//! **A child of `fork`** has its own list. A lookup that was in progress in the parent is an error
-//! there: the pool's threads are the parent's, and one may have held the lock of its list.
+//! **A child of `fork`** has its own list. A lookup of the parent is an error there: the pool's
+//! threads are the parent's, and one may have held the lock of its list.
 //!
-//! A resolver may look up names itself ([`asking`]). Such lookups do not go to that resolver again,
-//! or it would wait for its own answer. They may go to the resolver of another runtime, which it
-//! may drive.
+//! A resolver may look up names itself ([`asking`]). Such lookups do not go to that resolver, which
+//! would wait for its own answer, but to the system's, or to that of another runtime, which it may
+//! drive.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -38,8 +37,9 @@ use crate::sync::{Awaiter, Job, Mutex};
 use crate::sys::{self, PerProcess, Process, unsupported};
 use crate::telemetry::WaitReason;
 
-/// Asks the resolver of the runtime that this thread drives, or else the system's. If the future is
-/// dropped before a thread has begun, and no other waiter has joined, the lookup is never made.
+/// Asks the thread's other kernel, if it looks up names; else the resolver of the runtime that this
+/// thread drives; else the system's. If the future is dropped before a thread has begun, and no
+/// other waiter has joined, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Some(look_up) = kernel::current().and_then(|kernel| kernel.look_up(&host)) {
         let addresses = look_up.await?.into_iter();
@@ -50,15 +50,14 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
     LOOKUPS.get().look_up(host, port).await
 }
 
-/// Addresses without a port; or the kind and the text of an error, which several waiters receive.
+/// Addresses without a port, or an error's kind and text, which several waiters receive.
 type Answer = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
-/// The resolver (zero: the system's), and the host.
+/// The resolver's id (0: the system's), and the host.
 type Name = (usize, String);
 
 const SYSTEM: usize = 0;
 
-/// Lookups in progress.
 struct Lookups {
     /// Sorted by name.
     list: Mutex<Vec<Entry>>,
@@ -72,18 +71,17 @@ struct Entry {
     lookup: Weak<Lookup>,
 }
 
-/// Returns the place of the name, or the place where it belongs.
+/// Returns the position of the name, or the one where it belongs.
 fn find(list: &[Entry], name: &Name) -> Result<usize, usize> {
     list.binary_search_by(|entry| entry.question.name.cmp(name))
 }
 
-/// The lookups of the process.
 static LOOKUPS: PerProcess<Lookups> = PerProcess::new(|| Lookups::new(ask));
 
 /// One lookup, shared by all its waiters.
 struct Lookup {
     question: Arc<Question>,
-    /// The call, or the task of a runtime's own resolver, which is cancelled when this is dropped.
+    /// The call, or the task of a runtime's own resolver; dropping it cancels it.
     work: OnceLock<Box<dyn Send + Sync>>,
 }
 
@@ -166,7 +164,7 @@ impl Lookups {
             Err(place) => list.insert(place, entry),
         }
         drop(list);
-        // The end is always reported, even if the call or the task is dropped here.
+        // Its drop reports the end, also where the call or the task is dropped here.
         let tell = Tell(question);
         let work: Box<dyn Send + Sync> = match own {
             None => {
@@ -189,7 +187,6 @@ impl Lookups {
 }
 
 impl Question {
-    /// Removes its entry from the list, if it is still there.
     fn remove(self: &Arc<Self>) {
         if !self.lookups.process.is_current() {
             return;
@@ -236,8 +233,8 @@ impl Drop for Tell {
     }
 }
 
-/// The call of the system's resolver, until a thread begins with it. A [`Job`] of its own, since a
-/// lookup has its answer elsewhere: `Pool::call` would link what keeps and passes on an output.
+/// The call of the system's resolver, until a thread begins it. Not by `Pool::call`, which would
+/// link code that keeps and passes on an output.
 struct Call(Mutex<Option<Tell>>);
 
 impl Job for Call {
@@ -256,7 +253,7 @@ struct Wanted {
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        // Otherwise a thread of the parent may have held the lock.
+        // In a child of `fork`, a thread of the parent may hold the lock.
         if self.lookups.process.is_current() {
             let withdrawn = self.call.0.lock().take();
             drop(withdrawn);
@@ -264,8 +261,7 @@ impl Drop for Wanted {
     }
 }
 
-/// Returns the resolver of the runtime that this thread drives, unless that resolver is running
-/// here.
+/// Returns the resolver of the runtime that this thread drives, unless it is running here.
 fn own_resolver() -> Option<(Handle, Arc<Resolver>)> {
     let handle = Handle::try_current()?;
     let resolver = handle.resolver()?;
@@ -280,7 +276,7 @@ fn ask(host: &str) -> Answer {
     match (host, 0).to_socket_addrs() {
         Ok(addresses) => Ok(addresses.collect()),
         Err(error) => {
-            // The resolver needs descriptors, and without any reports the name as unknown.
+            // Without descriptors, which it needs, the resolver reports the name as unknown.
             let shortage = socket2::Socket::new(Domain::IPV4, Type::DGRAM, None).err();
             let shortage = shortage.filter(sys::is_out_of_descriptors);
             Err(failed(host, &shortage.unwrap_or(error)))
@@ -297,7 +293,7 @@ mod tests {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    /// More concurrent lookups than there may be threads, some of which are cancelled.
+    /// More concurrent lookups than threads, of which some are cancelled.
     #[test]
     fn every_lookup_is_answered() {
         within("a lookup is not answered", || {
@@ -345,7 +341,6 @@ mod tests {
                 for lookup in &mut all {
                     assert!(block_on(poll_once(lookup)).is_none());
                 }
-                // Some waiters give up.
                 all.truncate(40);
                 GO_ON.set();
                 for (lookup, port) in all.into_iter().zip(1..) {
@@ -370,8 +365,7 @@ mod tests {
             }
             assert_eq!((ASKED.load(SeqCst), entries()), (4, 0));
 
-            // All give up: whether or not the lookup was begun, nothing is left, and the next one
-            // asks again.
+            // Begun or not, nothing is left of the lookup, and the next one asks again.
             let mut lookup = Box::pin(ours.look_up("known".into(), 1));
             assert!(block_on(poll_once(&mut lookup)).is_none());
             drop(lookup);
@@ -380,7 +374,7 @@ mod tests {
         });
     }
 
-    /// A lookup under way when its process forks is an error in the child where it can be repeated.
+    /// The child can repeat a lookup that was in progress at the fork.
     #[test]
     #[cfg(unix)]
     fn lookup_in_progress_errors_in_fork_child() {

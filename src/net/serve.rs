@@ -1,33 +1,31 @@
-//! [`serve`]: a loop that accepts connections, and survives the errors that accepting can cause.
+//! [`serve`]: a loop that accepts connections, and survives errors of `accept`.
 //! [`serve_on_workers`](super::serve_on_workers()) runs one on each worker.
 //!
-//! Each round checks, in this order, whether the loop is to stop, whether a connection has ended,
-//! and whether another one can be accepted. A listener's `accept` may take several steps, with a
-//! connection half accepted between them. So its future is kept across rounds, and is dropped
-//! unfinished only when the loop ends. It is started only below the limit of connections, and
-//! cannot exceed it, since nothing else adds connections.
+//! Each round checks, in this order, whether to stop, whether a connection has ended, and whether
+//! another one can be accepted. `accept` may take several steps, so its future is kept across
+//! rounds, and dropped unfinished only when the loop ends. It is started only below the limit,
+//! which it cannot exceed, since nothing else adds connections.
 //!
-//! An error of `accept` is of one of three kinds (`sys::after_accept_error`):
+//! `sys::after_accept_error` distinguishes three kinds of errors:
 //!
-//! * It concerns one connection (accept(2) lists these for Linux): the next attempt follows
-//!   immediately, unless there were too many of these in a row.
-//! * A resource is exhausted, usually descriptors: the loop pauses, a little longer each time. A
-//!   timer ends the pause, since readiness was never used up and there may be no event. The end of
-//!   one of the loop's connections ends it too, since that most likely frees the missing resource.
+//! * An error of one connection (accept(2) lists these for Linux): the next attempt follows
+//!   immediately, unless there were many in a row.
+//! * An exhausted resource, usually descriptors: the loop pauses, longer each time. A timer ends
+//!   the pause, since the readiness is not used up and there may be no event; so does the end of
+//!   one of the loop's connections, which most likely frees the resource.
 //! * The socket does not listen: the loop ends.
 //!
-//! When the loop is to stop, and connections have a grace period, it first accepts the connections
-//! in the listener's queue, since for their clients they are established. The queue counts as empty
-//! when an attempt would wait, and would wait again after a yield: the first time the task's budget
-//! may have been used up. An attempt that waits for a peer, in a later step, looks the same as one
-//! that waits for a connection. So we wait for neither: otherwise each server without a connection
-//! in the queue would take its whole grace period to stop.
+//! When the loop stops and there is a grace period, it first accepts the connections in the
+//! listener's queue, since for their clients they are established. The queue counts as empty when
+//! an attempt would wait, and again after a yield: at first the task's budget may have been used
+//! up. An attempt that waits for a peer in a later step looks the same, and is not waited for:
+//! otherwise a server with an empty queue would take its whole grace period to stop.
 //!
-//! The loop cannot know whether the queue is shared with a program that continues (its descriptor
-//! may have been inherited, or sent), so accepting from it can be switched off.
+//! The loop cannot know whether the queue is shared with a program that continues (by inheritance,
+//! or by sending the descriptor), so this can be switched off.
 //!
-//! The connections are tasks of a [`TaskSet`], so none is left when the loop ends or is dropped,
-//! and a connection counts as ended when its descriptor is closed.
+//! The connections are tasks of a [`TaskSet`], so none outlives the loop, and a connection counts
+//! as ended when its descriptor is closed.
 
 use std::fmt;
 use std::future::{Future, IntoFuture, Pending, pending, poll_fn};
@@ -50,27 +48,27 @@ use crate::sync::{contain, note_contained};
 use crate::sys::{self, AfterAcceptError, after_accept_error, invalid};
 use crate::time::{Timer, timeout};
 
-/// The first and the longest pause when a resource is exhausted. This is also the delay with which
-/// the loop may notice that it is available again; 20 attempts a second cost nothing.
+/// The first and the longest pause when a resource is exhausted, and so the delay until its return
+/// is noticed; 20 attempts a second cost nothing.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// After this many consecutive errors that each concern one connection, the loop pauses too.
+/// The number of consecutive errors of single connections after which the loop pauses too.
 const AT_ONCE: u32 = 16;
 
-/// The limit of connections that are accepted after the loop was told to stop: the queue length of
-/// our listeners. Any more have come since, and could keep it from ever stopping.
+/// The maximum number of connections accepted when the loop stops: our listeners' queue length.
+/// Newer ones could keep it from ever ending.
 const MAX_QUEUED: usize = BACKLOG as usize;
 
-/// Accepts connections for as long as it is awaited, and runs `handler`'s future for each in a
-/// separate task.
+/// Accepts connections as long as it is awaited, and runs `handler`'s future for each in a separate
+/// task.
 ///
-/// It continues when no descriptor is left, when a connection was aborted before it was accepted,
-/// and when a handler panics. A [`limit`](Serve::limit), an [end](Serve::until) and a [grace
-/// period](Serve::grace) can be set before it is awaited.
+/// It continues when descriptors run out, when a connection was aborted before it was accepted, and
+/// when a handler panics. [`Serve`] has a [`limit`](Serve::limit), an [end](Serve::until) and a
+/// [grace period](Serve::grace).
 ///
-/// The handler's future is a task, so it owns its data. State that connections share is cloned into
-/// an `async move` block, as below; an `async` closure is enough if it captures nothing.
+/// The handler's future is a task, so it owns its data. Clone shared state into an `async move`
+/// block, as below; without captures an `async` closure is enough.
 ///
 /// # Examples
 ///
@@ -115,14 +113,13 @@ const MAX_QUEUED: usize = BACKLOG as usize;
 ///
 /// # Errors
 ///
-/// When awaited: the error of `accept` if the listener cannot accept connections. Connections that
-/// were accepted before have had their grace period by then.
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a limit of 0.
+/// When awaited: the error of `accept` if the listener cannot accept connections, after the grace
+/// period of those accepted before. [`InvalidInput`](io::ErrorKind::InvalidInput) for a limit of 0.
 ///
 /// # Panics
 ///
-/// As [`polder::spawn`](crate::spawn). A panic of the handler, or of its future, ends that
-/// connection only.
+/// As [`polder::spawn`](crate::spawn). A panic of the handler or its future ends only that
+/// connection.
 ///
 /// # Cancel safety
 ///
@@ -143,7 +140,7 @@ where
     }
 }
 
-/// The default of [`Serve::on_error`]: reports the first lack of descriptors of the process.
+/// The default of [`Serve::on_error`]: reports that the process has run out of descriptors, once.
 #[cold]
 pub(super) fn tell_of_limits(error: &io::Error) {
     static TOLD: Once = Once::new();
@@ -160,9 +157,9 @@ pub(super) fn tell_of_limits(error: &io::Error) {
 
 /// A server to be configured and awaited: see [`serve`].
 ///
-/// It is a builder, which `.await` turns into a future. For functions that take a future, such as
-/// [`zip`](crate::future::zip), [`spawn`](crate::spawn), [`timeout`](crate::time::timeout) and
-/// those of [`TaskSet`], call [`into_future`](IntoFuture::into_future).
+/// `.await` turns it into a future. Functions that take a future, such as [`spawn`](crate::spawn),
+/// [`timeout`](crate::time::timeout), [`zip`](crate::future::zip) and those of [`TaskSet`], need
+/// [`into_future`](IntoFuture::into_future).
 ///
 /// ```
 /// use polder::event::Latch;
@@ -189,7 +186,7 @@ pub(super) fn tell_of_limits(error: &io::Error) {
 ///
 /// # Cancel safety
 ///
-/// Dropping it, or its future, cancels its connections and closes the listener.
+/// As [`serve`].
 #[must_use = "nothing is served unless this is awaited"]
 pub struct Serve<'a, L, H, U = Pending<()>> {
     pub(super) listener: L,
@@ -200,8 +197,8 @@ pub struct Serve<'a, L, H, U = Pending<()>> {
 }
 
 impl<'a, L, H, U> Serve<'a, L, H, U> {
-    /// Limits the number of concurrent connections. Further ones wait in the listener's queue,
-    /// while that has room and the server runs.
+    /// Limits the number of concurrent connections. Others wait in the listener's queue, while that
+    /// has room and the server runs.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -219,14 +216,13 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         self
     }
 
-    /// Stops when `end` completes: closes the listener, gives the connections their
-    /// [grace period](Self::grace), and completes.
+    /// Stops when `end` completes: closes the listener, gives the connections their [grace
+    /// period](Self::grace), and completes.
     ///
-    /// With a grace period, the connections in the listener's queue are accepted first, as far as
-    /// the [limit](Self::limit) allows, unless that is [switched off](Self::drain). Connections
-    /// that are left there, or that come between that and the listener's end, are reset by the
-    /// system. If the listener is shared (with a clone, or another process), they wait for the
-    /// other users of the queue.
+    /// With a grace period, the connections in the listener's queue are accepted first, up to the
+    /// [limit](Self::limit), unless that is [switched off](Self::drain). Those that are left, or
+    /// come before the listener is closed, are reset by the system, or wait for other users of a
+    /// shared listener (a clone, or another process).
     ///
     /// ```
     /// # #[cfg(feature = "signal")] {
@@ -247,9 +243,9 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// A second Ctrl-C does nothing here: it no longer ends the process, and does not shorten the
-    /// grace period. For that, race the server with a second [`ctrl_c`](crate::signal::ctrl_c) that
-    /// is made after the first has completed: dropping the server cancels its connections.
+    /// A second Ctrl-C does nothing: it neither ends the process nor shortens the grace period. For
+    /// that, race the server with a second [`ctrl_c`](crate::signal::ctrl_c) made after the first
+    /// has completed: dropping the server cancels its connections.
     pub fn until<V>(self, end: V) -> Serve<'a, L, H, V>
     where
         V: Future<Output = ()> + Send + 'a,
@@ -263,15 +259,14 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         }
     }
 
-    /// Sets how long connections may continue after the server has stopped. After that the
-    /// remaining ones are cancelled. The default is zero; [`Duration::MAX`] means without limit.
+    /// Sets how long connections may continue after the server has stopped, before they are
+    /// cancelled. The default is zero; [`Duration::MAX`] means without limit.
     ///
-    /// Connections that wait in the listener's queue when it stops are accepted first: see
-    /// [`drain`](Self::drain). A connection that is in the middle of a multi-step
-    /// [`accept`](Listener::accept) is dropped.
+    /// Connections in the listener's queue are accepted first: see [`drain`](Self::drain). One in
+    /// the middle of a multi-step [`accept`](Listener::accept) is dropped.
     ///
-    /// Handlers are not notified. A handler that waits for its client's next request, which may
-    /// never come, needs a [`Latch`](crate::event::Latch) that the end sets:
+    /// Handlers are not notified. One that waits for its client's next request, which may never
+    /// come, needs a [`Latch`](crate::event::Latch) that the end sets:
     ///
     /// ```
     /// use polder::event::Latch;
@@ -316,13 +311,12 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         self
     }
 
-    /// Sets whether connections that wait in the listener's queue when the server stops are
-    /// accepted first. The default is `true`, which has an effect only with a [grace
-    /// period](Self::grace).
+    /// Sets whether a server that stops first accepts the connections in the listener's queue. The
+    /// default is `true`, which has an effect only with a [grace period](Self::grace).
     ///
-    /// Switch it off if the same queue has other users that continue: a clone of the listener in
-    /// another server, or the next version of the program, which was passed the descriptor. Waiting
-    /// connections are then left to them. (If there are none, the system resets the connections.)
+    /// Switch it off if the queue has other users that continue, such as a clone of the listener in
+    /// another server, or the program's next version. The connections are left to them. (Without
+    /// other users the system resets them.)
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve};
@@ -349,9 +343,9 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
         self
     }
 
-    /// Calls `on_error` when a connection cannot be accepted: only once, instead of for each
-    /// attempt, while the error is the same and no connection was accepted in between. By default
-    /// the process's first lack of descriptors is reported on standard error.
+    /// Calls `on_error` when a connection cannot be accepted, once until the error changes or a
+    /// connection is accepted. By default the first time that the process runs out of descriptors
+    /// is reported on standard error.
     ///
     /// ```
     /// use polder::net::{TcpListener, serve};
@@ -407,14 +401,12 @@ where
 /// The settings of a server that do not depend on its types.
 #[derive(Clone, Copy)]
 pub(super) struct Settings {
-    /// The limit of concurrent connections.
     pub(super) limit: usize,
     pub(super) grace: Duration,
-    /// Whether the connections in the listener's queue are accepted when it stops, if they have a
-    /// grace period.
+    /// Whether the queued connections are accepted when it stops, if there is a grace period.
     pub(super) drains: bool,
-    /// The caller of `serve` or `serve_on_workers`: diagnostics report it for the tasks of its
-    /// connections.
+    /// The caller of `serve` or `serve_on_workers`, which diagnostics report for the connections'
+    /// tasks.
     pub(super) site: &'static Location<'static>,
 }
 
@@ -429,7 +421,6 @@ impl Settings {
         }
     }
 
-    /// Returns an error if the limit is zero.
     pub(super) fn check(&self) -> io::Result<()> {
         if self.limit == 0 {
             return Err(invalid(
@@ -454,7 +445,7 @@ impl Settings {
 ///     let summary = serve(listener, |_stream, _peer| pending())
 ///         .until(sleep(Duration::from_millis(10)))
 ///         .await?;
-///     // Its handler would never have ended, and there was no grace.
+///     // Its handler never ends, and there was no grace period.
 ///     assert_eq!(summary.cancelled, summary.accepted);
 ///     assert_eq!((summary.finished, summary.panicked, summary.errors), (0, 0, 0));
 ///     assert!(summary.most_at_once <= 1);
@@ -465,17 +456,17 @@ impl Settings {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The number of accepted connections: the sum of `finished`, `panicked` and `cancelled`.
+    /// The number of accepted connections: `finished`, `panicked` and `cancelled` together.
     pub accepted: u64,
-    /// The number of connections with a completed handler.
+    /// The number of completed handlers.
     pub finished: u64,
-    /// The number of connections with a handler that panicked.
+    /// The number of handlers that panicked.
     pub panicked: u64,
-    /// The number of connections that were cancelled at the end of the grace period.
+    /// The number of connections cancelled at the end of the grace period.
     pub cancelled: u64,
     /// The largest number of concurrent connections.
     pub most_at_once: usize,
-    /// The number of times that accepting failed.
+    /// The number of failed accepts.
     pub errors: u64,
 }
 
@@ -492,8 +483,7 @@ impl Summary {
     }
 }
 
-/// The live connections, the counts of those that have ended, and the errors since the last one was
-/// accepted.
+/// The live connections, the counts of those that have ended, and the errors since the last accept.
 pub(super) struct Connections {
     tasks: TaskSet<()>,
     summary: Summary,
@@ -505,7 +495,7 @@ impl Connections {
     fn add<F>(&mut self, handler: impl FnOnce() -> F, spawn: Spawn<F>) {
         self.trouble = Trouble::default();
         self.summary.accepted += 1;
-        // A handler may panic before there is a future.
+        // The handler may panic before it returns a future.
         match catch_unwind(AssertUnwindSafe(handler)) {
             Ok(connection) => spawn(&mut self.tasks, connection, self.settings.site),
             Err(panic) => self.summary.count(Err(panic)),
@@ -513,8 +503,8 @@ impl Connections {
         self.summary.most_at_once = self.summary.most_at_once.max(self.tasks.len());
     }
 
-    /// Counts an error of `accept`, and reports it unless it is the same as the last one. Returns
-    /// its consequence.
+    /// Counts an error of `accept`, and reports it unless it is the last one again. Returns its
+    /// consequence.
     fn note_error(
         &mut self,
         error: &io::Error,
@@ -535,10 +525,10 @@ impl Connections {
         }
     }
 
-    /// Waits out the grace period, then cancels the remaining connections. Returns the error of the
-    /// loop, if it has ended by one.
+    /// Waits out the grace period, then cancels the remaining connections. Returns the fatal error,
+    /// if any.
     pub(super) async fn end(mut self, error: Option<io::Error>) -> io::Result<Summary> {
-        // Also without a grace period, for the sake of finished connections.
+        // Also for a grace period of zero: it counts the finished connections.
         let joined = timeout(self.settings.grace, self.join_all()).await;
         if joined.is_err() {
             self.summary.cancelled = self.tasks.cancel_all().await as u64;
@@ -548,10 +538,10 @@ impl Connections {
     }
 }
 
-/// The outcome of one round of the loop.
+/// The outcome of a round.
 enum Turn<C> {
     Stop,
-    /// A connection has ended, or a pause.
+    /// A connection or a pause has ended.
     Again,
     Accepted(io::Result<C>),
 }
@@ -560,8 +550,8 @@ enum Turn<C> {
 type Spawn<F> = fn(&mut TaskSet<()>, F, &'static Location<'static>);
 
 impl<L, H, U> Serve<'_, L, H, U> {
-    /// Accepts connections until it is told to stop, or cannot continue, and closes the listener.
-    /// Returns the connections, and the error if that has ended it.
+    /// Accepts connections until it is stopped or cannot continue, and closes the listener. Returns
+    /// the connections, and the fatal error, if any.
     pub(super) async fn run<F>(mut self, spawn: Spawn<F>) -> (Connections, Option<io::Error>)
     where
         L: Listener,
@@ -601,7 +591,7 @@ impl<L, H, U> Serve<'_, L, H, U> {
                     Poll::Ready(Turn::Accepted(result))
                 });
                 let turn = turn.await;
-                // The timer has ended it, or the end of a connection.
+                // Ended by the timer, or by the end of a connection.
                 connections.trouble.rest = None;
                 match turn {
                     Turn::Stop => break None,
@@ -628,8 +618,8 @@ impl<L, H, U> Serve<'_, L, H, U> {
     }
 }
 
-/// Accepts the connections in the listener's queue: see the head of this file. It stops only at an
-/// error that the next attempt would most likely meet again.
+/// Accepts the connections in the listener's queue: see the head of this file. Stops at an error
+/// that the next attempt would most likely meet again.
 async fn drain<L: Listener, F>(
     listener: &L,
     connections: &mut Connections,
@@ -665,9 +655,7 @@ async fn drain<L: Listener, F>(
 #[derive(Default)]
 struct Trouble {
     count: u32,
-    /// The code of the last error.
     last: Option<(io::ErrorKind, Option<i32>)>,
-    /// A pause before the next attempt.
     rest: Option<Timer>,
     next_rest: Duration,
 }

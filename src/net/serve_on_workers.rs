@@ -1,10 +1,10 @@
-//! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with a separate listener
+//! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with its own listener
 //! and handler.
 //!
-//! The server's future spawns the loops, each on its worker, waits for the end, and collects their
-//! results. They share a [`Latch`], which the future sets to stop them. Each loop also sets it when
-//! it stops accepting for any reason: an error, a panic, or the end of its runtime. So the
-//! listeners close together, and all grace periods begin at the same time.
+//! The server's future spawns the loops, waits for the end, and collects their results. They share
+//! a [`Latch`]: the future sets it to stop them, and so does each loop that stops accepting for any
+//! reason (an error, a panic, the end of its runtime). So the listeners close together, and all
+//! grace periods begin at the same time.
 
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};
@@ -25,20 +25,19 @@ use crate::sync::contain;
 use crate::sys::invalid;
 use crate::task::Task;
 
-/// Accepts connections on the workers of this runtime for as long as it is awaited: each listener
-/// is served by one worker, and its connections stay there.
+/// Accepts connections on the workers of this runtime as long as it is awaited: each listener is
+/// served by one worker, and its connections stay there.
 ///
-/// It is [`serve`](super::serve()) for programs that have a thread for each core and share nothing
-/// between them. `create` is called on the thread of each worker, with the worker's number, and
-/// returns its handler. Neither the handler nor its futures need be `Send`, so state that a
-/// worker's connections share can be in an `Rc`. The listeners come from
-/// [`TcpListener::bind_balanced`](super::TcpListener::bind_balanced), or are clones of one. The
-/// first one is served by the first worker, and so on; if there are more listeners than workers,
-/// assignment starts over at the first worker.
+/// It is [`serve`](super::serve()) for programs with a thread for each core that share nothing.
+/// `create` is called on the thread of each worker, with the worker's number, and returns its
+/// handler. Neither the handler nor its futures need be `Send`, so the connections of a worker can
+/// share state in an `Rc`. The listeners come from
+/// [`TcpListener::bind_balanced`](super::TcpListener::bind_balanced), or are clones of one. They
+/// are assigned to the workers in order, starting over at the first.
 ///
-/// A connection stays with the worker of its listener, even while that worker computes for a long
-/// time and others are idle. If the costs of connections differ widely, [`serve`] with a runtime of
-/// several workers is the better choice: its tasks move.
+/// A connection stays with its worker, even while that computes for a long time and others are
+/// idle. If the costs of connections differ widely, [`serve`] in a runtime of several workers is
+/// the better choice: its tasks move.
 ///
 /// [`serve`]: super::serve()
 ///
@@ -92,23 +91,23 @@ use crate::task::Task;
 ///
 /// # Errors
 ///
-/// When awaited: the error of `accept` if a listener cannot accept connections; then all others
-/// stop, and all connections have had their grace period. [`InvalidInput`] for a limit of 0, and if
-/// there is no listener.
+/// When awaited: the error of `accept` if a listener cannot accept connections, after all others
+/// have stopped and all connections have had their grace period. [`InvalidInput`] for a limit of 0,
+/// and without a listener.
 ///
 /// [`InvalidInput`]: io::ErrorKind::InvalidInput
 ///
 /// # Panics
 ///
 /// If `create` or the function given to [`on_error`](ServeOnWorkers::on_error) panics, after all
-/// others have stopped. A panic of a handler, or of its future, ends that connection only.
+/// others have stopped. A panic of a handler or its future ends only that connection.
 ///
 /// # Cancel safety
 ///
 /// Dropping it cancels its connections and closes the listeners, each on its worker **when that
-/// runs next**, which may be after the drop: until then the kernel continues to connect clients,
-/// and a new listener may find the address in use. To return only when they are closed,
-/// [stop](ServeOnWorkers::until) the server and await it.
+/// next runs**, perhaps after the drop: until then the kernel connects clients, and a new listener
+/// may find the address in use. To return only after they are closed, [stop](ServeOnWorkers::until)
+/// the server and await it.
 #[track_caller]
 pub fn serve_on_workers<'a, L, C, H, F>(
     listeners: impl IntoIterator<Item = L>,
@@ -131,7 +130,7 @@ where
 
 /// A server on several workers, to be configured and awaited: see [`serve_on_workers`].
 ///
-/// It is a builder, which `.await` turns into a future; for functions that take a future, call
+/// `.await` turns it into a future; functions that take a future need
 /// [`into_future`](IntoFuture::into_future). The output is a summary for each listener, in their
 /// order.
 ///
@@ -155,8 +154,7 @@ where
 ///
 /// # Cancel safety
 ///
-/// Dropping it, or its future, cancels its connections and closes the listeners, each on its worker
-/// when that runs next: see [`serve_on_workers`].
+/// As [`serve_on_workers`].
 #[must_use = "nothing is served unless this is awaited"]
 pub struct ServeOnWorkers<'a, L, C> {
     listeners: Vec<L>,
@@ -169,8 +167,7 @@ pub struct ServeOnWorkers<'a, L, C> {
 type OnError = Arc<dyn Fn(&io::Error) + Send + Sync>;
 
 impl<'a, L, C> ServeOnWorkers<'a, L, C> {
-    /// Limits the number of concurrent connections of each listener. Further ones wait in its
-    /// queue.
+    /// Limits the number of concurrent connections of each listener. Others wait in its queue.
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
@@ -189,8 +186,7 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
         self
     }
 
-    /// Stops when `end` completes, as [`Serve::until`](super::Serve::until): closes the listeners,
-    /// gives all connections their [grace period](Self::grace), and completes.
+    /// Stops when `end` completes: see [`Serve::until`](super::Serve::until).
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
@@ -211,13 +207,10 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
         self
     }
 
-    /// Sets how long connections may continue after the server has stopped, as
-    /// [`Serve::grace`](super::Serve::grace). The default is zero; [`Duration::MAX`] means without
-    /// limit.
+    /// Sets how long connections may continue after the server has stopped: see
+    /// [`Serve::grace`](super::Serve::grace).
     ///
-    /// With a grace period, connections that wait in a listener's queue when the server stops are
-    /// accepted first, as far as the [limit](Self::limit) allows, unless that is [switched
-    /// off](Self::drain). A connection that is made between that and the end of its listener is
+    /// A connection that is made after a queue was emptied and before its listener is closed is
     /// reset by the kernel; no program can prevent this.
     ///
     /// ```
@@ -241,9 +234,8 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
         self
     }
 
-    /// Sets whether connections that wait in a listener's queue when the server stops are accepted
-    /// first, as [`Serve::drain`](super::Serve::drain). The default is `true`. Switch it off if the
-    /// same queues have other users that continue, such as the next version of the program.
+    /// Sets whether a server that stops first accepts the connections in its listeners' queues: see
+    /// [`Serve::drain`](super::Serve::drain).
     ///
     /// ```
     /// use polder::net::{TcpListener, TcpStream, serve_on_workers};
@@ -270,7 +262,7 @@ impl<'a, L, C> ServeOnWorkers<'a, L, C> {
         self
     }
 
-    /// Calls `on_error` when a connection cannot be accepted, on the worker of the listener, as
+    /// Calls `on_error` when a connection cannot be accepted, on the listener's worker: see
     /// [`Serve::on_error`](super::Serve::on_error).
     ///
     /// ```
@@ -350,7 +342,7 @@ where
     }
 }
 
-/// Waits for the loops to end. All have ended before the first failure is reported.
+/// Waits until all loops have ended, then reports the first failure.
 async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>> {
     let (mut summaries, mut failure, mut panic) = (Vec::new(), None, None);
     for each in loops {
@@ -362,7 +354,7 @@ async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>>
                 failure = failure.or_else(|| Some(ended()));
             }
             Err(payload) if panic.is_none() => panic = Some(payload),
-            // Its destructor may panic too.
+            // The payload's destructor may panic too.
             Err(payload) => contain(|| drop(payload)),
         }
     }
@@ -373,8 +365,8 @@ async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>>
     }
 }
 
-/// Stops all loops when it is dropped. It is sent to the worker with the rest: a runtime that ends
-/// may drop that before it is polled.
+/// Stops all loops when dropped. It is sent to the worker with the rest, which a runtime that ends
+/// may drop before it is polled.
 struct StopAll(Arc<Latch>);
 
 impl Drop for StopAll {
