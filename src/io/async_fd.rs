@@ -1,13 +1,12 @@
-//! [`Async`]: any descriptor that the backend can wait for. See `borrowed.rs` for how it waits, and
-//! how far it trusts reported readiness.
+//! [`Async`], an adapter for any descriptor that the backend can wait for. See `borrowed.rs` for
+//! how it waits, and how far it trusts reported readiness.
 //!
 //! **Ownership.** The user's value owns the descriptor; the source has only its number. The order
-//! of the fields ensures that the source is deregistered before the value is dropped. While it is
-//! registered, safe code gets at most a shared reference to the value, which is also the
-//! requirement of a [`BorrowedFd`](std::os::fd::BorrowedFd). So functions that return `&mut T` are
-//! unsafe, as in async-io: replacing the value would close a registered descriptor. (A duplicate of
-//! the descriptor would make it safe, at the price of twice the descriptors. Deregistering while
-//! the value is lent would lose tasks that wait at that time.)
+//! of the fields deregisters the source before the value is dropped. Until then safe code gets only
+//! a shared reference to the value, as a [`BorrowedFd`](std::os::fd::BorrowedFd) requires;
+//! functions that return `&mut T` are unsafe, as in async-io: replacing the value would close a
+//! registered descriptor. (A duplicate would make it safe, at twice the descriptors. Deregistering
+//! while the value is lent would lose tasks that wait then.)
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -24,15 +23,12 @@ use super::readable::{Readable, ReadableOwned, Writable, WritableOwned};
 use crate::reactor::{Direction, Io};
 use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 
-/// An adapter for anything with a descriptor that can be waited for, like async-io's type of this
-/// name.
+/// An adapter for any descriptor that can be waited for, like async-io's type of this name.
 ///
-/// For pipes, inotify, timerfd, eventfd, devices and terminals, and for sockets of other libraries.
-/// (The sockets in [`net`](crate::net) cost less: here each wait makes one more system call.) On
-/// Windows, sockets only.
+/// For pipes, inotify, timerfd, eventfd, devices, terminals, and other libraries' sockets. (Sockets
+/// of [`net`](crate::net) save one system call a wait.) On Windows, sockets only.
 ///
-/// Any number of tasks may wait for one `Async` concurrently, in both directions, with every
-/// method.
+/// Any number of tasks may wait for one `Async`, in both directions, with every method.
 ///
 /// # Examples
 ///
@@ -58,7 +54,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// A timerfd, read by a function of the caller's:
+/// A timerfd, read by a custom operation:
 ///
 /// ```
 /// # #[cfg(any(target_os = "linux", target_os = "android"))] {
@@ -85,11 +81,11 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 /// # One descriptor, one `Async`
 ///
 /// To wait for a descriptor in several places, share its `Async`, for example in an [`Arc`]. Two
-/// `Async` with the same descriptor (a borrowed one, or one in an `Arc`) are two registrations of
-/// it, and a worker accepts only one. If the first waits, or has waited and still exists, a wait of
-/// the second fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The
-/// first is not affected. Nor are operations that need not wait, with either of them. A duplicate
-/// (`try_clone`) is a separate descriptor.
+/// `Async` with the same descriptor (a borrowed one, or one in an `Arc`) register it twice, which a
+/// worker does not accept: once the first waits, and as long as it exists, a wait of the
+/// second fails with [`AlreadyExists`](io::ErrorKind::AlreadyExists) on every backend. The first is
+/// not affected, nor are operations that need not wait. A duplicate (`try_clone`) is a separate
+/// descriptor.
 ///
 /// ```
 /// use polder::{Async, future};
@@ -103,7 +99,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///     assert!(future::poll_once(one.readable()).await.is_none()); // It waits.
 ///     let error = other.readable().await.unwrap_err();
 ///     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-///     drop(one); // Then the other one can have it.
+///     drop(one); // Now the other one can register it.
 ///     assert!(future::poll_once(other.readable()).await.is_none());
 ///     std::io::Result::Ok(())
 /// })?;
@@ -112,15 +108,14 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// # Files and standard streams
 ///
-/// A regular file is always ready, and still blocks: it is an error here. Read it as an
-/// `fs::File`, or by [`unblock`](crate::unblock). The same holds for standard input,
-/// output and error, which may be files; and if they are not, making them non-blocking affects
-/// every other program that shares them.
+/// A regular file is always ready, and still blocks: it is an error here. Use an `fs::File`, or
+/// [`unblock`](crate::unblock); for standard input, output and error too, which may be files.
+/// Making those non-blocking also affects every program that shares them.
 ///
-/// Some files of Linux report *changes*: `/proc/self/mounts`, a pressure trigger (PSI),
-/// `cgroup.events`. They have `POLLPRI` for that, which an `Async` does not wait for. Nor can it
-/// wait for an epoll that has such a file: most of them report a change to the first who asks, and
-/// here each wait asks twice. A thread of the blocking pool can wait:
+/// Some files of Linux report *changes* by `POLLPRI`: `/proc/self/mounts`, a pressure trigger
+/// (PSI), `cgroup.events`. An `Async` does not wait for that, nor for an epoll with such a file:
+/// most report a change only once, and each wait asks twice here. A thread of the blocking pool can
+/// wait:
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", feature = "blocking"))] {
@@ -128,7 +123,7 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// let mounts = std::fs::File::open("/proc/self/mounts")?;
 /// let wait = polder::unblock(move || {
-///     // A call that has begun cannot be cancelled: so it ends soon, and is made again.
+///     // A call that has begun cannot be cancelled, so it ends soon and is repeated.
 ///     let limit = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 ///     poll(&mut [PollFd::new(&mounts, PollFlags::PRI)], Some(&limit))
 /// });
@@ -142,46 +137,43 @@ use crate::sys::{self, AsDescriptor, HasDescriptor, OwnedDescriptor};
 ///
 /// A duplicate, an inherited descriptor and one in another process share flags and state.
 ///
-/// * `O_NONBLOCK` belongs to the open file, and so to all of them: [`new`](Async::new) sets it for
-///   each owner, and nothing resets it. If another owner clears it, an operation may block its
-///   thread, and every task on it. (On Linux the streams and datagram sockets of
-///   [`net`](crate::net) are not affected; accepting is.)
+/// * [`new`](Async::new) sets `O_NONBLOCK` for all of them, and nothing resets it. If another owner
+///   clears it, an operation may block its thread, and every task on it. (On Linux the streams and
+///   datagram sockets of [`net`](crate::net) are not affected; accepting is.)
 /// * If another owner shuts a socket down, a waiting operation is called again, and usually ends.
 ///   On Linux a receive from a datagram socket and an accept from a Unix listener would block
 ///   nevertheless: they end with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) and
-///   [`InvalidInput`](io::ErrorKind::InvalidInput). That holds for operations:
-///   [`readable`](Async::readable) returns at once there, each time, as `poll(2)` does.
+///   [`InvalidInput`](io::ErrorKind::InvalidInput). [`readable`](Async::readable) returns
+///   immediately there, each time, as `poll(2)` does.
 ///
 /// # Platforms
 ///
-/// On macOS kqueue and `poll` cannot wait for some devices, including `/dev/tty`: there, waiting
-/// for such a device is an error if it is not ready. [`Backend::Select`](crate::Backend::Select)
-/// can wait for it.
+/// On macOS kqueue and `poll` cannot wait for some devices, such as `/dev/tty`: waiting for one is
+/// an error unless it is ready. [`Backend::Select`](crate::Backend::Select) can wait for it.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping one of its futures has no effect. An operation has either happened or not.
+/// Cancel safe: an operation has either happened or not.
 #[doc(alias("AsyncFd", "PollEvented"))]
 pub struct Async<T> {
-    /// Declared before `inner`, so that it is deregistered before `inner` is dropped.
+    /// Dropped before `inner`: see the head of this file.
     borrowed: BorrowedIo,
     inner: T,
 }
 
 impl<T: HasDescriptor + 'static> Async<T> {
-    /// Wraps `inner`, and makes its descriptor non-blocking: for all that share it, and for good
+    /// Wraps `inner`, and makes its descriptor non-blocking, permanently and for all that share it
     /// (see [above](Async#other-owners-of-a-descriptor)).
     ///
-    /// It is registered with a reactor only when a task first has to wait.
+    /// It is registered with a reactor when a task first has to wait.
     ///
-    /// `T` is `'static`, since the descriptor must be deregistered before it is closed, and a value
-    /// that is forgotten instead of dropped would not be deregistered. Share a value through an
-    /// [`Arc`].
+    /// `T` is `'static`, since the descriptor must be deregistered before it is closed, which
+    /// forgetting the value would prevent. Share a value through an [`Arc`].
     ///
     /// # Errors
     ///
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a regular file, a directory or a
-    /// block device: use an `fs::File` for these. Any error of the system call.
+    /// block device: use an `fs::File`. Any error of the system call.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -197,8 +189,8 @@ impl<T: HasDescriptor + 'static> Async<T> {
         Ok(watched)
     }
 
-    /// Wraps `inner`, which is already non-blocking. If it is not, operations may block the thread,
-    /// and every task on it.
+    /// Wraps `inner`, which must be non-blocking already: otherwise operations may block the
+    /// thread, and every task on it.
     ///
     /// ```
     /// use polder::Async;
@@ -228,10 +220,10 @@ impl<T: HasDescriptor + 'static> Async<T> {
         Ok(Async::of_waitable(inner))
     }
 
-    /// [`new_nonblocking`](Self::new_nonblocking) of what can be waited for.
+    /// [`new_nonblocking`](Self::new_nonblocking), for a descriptor that can be waited for.
     pub(crate) fn of_waitable(inner: T) -> Async<T> {
         // SAFETY: the descriptor is open as long as `inner` is neither dropped nor changed. The
-        // handle precedes it in the same value, so it is dropped first, in `into_inner` too;
+        // handle is dropped first: it precedes `inner` in the value, and in `into_inner` too;
         // nothing is borrowed that could end earlier. Until then only unsafe functions, which
         // require of their callers not to close it, give more than `&inner`.
         let io = unsafe { Io::borrowed(inner.as_descriptor()) }.counted(None);
@@ -245,7 +237,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
 impl<T> Async<T> {
     /// Returns a reference to the inner value.
     ///
-    /// Reading from it and writing to it directly is fine: no wait depends on that.
+    /// Reading and writing through it is fine: no wait depends on it.
     ///
     /// ```
     /// use polder::Async;
@@ -307,11 +299,10 @@ impl<T> Async<T> {
         Ok(inner)
     }
 
-    /// Waits until the descriptor is readable, so that a read would not block. An end of file or an
-    /// error counts as readable.
+    /// Waits until the descriptor is readable: a read would return data, the end of file or an
+    /// error.
     ///
-    /// It stays readable as long as there is something to read, regardless of how often this is
-    /// awaited.
+    /// It stays readable as long as there is something to read, however often this is awaited.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -335,9 +326,9 @@ impl<T> Async<T> {
     ///
     /// # Errors
     ///
-    /// When awaited: if the backend cannot wait for this descriptor, or for another one;
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if another `Async` with the same descriptor
-    /// is [waited for on this worker](Async#one-descriptor-one-async).
+    /// When awaited: if the backend cannot wait for this descriptor or another one;
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) for a [second
+    /// `Async`](Async#one-descriptor-one-async) of the descriptor.
     ///
     /// # Cancel safety
     ///
@@ -346,9 +337,9 @@ impl<T> Async<T> {
         Readable(WaiterGuard::new(self, Direction::Read))
     }
 
-    /// Waits until the descriptor is writable, so that a write would not block, or would fail.
+    /// Waits until the descriptor is writable: a write would not block, or would fail.
     ///
-    /// It stays writable as long as there is room, regardless of how often this is awaited.
+    /// It stays writable as long as there is room, however often this is awaited.
     ///
     /// ```
     /// use polder::Async;
@@ -424,20 +415,17 @@ impl<T> Async<T> {
         WritableOwned(WaiterGuard::new(self, Direction::Write))
     }
 
-    /// [`readable`](Self::readable), for functions that poll: call it after an operation that would
-    /// have blocked. The task is woken when another try is worthwhile.
-    ///
-    /// Any number of tasks may poll concurrently: each is woken.
+    /// Poll version of [`readable`](Self::readable), for use after an operation that would have
+    /// blocked. The task is woken when another attempt is worthwhile; any number of tasks may poll.
     ///
     /// ```
     /// use polder::Async;
-    /// use std::future::poll_fn;
     /// use std::net::UdpSocket;
     ///
     /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     /// let near = Async::new(near)?;
     /// far.send_to(b"hello", near.get_ref().local_addr()?)?;
-    /// polder::block_on(poll_fn(|cx| near.poll_readable(cx)))?;
+    /// polder::block_on(std::future::poll_fn(|cx| near.poll_readable(cx)))?;
     /// assert_eq!(near.get_ref().recv(&mut [0; 8])?, 5);
     /// # std::io::Result::Ok(())
     /// ```
@@ -449,17 +437,15 @@ impl<T> Async<T> {
         self.borrowed.poll_ready(cx, Direction::Read)
     }
 
-    /// [`writable`](Self::writable), for functions that poll: see
-    /// [`poll_readable`](Self::poll_readable).
+    /// Poll version of [`writable`](Self::writable): see [`poll_readable`](Self::poll_readable).
     ///
     /// ```
     /// use polder::Async;
-    /// use std::future::poll_fn;
     /// use std::net::UdpSocket;
     ///
     /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     /// let near = Async::new(near)?;
-    /// polder::block_on(poll_fn(|cx| near.poll_writable(cx)))?;
+    /// polder::block_on(std::future::poll_fn(|cx| near.poll_writable(cx)))?;
     /// near.get_ref().send_to(b"hello", far.local_addr()?)?;
     /// assert_eq!(far.recv(&mut [0; 8])?, 5);
     /// # std::io::Result::Ok(())
@@ -472,12 +458,12 @@ impl<T> Async<T> {
         self.borrowed.poll_ready(cx, Direction::Write)
     }
 
-    /// Calls `operation` whenever the descriptor is readable, until it returns anything other than
+    /// Calls `operation` whenever the descriptor is readable, until the result is not
     /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     ///
-    /// It may consume part of the available data and still return `WouldBlock`: it is then called
-    /// again for the rest, after other tasks. After 32 such calls in a row the next one comes with
-    /// the next event, or after a back-off of at most 10 ms.
+    /// It may consume a part of the data and return `WouldBlock`: it is then called again for the
+    /// rest, after other tasks. After 32 such calls in a row the next one comes with the next
+    /// event, or after a back-off of at most 10 ms.
     ///
     /// ```
     /// use polder::Async;
@@ -514,8 +500,7 @@ impl<T> Async<T> {
             .await
     }
 
-    /// Calls `operation` whenever the descriptor is writable, until it returns anything other than
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): see [`read_with`](Self::read_with).
+    /// Calls `operation` whenever the descriptor is writable: see [`read_with`](Self::read_with).
     ///
     /// ```
     /// use polder::Async;
@@ -549,11 +534,10 @@ impl<T> Async<T> {
             .await
     }
 
-    /// [`read_with`](Self::read_with), for functions that poll. The task is woken when another try
-    /// is worthwhile. Any number of tasks may poll concurrently.
+    /// Poll version of [`read_with`](Self::read_with): see [`poll_readable`](Self::poll_readable).
     ///
     /// An operation that returns [`Interrupted`](io::ErrorKind::Interrupted) is called again, as
-    /// [`AsyncRead`] requires it.
+    /// [`AsyncRead`] requires.
     ///
     /// ```
     /// use polder::Async;
@@ -581,18 +565,17 @@ impl<T> Async<T> {
             .poll_operation(cx, Direction::Read, || operation(&self.inner))
     }
 
-    /// [`write_with`](Self::write_with), for functions that poll: see
+    /// Poll version of [`write_with`](Self::write_with): see
     /// [`poll_read_with`](Self::poll_read_with).
     ///
     /// ```
     /// use polder::Async;
-    /// use std::future::poll_fn;
     /// use std::net::UdpSocket;
     ///
     /// let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     /// let (near, address) = (Async::new(near)?, far.local_addr()?);
     /// let send = |near: &UdpSocket| near.send_to(b"hello", address);
-    /// polder::block_on(poll_fn(|cx| near.poll_write_with(cx, send)))?;
+    /// polder::block_on(std::future::poll_fn(|cx| near.poll_write_with(cx, send)))?;
     /// assert_eq!(far.recv(&mut [0; 8])?, 5);
     /// # std::io::Result::Ok(())
     /// ```
@@ -691,8 +674,7 @@ impl<T> HasIo for Async<T> {
     }
 }
 
-/// Turns `WouldBlock` into a read of zero bytes if the buffer has no room (not `wanted`): such a
-/// read does not wait.
+/// A read without room (not `wanted`) does not wait: `WouldBlock` becomes zero bytes.
 pub(crate) fn or_nothing(wanted: bool, read: io::Result<usize>) -> io::Result<usize> {
     match read {
         Err(error) if !wanted && error.kind() == io::ErrorKind::WouldBlock => Ok(0),

@@ -1,18 +1,17 @@
-//! [`BorrowedIo`]: a descriptor that its owner keeps, and the tasks that wait for it.
+//! [`BorrowedIo`], a descriptor that the user owns, and the tasks that wait for it.
 //!
-//! **Level-triggered.** The operations on a borrowed descriptor are the user's, who may read
-//! through [`Async::get_ref`](super::Async::get_ref) unseen, return `WouldBlock` although a
-//! datagram is left, or wait for readability twice without reading in between. So no event is
-//! trusted: before each wait the kernel is asked whether the descriptor is ready *now* (`poll(2)`
-//! with a timeout of zero). The snapshot of the readiness is taken before that, and cleared
-//! according to the answer: an edge that comes in between is counted beyond the snapshot, so none
-//! is lost. An edge for data that was taken meanwhile makes the kernel be asked once more, so no
-//! task spins.
+//! **Level-triggered.** The user operates on the descriptor, and may read unseen through
+//! [`Async::get_ref`](super::Async::get_ref), return `WouldBlock` although a datagram is left, or
+//! wait for readability twice without reading. So no event is trusted: before each wait the kernel
+//! is asked whether the descriptor is ready *now* (`poll(2)` with a timeout of zero). The snapshot
+//! of the readiness is taken before that, and cleared according to the answer: an edge in between
+//! is counted beyond the snapshot, so none is lost. After an edge for data that was taken meanwhile
+//! the kernel is asked once more, so no task spins.
 //!
-//! **Waiters.** A future has an identity among the source's waiters, as everywhere. A `poll_*`
-//! function has only the waker of the task that called it. So each such waker gets an identity, a
-//! [`PollingTask`], and keeps it as long as it waits. Any number of tasks may poll: none displaces
-//! another and takes its wake, and none wakes another by displacing it, which could go on forever.
+//! **Waiters.** A future has an identity among the source's waiters, as everywhere; a `poll_*`
+//! function has only its task's waker. So each such waker gets an identity, a [`PollingTask`], for
+//! as long as it waits. Any number of tasks may poll: none displaces another and takes its wake,
+//! and none wakes another by displacing it, which could go on forever.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +24,6 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
 use crate::sys;
 
-/// A borrowed descriptor.
 pub(super) struct BorrowedIo {
     pub(super) io: Io,
     /// The tasks that wait through a `poll_*` function, by direction.
@@ -40,7 +38,7 @@ impl BorrowedIo {
         }
     }
 
-    /// Runs a user's operation for the task that polls, until it does not block.
+    /// Runs a user's operation for the task that polls.
     pub(super) fn poll_operation<R>(
         &self,
         cx: &Context<'_>,
@@ -53,7 +51,6 @@ impl BorrowedIo {
         operation::poll(register, source, cx, direction, attempt)
     }
 
-    /// Ready when the descriptor is ready.
     pub(super) fn poll_ready(
         &self,
         cx: &Context<'_>,
@@ -64,7 +61,7 @@ impl BorrowedIo {
     }
 
     /// Runs a user's operation until it does not block. As in async-io, `Interrupted` is returned
-    /// like every other error.
+    /// as an error.
     pub(super) async fn run<R>(
         &self,
         direction: Direction,
@@ -78,7 +75,7 @@ impl BorrowedIo {
         Operation::new(&self.io, direction, attempt).await?
     }
 
-    /// Registers the waker of a task that polls: see [`operation::register_waker`].
+    /// See [`operation::register_waker`].
     fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
@@ -91,7 +88,7 @@ impl BorrowedIo {
 
     /// Returns the entry of this waker, and drops those of tasks that no longer wait.
     ///
-    /// A task that stops waiting gives no notice. So when there are many entries, all tasks are
+    /// A task that stops waiting gives no notice. So from some number of entries on, all tasks are
     /// woken, and those that have not polled again by the next time are dropped.
     fn task(&self, waker: &Waker, direction: Direction) -> Arc<PollingTask> {
         let mut gone = Vec::new(); // Dropped outside the lock, as wakers are cloned outside it.
@@ -123,7 +120,7 @@ impl BorrowedIo {
     }
 }
 
-/// An attempt that does not block ends a row of those that do.
+/// Ends a row of attempts that block, unless this one blocks.
 fn note_unblocked<R>(source: &Source, result: io::Result<R>) -> io::Result<R> {
     if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
         source.end_blocked_attempts();
@@ -132,8 +129,8 @@ fn note_unblocked<R>(source: &Source, result: io::Result<R>) -> io::Result<R> {
 }
 
 impl Drop for BorrowedIo {
-    /// The destructors of wakers are foreign code. (No lock is taken: in a child of `fork` a thread
-    /// of the parent may hold it.)
+    /// Wakers' destructors are foreign code. (No lock is taken: in a child of `fork` a thread of
+    /// the parent may hold it.)
     fn drop(&mut self) {
         for tasks in &mut self.tasks {
             let tasks = tasks.get_mut().list.drain(..);
@@ -142,10 +139,10 @@ impl Drop for BorrowedIo {
     }
 }
 
-/// Waits until the descriptor is ready. An end of file or an error counts as ready.
+/// Waits until the descriptor is ready, at its end or has an error.
 ///
-/// This is the loop of [`operation::poll`] for an attempt that only asks the kernel, which does
-/// not have to be asked again whether the readiness is used up.
+/// The loop of [`operation::poll`] for an attempt that only asks the kernel: it need not be asked
+/// again whether the readiness is used up.
 pub(super) fn poll_level(
     mut register: impl FnMut() -> io::Result<Registered>,
     source: &Source,
@@ -170,8 +167,8 @@ pub(super) fn poll_level(
     }
 }
 
-/// States of a [`PollingTask`]: its waker is registered; its waker is not registered until the task
-/// polls again; the task was woken to find out whether it still waits.
+/// States of a [`PollingTask`]: its waker is registered; is not registered until the task polls
+/// again; the task was woken to find out whether it still waits.
 const WAITING: u8 = 0;
 const IDLE: u8 = 1;
 const PROBED: u8 = 2;
@@ -227,8 +224,8 @@ impl PollingTasks {
         found
     }
 
-    /// Returns whether the list is full, so that all tasks must be woken. Then entries that
-    /// were probed before and have not polled since are moved to `gone`.
+    /// Returns whether the list is full, so that all tasks must be woken. Then entries that were
+    /// probed before and have not polled since go to `gone`.
     fn make_room(&mut self, gone: &mut Vec<Arc<PollingTask>>) -> bool {
         let is_full = self.list.len() >= self.limit.max(PROBE_FROM);
         if is_full {

@@ -1,12 +1,12 @@
-//! [`copy`], and [`copy_bidirectional`], which connects two streams as a proxy does.
+//! Copying between streams: [`copy`], and [`copy_bidirectional`], which connects two streams as a
+//! proxy does.
 //!
-//! Each direction has one buffer: it is filled by a read when it is empty, and written from until
-//! it is empty again. After everything before the end of one side is written, `copy_bidirectional`
-//! passes the end on by closing the other side, which ends writing there; the other direction
-//! continues.
+//! Each direction has one buffer, which a read fills when it is empty, and writes empty.
+//! `copy_bidirectional` passes the end of one side on by closing the other, which ends writing
+//! there; the other direction continues.
 //!
-//! **Budget.** Each read, and each operation that is retried after an interrupt, costs one unit:
-//! streams that are always ready do not monopolise the worker.
+//! **Budget.** Each read, and each retry after an interrupt, costs one unit, so streams that are
+//! always ready do not monopolise the worker.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,22 +17,22 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use crate::scheduler::budget;
 
-/// The size of each buffer: two or three packets of loopback, ten of Ethernet. For a thousand
-/// connections that is 32 MB, mostly for those in use.
+/// The size of each buffer: two or three packets of loopback, ten of Ethernet; 32 MB for a thousand
+/// connections, mostly for those in use.
 const BUFFER: usize = 16 << 10;
 
-/// The maximum size of a buffer: a larger one transfers no faster, and its zeros fill memory.
+/// The maximum size of a buffer: a larger one is not faster, and its zeros fill memory.
 const MAX_BUFFER: usize = 16 << 20;
 
-/// The size of [`copy`]'s buffer: the same as in `std::io::copy` and in futures-lite.
+/// The size of [`copy`]'s buffer, as in `std::io::copy` and futures-lite.
 const COPY_BUFFER: usize = 8 << 10;
 
 /// Copies from `reader` to `writer` until the reader has ended. Returns the number of bytes.
 ///
 /// The writer is flushed at the end, and whenever the copy waits for the reader. It is not closed.
 ///
-/// An operation that fails with [`Interrupted`](io::ErrorKind::Interrupted) is retried. Streams
-/// that are always ready do not keep other tasks waiting: the copy yields regularly.
+/// [`Interrupted`](io::ErrorKind::Interrupted) operations are retried. The copy yields regularly,
+/// even if both streams are always ready.
 ///
 /// # Examples
 ///
@@ -50,8 +50,8 @@ const COPY_BUFFER: usize = 8 << 10;
 ///
 /// # Errors
 ///
-/// An error of reading or writing, and [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes
-/// no bytes.
+/// An error of reading or writing; [`WriteZero`](io::ErrorKind::WriteZero) if the writer takes no
+/// bytes.
 ///
 /// # Cancel safety
 ///
@@ -66,16 +66,16 @@ where
     poll_fn(|cx| direction.poll(cx, &mut reader, &mut writer)).await
 }
 
-/// Copies from `a` to `b` and from `b` to `a` until both have ended. Returns the number of bytes of
+/// Copies from `a` to `b` and from `b` to `a` until both have ended. Returns the number of bytes in
 /// each direction.
 ///
 /// The end of one side ends writing on the other ([`close`](crate::io::AsyncWriteExt::close)), and
 /// the other direction continues: a client that has sent its request and ended writing gets its
 /// response.
 ///
-/// After an error neither side is closed. If a stream is dropped then, its peer sees what looks
-/// like a regular end. A proxy that must pass on a reset calls `set_linger(Some(Duration::ZERO))`
-/// on both streams before it drops them.
+/// After an error neither side is closed; a stream that is then dropped ends regularly for its
+/// peer. To pass a reset on, call `set_linger(Some(Duration::ZERO))` on both streams before they
+/// are dropped.
 ///
 /// # Examples
 ///
@@ -88,7 +88,7 @@ where
 ///     let proxy = polder::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
 ///
 ///     client.write_all(b"a question").await?;
-///     client.close().await?; // There will be no other one.
+///     client.close().await?; // No further request.
 ///     let mut question = String::new();
 ///     server.read_to_string(&mut question).await?;
 ///     server.write_all(b"an answer to ").await?;
@@ -120,8 +120,8 @@ where
     copy_bidirectional_with_sizes(a, b, BUFFER, BUFFER).await
 }
 
-/// [`copy_bidirectional`] with buffers of these sizes: `a_to_b` bytes for one direction, `b_to_a`
-/// for the other. (A size of 0 means 1, and one above 16 MiB means 16 MiB.)
+/// [`copy_bidirectional`] with buffers of `a_to_b` and `b_to_a` bytes. (A size of 0 means 1, and
+/// one above 16 MiB means 16 MiB.)
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes, duplex};
@@ -163,8 +163,8 @@ where
     let mut back = Direction::new(b_to_a, AtEnd::Close);
     let mut is_back_first = true;
     poll_fn(|cx| {
-        // They share a budget, and a direction that is always ready uses it up: they alternate in
-        // being first.
+        // They share a budget, and a direction that is always ready uses it up, so they alternate
+        // in being first.
         is_back_first = !is_back_first;
         // Both are polled, unless the first one fails.
         let (there, back) = if is_back_first {
@@ -272,8 +272,8 @@ impl Direction {
     }
 }
 
-/// Polls an operation again as long as it is interrupted. The traits require implementations to
-/// retry; some do not.
+/// Polls an operation again as long as it is interrupted, as the traits require of implementations;
+/// some do not.
 fn retry<T>(
     cx: &mut Context<'_>,
     mut operation: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,

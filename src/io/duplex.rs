@@ -1,10 +1,10 @@
-//! [`duplex`]: two streams in memory, connected with each other.
+//! [`duplex`]: two connected streams in memory.
 //!
-//! Each direction is a [`Pipe`]: a queue of bytes with a limit, behind a lock that is held only
-//! briefly. A side that finds the queue empty, or full, leaves a waker **under the same lock under
-//! which it has seen that**, and a side that changes the queue takes that waker out under the lock;
-//! so no wake is lost. Wakers are cloned, woken and dropped outside the lock: before it is taken,
-//! or after it is released, and then everything is checked again.
+//! Each direction is a [`Pipe`]: a queue of bytes with a limit, behind a lock that is held briefly.
+//! A side that finds the queue empty, or full, leaves a waker **under the same lock**, and a side
+//! that changes the queue takes that waker out under the lock; so no wake is lost. Wakers are
+//! cloned, woken and dropped outside the lock: before it is taken, or after it is released, and
+//! then everything is checked again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,8 +18,8 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use crate::scheduler::{budget, wake_each};
 use crate::sync::{Mutex, Spare, wake_all};
 
-/// Makes two connected streams in memory: data written to one is read from the other, with up to
-/// `capacity` bytes buffered in each direction. (A capacity of 0 means 1.)
+/// Makes two connected streams in memory, each of which reads the data written to the other. Up to
+/// `capacity` bytes are buffered in each direction. (A capacity of 0 means 1.)
 ///
 /// For tests, and for protocols between tasks of one process. Neither end needs a runtime.
 ///
@@ -60,8 +60,8 @@ pub fn duplex(capacity: usize) -> (DuplexStream, DuplexStream) {
 /// One end of a connection in memory: see [`duplex`].
 ///
 /// Closing it ends writing: the other end reads the data that was written before, and then the end;
-/// writing here is an error ([`BrokenPipe`](io::ErrorKind::BrokenPipe)). Dropping it does the same,
-/// and also makes the other end's writes fail with that error, including writes that are waiting.
+/// writing here is an error ([`BrokenPipe`](io::ErrorKind::BrokenPipe)). Dropping it also makes the
+/// other end's writes fail with that error, including those that wait.
 ///
 /// ```
 /// use polder::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -78,7 +78,7 @@ pub fn duplex(capacity: usize) -> (DuplexStream, DuplexStream) {
 ///     near.write_all(b"hello").await?;
 ///     near.close().await?;
 ///     let mut text = String::new();
-///     near.read_to_string(&mut text).await?; // It can still be read from.
+///     near.read_to_string(&mut text).await?; // It can still read.
 ///     assert_eq!(text, "hello");
 ///     echo.await
 /// })?;
@@ -87,7 +87,7 @@ pub fn duplex(capacity: usize) -> (DuplexStream, DuplexStream) {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: a `read` that is dropped has read nothing, and a `write` has written nothing.
+/// Cancel safe: a dropped `read` has read nothing, and a dropped `write` has written nothing.
 pub struct DuplexStream {
     reads: Arc<Pipe>,
     writes: Arc<Pipe>,
@@ -104,8 +104,8 @@ struct State {
     bytes: VecDeque<u8>,
     /// Whether writing has ended, by either side.
     has_ended: bool,
-    /// The wakers of a read that waits for bytes, or for the end, and of a write that waits for
-    /// room, or for the reader to be dropped.
+    /// The wakers of a read that waits for bytes or the end, and of a write that waits for room or
+    /// the reader's drop.
     wakers: [Option<Waker>; 2],
 }
 
@@ -121,8 +121,8 @@ impl Pipe {
         })
     }
 
-    /// Runs `attempt` until it has a result, and then wakes the other side; or leaves this side's
-    /// waker in the state.
+    /// Runs `attempt`. If it has a result, wakes the other side; otherwise leaves this side's
+    /// waker.
     fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -216,8 +216,7 @@ impl AsyncRead for DuplexStream {
     }
 }
 
-/// Only bytes that the other end can already read are buffered, so flushing does nothing. Closing
-/// ends writing.
+/// Flushing does nothing: the other end can already read all buffered bytes. Closing ends writing.
 impl AsyncWrite for DuplexStream {
     fn poll_write(
         self: Pin<&mut Self>,

@@ -3,11 +3,11 @@
 /// Types that never replace their descriptor in [`Read`](std::io::Read) and
 /// [`Write`](std::io::Write), like async-io's trait of this name.
 ///
-/// These traits take `&mut self`, so they could replace the value, and with it a registered
+/// The methods take `&mut self`, so they could replace the value, and with it a registered
 /// descriptor. An [`Async`](super::Async) of a type that guarantees not to do that is
 /// [`AsyncRead`](super::AsyncRead) and [`AsyncWrite`](super::AsyncWrite). Other types have
 /// [`Async::read_with`](super::Async::read_with). If `&T` is `Read` or `Write`, as for most of the
-/// standard library's types, `&Async<T>` is always `AsyncRead` or `AsyncWrite`.
+/// standard library's types, `&Async<T>` is `AsyncRead` or `AsyncWrite`.
 ///
 /// ```
 /// # #[cfg(unix)] {

@@ -1,5 +1,4 @@
-//! [`Operation`], and the one loop that operations on a descriptor go through: budget, attempt,
-//! clear, register.
+//! [`Operation`]: the one loop of operations on a descriptor: budget, attempt, clear, register.
 //!
 //! ```text
 //! loop {
@@ -15,24 +14,24 @@
 //! }
 //! ```
 //!
-//! Two decisions are the source's, by its [`ReadinessPolicy`](crate::reactor::ReadinessPolicy):
-//! whether an attempt is worth its system call, and whether an attempt that would block has used up
-//! the readiness. For the sockets of `net` the reported events decide, since only polder operates
-//! on them. The descriptor in an [`Async`](super::Async) belongs to the user, who may operate on it
-//! unseen: in that case the kernel is asked. (Waiting until such a descriptor is ready, which only
-//! asks, is a shorter loop, in `borrowed.rs`.)
+//! The source's [`ReadinessPolicy`](crate::reactor::ReadinessPolicy) decides whether an attempt is
+//! worth its system call, and whether one that would block has used up the readiness. For the
+//! sockets of `net` the reported events decide, since only polder operates on them. The descriptor
+//! in an [`Async`](super::Async) is the user's, who may operate on it unseen, so the kernel is
+//! asked. (Waiting until such a descriptor is ready, which only asks, is a shorter loop, in
+//! `borrowed.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
-//! the kernel was asked. Registering looks again under the lock that protects the count of events:
+//! the kernel was asked. Registering looks again, under the lock that protects the count of events:
 //! see `reactor/readiness.rs`.
 //!
-//! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. An attempt
-//! that blocks while the descriptor is ready may do so again and again (TLS may wait for the other
-//! direction). So other tasks run before the next attempt, also on a plain thread, which has no
-//! budget; and after some such attempts in a row the operation [backs off](back_off).
+//! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. Attempts
+//! that block while the descriptor is ready may recur (TLS may wait for the other direction). So
+//! other tasks run before the next attempt, also on a plain thread, which has no budget; and after
+//! some in a row the operation [backs off](back_off).
 //!
-//! **Bytes.** A unit pays for 2 KiB. What a transfer has moved beyond that is charged by the
-//! attempt ([`charged`]), which knows the number.
+//! **Bytes.** A unit pays for 2 KiB; the attempt, which knows the number of bytes, charges for more
+//! ([`charged`]).
 
 use std::io;
 use std::ops::Deref;
@@ -44,11 +43,11 @@ use crate::reactor::{Blocked, Direction, Io, Registered, Snapshot, Source, Waite
 use crate::runtime::background;
 use crate::scheduler::{self, budget};
 
-/// An operation on a source: what is attempted, and in which direction.
+/// An operation on a source: an attempt and its direction.
 ///
-/// It has three forms. Awaited, it is a separate future, any number of which may wait for one
-/// source; [`poll`](Self::poll) is for the task that holds the handle; and
-/// [`attempt`](Self::attempt) does not wait.
+/// Awaited, it is a separate future, of which any number may wait for one source;
+/// [`poll`](Self::poll) is for the task that holds the handle; [`attempt`](Self::attempt) does not
+/// wait.
 #[must_use]
 pub(crate) struct Operation<'a, F> {
     io: &'a Io,
@@ -56,9 +55,8 @@ pub(crate) struct Operation<'a, F> {
     attempt: F,
 }
 
-/// An attempt of an operation. It gets the readiness as it was before: if there was neither an end
-/// nor an error, a short read also shows that the socket is drained, and the attempt may clear the
-/// readiness.
+/// It gets the readiness as it was before: without an end or an error, a short read also shows that
+/// the socket is drained, and the attempt may clear the readiness.
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}
@@ -76,24 +74,23 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
     #[inline]
     pub(crate) fn poll(self, cx: &Context<'_>) -> Poll<io::Result<T>> {
         let (io, direction) = (self.io, self.direction);
-        // The identity is needed only for waiting, and is read only then.
+        // The identity is read only for waiting.
         let register = || register_waker(io.source(), direction, io.id(), cx.waker());
         poll(register, io.source(), cx, direction, self.attempt)
     }
 
-    /// [`poll`](Self::poll), compiled apart from its caller. It gets the waker, not the context,
-    /// which then need not be in memory.
+    /// [`poll`](Self::poll), compiled separately. It takes the waker, so that the caller's context
+    /// need not be in memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn poll_apart(self, waker: &Waker) -> Poll<io::Result<T>> {
         self.poll(&Context::from_waker(waker))
     }
 
-    /// Makes one attempt. If it would block, it clears the readiness that was seen before it, like
-    /// an attempt of the loop, so that the next wait waits for an event.
+    /// Makes one attempt. If it would block, clears the readiness seen before it, as the loop does,
+    /// so that the next wait is for an event.
     ///
-    /// The attempt does not depend on events: a socket that was never waited for is not registered
-    /// yet, and receives none.
+    /// It does not depend on events: a socket that was never waited for is not registered.
     pub(crate) fn attempt(mut self) -> io::Result<T> {
         let source = self.io.source();
         loop {
@@ -123,8 +120,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
     }
 }
 
-/// The loop. `register` registers the task's waker for the next event, unless one has come since
-/// the readiness was cleared: see [`register_waker`].
+/// The loop. `register` registers the task's waker for the next event: see [`register_waker`].
 #[inline]
 pub(crate) fn poll<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
@@ -168,7 +164,6 @@ pub(crate) fn poll<T>(
     }
 }
 
-/// Charges the task's budget for a large transfer.
 #[inline]
 pub(crate) fn charged(moved: io::Result<usize>) -> io::Result<usize> {
     if let Ok(moved) = moved {
@@ -177,19 +172,19 @@ pub(crate) fn charged(moved: io::Result<usize>) -> io::Result<usize> {
     moved
 }
 
-/// Wakes the task, so that it runs again after others. Compiled apart from reads that wait for an
-/// event, as those of every request do.
+/// Lets the task run again after others. Compiled apart from the reads of every request, which wait
+/// for an event.
 #[cold]
 #[inline(never)]
 fn wake_later(waker: &Waker) {
     waker.wake_by_ref();
 }
 
-/// Lets an operation whose attempts block although the descriptor is ready wait until an event
-/// comes, or a back-off of some milliseconds ends. Fails if they would block for ever.
+/// Lets an operation whose attempts block although the descriptor is ready wait for an event, or
+/// for some milliseconds. Fails if they would block forever.
 ///
 /// The readiness is cleared although the descriptor is ready: an event since `seen` is counted
-/// beyond that, and at the end of the back-off the operation is tried again in any case.
+/// beyond that, and after the back-off the operation is tried again in any case.
 #[cold]
 #[inline(never)]
 fn back_off(
@@ -209,7 +204,7 @@ fn back_off(
 
 /// Registers `waker` for the next event, unless one has come since the readiness was cleared.
 ///
-/// Always inlined, since the read of every request waits.
+/// Always inlined: the read of every request waits.
 #[inline(always)]
 pub(crate) fn register_waker(
     source: &Arc<Source>,
@@ -234,8 +229,7 @@ fn register_waker_here(
     source.register_waker_here(scheduler::waker_kind, direction, id, waker)
 }
 
-/// The slow path: first registers the source with the reactor of this thread. The source is not
-/// registered yet, or is registered with another worker's reactor.
+/// The slow path: first registers the source with this thread's reactor, or moves it there.
 #[cold]
 fn register_source_and_waker(
     source: &Arc<Source>,
@@ -246,7 +240,7 @@ fn register_source_and_waker(
     background::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
 }
 
-/// Anything that is a handle to a source, or has one.
+/// A handle to a source, or a type that has one.
 pub(crate) trait HasIo {
     fn io(&self) -> &Io;
 }
@@ -258,8 +252,7 @@ impl HasIo for Io {
     }
 }
 
-/// A future's registration as a waiter for a source: an identity, assigned at its first wait, which
-/// is removed when the future is dropped. (An operation that never waits needs none.)
+/// A future's registration as a waiter: an identity, from its first wait to the future's drop.
 pub(crate) struct WaiterGuard<H: Deref<Target: HasIo>> {
     handle: H,
     direction: Direction,
@@ -275,8 +268,8 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
         }
     }
 
-    /// Returns the source, the direction, and a function that registers the future's waker for the
-    /// next event: see [`register_waker`].
+    /// Returns the source, the direction, and the function that registers the future's waker: see
+    /// [`register_waker`].
     #[inline]
     pub(crate) fn parts(
         &mut self,
@@ -308,9 +301,9 @@ impl<H: Deref<Target: HasIo>> Drop for WaiterGuard<H> {
     }
 }
 
-/// An [`Operation`] as a separate future.
+/// An [`Operation`] as a future.
 ///
-/// Cancel safe: dropping it has no effect, apart from those of its attempts so far.
+/// Cancel safe.
 pub(crate) struct Waiting<'a, F> {
     waiter: WaiterGuard<&'a Io>,
     attempt: F,

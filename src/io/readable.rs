@@ -69,7 +69,7 @@ pub struct Writable<'a, T>(pub(super) WaiterGuard<&'a Async<T>>);
 /// use std::net::UdpSocket;
 /// use std::sync::Arc;
 ///
-/// // Can be kept beside what it waits for.
+/// // A future that is stored together with its `Async`.
 /// struct Mailbox {
 ///     socket: Arc<Async<UdpSocket>>,
 ///     mail: ReadableOwned<UdpSocket>,
