@@ -35,7 +35,7 @@ use super::closing::{ClosingWorkers, drop_all_tasks};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
 use super::local::{Local, MainWaker};
-use super::nested::{Nested, PATIENCE, Patience};
+use super::nested::{Nested, Patience};
 use super::schedule;
 use super::shard::PollerGuard;
 use super::shared::{Drive, OwnedTasks, Remote, Shared};
@@ -380,7 +380,14 @@ impl Worker {
             self.wait(is_idle, timeout, &stay_awake);
         } else {
             // `sleep_or_poll`, for the case that needs no decisions.
-            may_sleep = may_sleep && self.try_park();
+            if may_sleep {
+                local.counters.parks.add(1);
+                self.note(self.parker.park());
+                if self.needs_collect.get() {
+                    may_sleep = false;
+                    self.resume();
+                }
+            }
             if may_sleep || self.reactor.has_sources() {
                 let result = self.driver.wait_without_deadline(may_sleep);
                 let until = if may_sleep {
@@ -442,11 +449,11 @@ impl Worker {
         let finds_work = is_idle && self.pool_vtable.is_some_and(|pool| (pool.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let patience = if may_sleep && timeout.is_none() {
-            self.nested.patience(local)
+            self.patience()
         } else {
             None
         };
-        let timeout = timeout.or(patience.as_ref().map(|_| PATIENCE));
+        let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
         let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
@@ -463,25 +470,19 @@ impl Worker {
         }
     }
 
-    /// Parks the worker. Returns false, awake again, if something was sent to it meanwhile.
-    #[inline(always)]
-    fn try_park(&self) -> bool {
-        self.local.counters.parks.add(1);
-        self.note(self.parker.park());
-        let has_parked = !self.needs_collect.get();
-        if !has_parked {
-            self.resume();
-        }
-        has_parked
-    }
-
     /// Sleeps for at most `timeout`, or unless it `may_sleep` polls once without blocking.
     #[inline]
     fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
         let polls = self.reactor.has_sources() || self.embedded.get();
         let mut until = polls.then_some(Timeout::Zero);
-        if may_sleep && self.try_park() {
-            until = Some(self.driver.until(timeout));
+        if may_sleep {
+            self.local.counters.parks.add(1);
+            self.note(self.parker.park());
+            if self.needs_collect.get() {
+                self.resume()
+            } else {
+                until = Some(self.driver.until(timeout))
+            }
         }
         if let Some(until) = until {
             self.wait_once(&until, None);
@@ -576,6 +577,10 @@ impl Worker {
             let is_plain = was_plain && !self.embedded.get() && !self.is_broken.get();
             self.is_plain.set(is_plain);
         }))
+    }
+
+    fn patience(&self) -> Option<Patience> {
+        self.nested.patience(&self.local)
     }
 
     /// Called before the worker has collected anything.
