@@ -1,36 +1,33 @@
-//! File calls that Linux serves from memory: the task's own thread makes them.
+//! File calls that Linux serves from memory, made on the task's own thread.
 //!
-//! A regular file is always ready, so no poller can wait for it. But Linux can be asked not to
-//! wait. openat2(2) with `RESOLVE_CACHED` resolves a path only from the cache of names, and
-//! preadv2(2) with `RWF_NOWAIT` reads only from the page cache. Otherwise they fail, and have done
-//! nothing. Then, and after any other error, a thread of the pool makes the whole call, as on other
-//! systems: the functions here return `None`. So nothing is in progress between two polls that was
-//! not before, and no memory is lent to the kernel: there is nothing to lose when a future is
-//! dropped, a runtime closes, or the process forks.
+//! openat2(2) with `RESOLVE_CACHED` resolves a path only from the name cache, and preadv2(2) with
+//! `RWF_NOWAIT` reads only from the page cache. Otherwise they fail without effect. Then, and after
+//! any other error, the functions here return `None`, and a pool thread makes the whole call. So
+//! nothing is in progress between two polls, and the kernel borrows no memory: nothing can be lost
+//! when a future is dropped, a runtime closes, or the process forks.
 //!
-//! Opening is more than resolving a path, and most of it cannot be asked not to wait: a FIFO waits
-//! for its other end, a device for its driver, FUSE for its daemon, which may be this thread. So
-//! the path is first opened as a mere place (`O_PATH`), and only a regular file of a known [`Disk`]
-//! is opened in fact. To ask for the kind of a file system can wait, too (fstatfs(2)), so only
-//! threads of the pool do that, for each file that they open ([`Access::of`]); the answers are kept
-//! by device. A device number may be used again for another file system: then a file that is opened
-//! here is opened, read and written as one of the former, until a thread opens another one there.
+//! Most of an open cannot be asked not to block: a FIFO waits for its other end, a device for its
+//! driver, FUSE for its daemon, which may be this thread. So the path is first opened with
+//! `O_PATH`, and only a regular file on a known [`Disk`] is then opened for reading. fstatfs(2) can
+//! block, too, so only pool threads ask for the type of a file system, for each file that they open
+//! ([`Access::of`]); the answers are cached by device. If a device number is reused for another
+//! file system, files are treated as on the former until a thread opens one there.
 //!
-//! Traps:
+//! Pitfalls:
 //!
-//! * The path may lead to another file the second time. `O_NONBLOCK` makes that open return at once
-//!   even if it is a FIFO; it is looked at again, and left to the pool. (A writer that waits in its
-//!   open goes on meanwhile, and finds no reader.) The flag means nothing to a
-//!   regular file, but is seen by fcntl(2), so an open file does not keep it.
+//! * The path may name another file the second time. With `O_NONBLOCK` that open returns
+//!   immediately even for a FIFO, which is checked again and left to the pool. (A writer that
+//!   blocks in its open proceeds meanwhile, and finds no reader.) A regular file ignores the flag,
+//!   but fcntl(2) shows it, so it is cleared.
 //! * Linux 5.9 and 5.10 return 0 for `RWF_NOWAIT` before the end of the file
-//!   (<https://github.com/tokio-rs/tokio/issues/3803>). `RESOLVE_CACHED` is of 5.12.
-//! * tmpfs refuses `RWF_NOWAIT`, but has nothing to wait for, except for pages that were swapped
-//!   out, as any memory may be.
-//! * ext4 refuses it for writes that are not direct (`ext4_buffered_write_iter`), and others wait
+//!   (<https://github.com/tokio-rs/tokio/issues/3803>). `RESOLVE_CACHED` came with 5.12.
+//! * tmpfs refuses `RWF_NOWAIT`, but waits only for pages that were swapped out.
+//! * ext4 refuses `RWF_NOWAIT` for buffered writes (`ext4_buffered_write_iter`), and others block
 //!   if the file is `O_SYNC`: only files in memory are written here.
-//! * A listener to permission events (fanotify(7)) is waited for nevertheless.
-//! * With `O_DIRECT` a read waits for the disk nevertheless.
-//! * A file's position has a lock (`fdget_pos`). It is the position of every duplicate, too: if a
+//! * A listener for permission events (fanotify(7)) is still waited for.
+//! * An `O_DIRECT` read still waits for the disk.
+//! * A file's position has a lock (`fdget_pos`), which duplicates share: a read here waits while a
+//!   thread reads a duplicate from disk.
 //!   thread reads one from the disk meanwhile, a read here waits for that.
 
 use std::fs;
@@ -44,26 +41,26 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::scheduler::budget::charge;
 
-/// The maximum number of bytes that are read or written at once on the task's thread: some 50 µs.
-/// It is what a whole budget pays for.
+/// The maximum number of bytes of one read or write on the task's thread: about 50 µs, and the
+/// whole budget of a task.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Means the file's own position, which the call moves (preadv2(2)).
+/// The file's own position, which the call moves (preadv2(2)).
 const POSITION: u64 = u64::MAX;
 
 /// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Disk {
-    /// It can be asked not to wait.
+    /// Can be asked not to block.
     Cached,
-    /// Its files are in memory.
+    /// Has its files in memory.
     Memory,
-    /// One that asks another process or machine, or is not known.
+    /// Asks another process or machine, or is not known.
     Other,
 }
 
-/// File systems by number (statfs(2)). overlayfs is not among them: it refuses `RWF_NOWAIT` (Linux
-/// 6.18), and may lie over any other.
+/// File systems by magic number (statfs(2)). overlayfs is missing: it refuses `RWF_NOWAIT` (Linux
+/// 6.18), and its layers may be on any other.
 const DISKS: [(u64, Disk); 12] = [
     (0xEF53, Disk::Cached),      // ext2, ext3, ext4
     (0x5846_5342, Disk::Cached), // XFS
@@ -79,8 +76,8 @@ const DISKS: [(u64, Disk); 12] = [
     (0x8584_58F6, Disk::Memory), // ramfs
 ];
 
-/// The devices that are known: the number above two bits for the [`Disk`]; 0 is free. More devices
-/// take the places of others in turn.
+/// The known devices: the number, and the [`Disk`] in the lowest two bits. 0 is a free entry.
+/// Entries are replaced round-robin.
 static DEVICES: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -93,7 +90,7 @@ fn disk_of(device: u64) -> Option<Disk> {
     }
 }
 
-/// Threads that come at the same time may each add an entry, which does no harm.
+/// Concurrent calls may each add an entry, which is harmless.
 fn set_disk(device: u64, disk: Disk) {
     let number = match disk {
         Disk::Cached => 1,
@@ -106,10 +103,10 @@ fn set_disk(device: u64, disk: Disk) {
     entry.store(device << 2 | number, Ordering::Relaxed);
 }
 
-/// Whether the kernel can be asked. A kernel may not know that, and a sandbox may refuse it.
+/// Whether the kernel has these calls, and no sandbox refuses them.
 pub(super) fn is_possible() -> bool {
     let refused = [Errno::INVAL, Errno::NOSYS, Errno::PERM, Errno::ACCESS];
-    // Another error is one of this moment, such as a lack of descriptors.
+    // Other errors are temporary, such as a lack of descriptors.
     place(Path::new("/")).map_or_else(|error| !refused.contains(&error), |_| true)
 }
 
@@ -119,12 +116,12 @@ fn open_cached(path: &Path, flags: OFlags) -> rustix::io::Result<fs::File> {
     Ok(opened?.into())
 }
 
-/// Opens a path only as a place.
+/// Opens a path with `O_PATH`.
 fn place(path: &Path) -> rustix::io::Result<fs::File> {
     open_cached(path, OFlags::PATH)
 }
 
-/// The answer of statx(2) for an open file. No server is asked for it.
+/// The result of statx(2) for an open file, without asking a server.
 struct Look {
     is_regular: bool,
     device: u64,
@@ -137,13 +134,13 @@ fn look(file: &impl AsFd) -> rustix::io::Result<Look> {
     let found = rustix::fs::statx(file, "", flags, mask)?;
     Ok(Look {
         is_regular: FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile,
-        // The kernel's numbers have 12 and 20 bits.
+        // The kernel's major and minor numbers have 12 and 20 bits.
         device: u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor),
         length: found.stx_size,
     })
 }
 
-/// Opens a regular file of a known disk for reading, if it has at most this many bytes.
+/// Opens a regular file of at most `max` bytes, on a known disk, for reading.
 fn open_regular(path: &Path, max: u64) -> Option<(fs::File, Look, Access)> {
     let fits = |look: &Look| look.is_regular && look.length <= max;
     let fitting = |file: &fs::File| look(file).ok().filter(fits);
@@ -163,17 +160,17 @@ pub(super) fn open(path: &Path) -> Option<(fs::File, Access)> {
     Some((file, access))
 }
 
-/// Reads a whole file, if it is small.
+/// Reads a whole small file.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let (file, found, mut access) = open_regular(path, MAX_BYTES as u64 - 1)?;
     let length = usize::try_from(found.length).ok()?;
-    // With room for one byte more a read that leaves room has come to the end.
+    // A read that leaves the extra byte has reached the end.
     let mut bytes = vec![0; length + 1];
     match access.read(&file, &mut bytes) {
         Some(read) if read <= length => {
             bytes.truncate(read);
             charge(read);
-            // It may be a hole in the cache, too.
+            // A short read may also be a hole in the cache.
             (read == length).then_some(bytes)
         }
         _ => {
@@ -197,7 +194,7 @@ pub(super) fn metadata(path: &Path) -> Option<fs::Metadata> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
     disk: Disk,
-    /// Whether a seek does not wait.
+    /// Whether a seek does not block.
     seeks: bool,
 }
 
@@ -207,13 +204,13 @@ impl Access {
         Access { disk, seeks }
     }
 
-    /// Threads do everything.
+    /// Threads make all calls.
     pub(super) fn none() -> Access {
         Access::on(Disk::Other)
     }
 
-    /// For a file of which nothing is known: the kernel refuses what it cannot do. (But a direct
-    /// read would wait for the disk.)
+    /// For an unknown file: the kernel refuses what it cannot do, except that a direct read would
+    /// wait for the disk.
     pub(super) fn of_unknown(file: &fs::File) -> Access {
         let is_direct = rustix::fs::fcntl_getfl(file).map(|flags| flags.contains(OFlags::DIRECT));
         Access {
@@ -226,12 +223,12 @@ impl Access {
         }
     }
 
-    /// Asks what kind of file it is, which may wait.
+    /// Asks for the kind of file, which may block.
     pub(super) fn of(file: &fs::File) -> Access {
         let unknown = Access::of_unknown(file);
         match look(file) {
             Ok(found) if found.is_regular && unknown.disk != Disk::Other => {
-                // Each time, since another file system may have the number by now.
+                // Asked each time, since another file system may have the number by now.
                 let number = rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u64);
                 let known = DISKS.into_iter().find(|(known, _)| *known == number);
                 let disk = known.map_or(Disk::Other, |(_, disk)| disk);
@@ -244,7 +241,7 @@ impl Access {
         }
     }
 
-    /// Whether a read is worth an attempt.
+    /// Whether a read without a thread is worth an attempt.
     pub(super) fn reads(&self) -> bool {
         self.disk != Disk::Other
     }
@@ -296,7 +293,7 @@ impl Access {
 mod tests {
     use super::*;
 
-    /// Held by those who use the table of devices, which is one for all.
+    /// Locked by tests that use the global table of devices.
     static DEVICES_ARE_MINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     /// Numbers that no device has.
@@ -304,7 +301,7 @@ mod tests {
         1 << 60 | nth << 32
     }
 
-    /// The properties of a device are cached until others take their place.
+    /// A device is known until others take its place.
     #[test]
     fn device_cache_kept_until_evicted() {
         let _mine = DEVICES_ARE_MINE.lock();
@@ -324,7 +321,7 @@ mod tests {
         assert_eq!(disk_of(device(0)), None);
     }
 
-    /// A pipe is left alone and a file is opened once its disk is known.
+    /// A pipe is left to threads; a file is opened once its disk is known.
     #[test]
     fn pipe_left_alone_file_opened_once() {
         let _mine = DEVICES_ARE_MINE.lock();
@@ -354,7 +351,7 @@ mod tests {
         let flags = std::os::unix::fs::OpenOptionsExt::custom_flags;
         let mut options = fs::File::options();
         let direct = flags(options.read(true), OFlags::DIRECT.bits() as i32).open("Cargo.toml");
-        // Some file systems have no such files.
+        // Some file systems have no direct files.
         if let Ok(file) = direct {
             assert!(!Access::of(&file).reads() && !Access::of_unknown(&file).reads());
         }

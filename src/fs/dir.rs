@@ -1,4 +1,4 @@
-//! Directories: making them, and listing what is in them.
+//! Directories: [`DirBuilder`], and the stream [`ReadDir`] of their entries.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -21,12 +21,10 @@ use crate::kernel::files;
 /// ```
 /// use polder::fs::DirBuilder;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// DirBuilder::new().recursive(true).create(folder.path().join("a/b")).await?;
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DirBuilder {
@@ -45,36 +43,32 @@ impl DirBuilder {
         DirBuilder::default()
     }
 
-    /// Sets whether missing parents are created too, and the directory may exist.
+    /// Sets whether missing parents are created, and the directory may exist.
     ///
     /// ```
     /// use polder::fs::DirBuilder;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// DirBuilder::new().recursive(true).create(&folder).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
         self.recursive = recursive;
         self
     }
 
-    /// Sets the mode, from which the process's umask is taken. The default is 0o777.
+    /// Sets the mode, before the umask is applied. The default is 0o777.
     ///
     /// ```
     /// use polder::fs::{self, DirBuilder};
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("private");
     /// DirBuilder::new().mode(0o700).create(&path).await?;
     /// assert_eq!(fs::metadata(&path).await?.permissions().mode() & 0o777, 0o700);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(unix)]
     pub fn mode(&mut self, mode: u32) -> &mut DirBuilder {
@@ -82,17 +76,15 @@ impl DirBuilder {
         self
     }
 
-    /// Creates a directory with these options.
+    /// Creates a directory.
     ///
     /// ```
     /// use polder::fs::DirBuilder;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// DirBuilder::new().create(folder.path().join("a")).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -101,11 +93,11 @@ impl DirBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Same as those functions.
+    /// As those functions.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<()>> + use<P> {
         let builder = self.clone();
         async move {
-            // Keeps the caller's to the end: see `OpenOptions::open`.
+            // Keeps the caller's path: see `OpenOptions::open`.
             let copy = path.as_ref().to_owned();
             if let Some(files) = super::files() {
                 return files.create_dir(copy, builder.recursive).await;
@@ -126,29 +118,26 @@ impl DirBuilder {
 /// while let Some(entry) = entries.next().await {
 ///     println!("{}", entry?.path().display());
 /// }
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
 ///
-/// An item is an error if the system fails to read the next entries, or if there is no thread and
-/// none can be started.
+/// An item is an error if the system fails to read entries, or if no thread can be started.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: if `next()` is dropped, no entry is lost.
 #[must_use = "it reads only while it is polled"]
 pub struct ReadDir {
-    /// Entries that were read. Of a kernel's directory, all of them.
+    /// Entries that were read; of a kernel's directory all of them.
     pub(super) entries: vec::IntoIter<io::Result<DirEntry>>,
     /// The rest of a directory of the system, until its end or an error.
     pub(super) rest: Option<Unblock<Batches>>,
 }
 
 impl ReadDir {
-    /// Of the entries that a kernel has found in a directory.
+    /// Creates the stream from the entries that a kernel has found.
     pub(super) fn of_kernel(path: &Path, entries: Vec<files::DirEntry>) -> ReadDir {
         let entry = |entry: files::DirEntry| {
             Ok(DirEntry {
@@ -198,7 +187,7 @@ impl fmt::Debug for ReadDir {
     }
 }
 
-/// An entry of a directory, an item of [`ReadDir`].
+/// A directory entry, an item of [`ReadDir`].
 ///
 /// ```
 /// use polder::fs;
@@ -209,21 +198,19 @@ impl fmt::Debug for ReadDir {
 /// let is_source = |entry: &&fs::DirEntry| entry.file_name() == "src";
 /// let source = entries.iter().find(is_source).unwrap();
 /// assert!(source.file_type().await?.is_dir());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     pub(super) path: PathBuf,
-    /// `None` if the directory did not say.
+    /// `None` if the directory does not report it.
     pub(super) file_type: Option<FileType>,
     #[cfg(unix)]
     pub(super) ino: u64,
 }
 
 impl DirEntry {
-    /// Returns the path: the one that was listed, joined with the entry's name.
+    /// Returns the path: the directory's, joined with the entry's name.
     ///
     /// ```
     /// use polder::stream::StreamExt;
@@ -231,15 +218,13 @@ impl DirEntry {
     /// # polder::block_on(async {
     /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
     /// assert!(entry.path().starts_with("src"));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
-    /// Returns the name, without the directory.
+    /// Returns the file name.
     ///
     /// ```
     /// use polder::stream::StreamExt;
@@ -247,9 +232,7 @@ impl DirEntry {
     /// # polder::block_on(async {
     /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
     /// assert_eq!(entry.path().file_name(), Some(&*entry.file_name()));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[allow(clippy::missing_panics_doc)] // Never: a name was joined.
     pub fn file_name(&self) -> OsString {
@@ -257,8 +240,8 @@ impl DirEntry {
         name.expect("a name was joined").to_owned()
     }
 
-    /// Returns the type that the entry had when the directory was read; of a symbolic link, that it
-    /// is one. Nearly all file systems tell it with the name, so this waits for nothing.
+    /// Returns the type of the entry when the directory was read. Symbolic links are not followed.
+    /// Nearly all file systems report it with the name, so this does not wait.
     ///
     /// ```
     /// use polder::stream::StreamExt;
@@ -266,14 +249,12 @@ impl DirEntry {
     /// # polder::block_on(async {
     /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
     /// assert!(!entry.file_type().await?.is_symlink());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`symlink_metadata`] where the file system did not tell it.
+    /// Those of [`symlink_metadata`] where the file system did not report it.
     ///
     /// # Cancel safety
     ///
@@ -285,8 +266,7 @@ impl DirEntry {
         }
     }
 
-    /// Returns the metadata of the entry's path at the time of this call; of a symbolic link
-    /// itself.
+    /// Returns the current metadata of the entry's path. Symbolic links are not followed.
     ///
     /// ```
     /// use polder::stream::StreamExt;
@@ -294,9 +274,7 @@ impl DirEntry {
     /// # polder::block_on(async {
     /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
     /// println!("{} bytes", entry.metadata().await?.len());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors

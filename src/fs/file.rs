@@ -1,4 +1,4 @@
-//! [`File`], and the options for opening one.
+//! [`File`] and [`OpenOptions`]: an open file, and the options for opening one.
 
 use std::fmt;
 use std::future::Future;
@@ -14,33 +14,31 @@ use super::{Metadata, Permissions, platform};
 use crate::kernel::files::{self, OpenFile};
 use crate::sys::unsupported;
 
-/// Options for opening a file, like those of the standard library.
+/// Options for opening a file, as in the standard library.
 ///
 /// ```
 /// use polder::fs::{self, OpenOptions};
 /// use polder::io::AsyncWriteExt;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("log");
 /// let mut log = OpenOptions::new().append(true).create(true).open(&path).await?;
 /// log.write_all(b"one ").await?;
 /// log.write_all(b"two").await?;
 /// assert_eq!(fs::read(&path).await?, b"one two");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(super) flags: files::OpenOptions,
     pub(super) has_custom_flags: bool,
-    /// Those that only the system has.
+    /// The options that only the system has.
     pub(super) system: std::fs::OpenOptions,
 }
 
 impl OpenOptions {
-    /// Returns options with none of them set, which open nothing.
+    /// Returns options with none set, which cannot open a file.
     ///
     /// ```
     /// use polder::fs::OpenOptions;
@@ -66,9 +64,7 @@ impl OpenOptions {
     ///
     /// # polder::block_on(async {
     /// OpenOptions::new().read(true).open("Cargo.toml").await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
         self.flags.read = read;
@@ -76,22 +72,20 @@ impl OpenOptions {
     }
 
     /// Sets whether the file is opened for writing. Its content is kept, and overwritten from the
-    /// beginning.
+    /// start.
     ///
     /// ```
     /// use polder::fs::{self, OpenOptions};
     /// use polder::io::AsyncWriteExt;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// fs::write(&path, "hello").await?;
     /// let mut file = OpenOptions::new().write(true).open(&path).await?;
     /// file.write_all(b"J").await?;
     /// assert_eq!(fs::read(&path).await?, b"Jello");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.flags.write = write;
@@ -104,36 +98,32 @@ impl OpenOptions {
     /// use polder::fs::{self, OpenOptions};
     /// use polder::io::AsyncWriteExt;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// fs::write(&path, "one").await?;
     /// let mut file = OpenOptions::new().append(true).open(&path).await?;
     /// file.write_all(b", two").await?;
     /// assert_eq!(fs::read(&path).await?, b"one, two");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
         self.flags.append = append;
         self
     }
 
-    /// Sets whether an existing file is truncated to length zero.
+    /// Sets whether an existing file is truncated.
     ///
     /// ```
     /// use polder::fs::{self, OpenOptions};
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// fs::write(&path, "old").await?;
     /// OpenOptions::new().write(true).truncate(true).open(&path).await?;
     /// assert_eq!(fs::metadata(&path).await?.len(), 0);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
         self.flags.truncate = truncate;
@@ -145,28 +135,26 @@ impl OpenOptions {
     /// ```
     /// use polder::fs::OpenOptions;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// assert!(OpenOptions::new().write(true).open(&path).await.is_err());
     /// OpenOptions::new().write(true).create(true).open(&path).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
         self.flags.create = create;
         self
     }
 
-    /// Sets whether the file is created, and opening fails if the name exists. Both happen in one
-    /// step, so only one of several processes succeeds.
+    /// Sets whether the file is created, and opening fails if it exists. This is atomic: only one
+    /// of several processes succeeds.
     ///
     /// ```
     /// use polder::fs::OpenOptions;
     /// use std::io::ErrorKind;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("lock");
     /// let mut options = OpenOptions::new();
@@ -174,30 +162,25 @@ impl OpenOptions {
     /// let lock = options.open(&path).await?;
     /// let error = options.open(&path).await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
         self.flags.create_new = create_new;
         self
     }
 
-    /// Sets the mode of a file that is created, from which the process's umask is taken. The
-    /// default is 0o666.
+    /// Sets the mode of a new file, before the umask is applied. The default is 0o666.
     ///
     /// ```
     /// use polder::fs::OpenOptions;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let mut options = OpenOptions::new();
     /// options.write(true).create(true).mode(0o600);
     /// let file = options.open(folder.path().join("secret")).await?;
     /// assert_eq!(file.metadata().await?.permissions().mode() & 0o777, 0o600);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(unix)]
     pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
@@ -205,21 +188,19 @@ impl OpenOptions {
         self
     }
 
-    /// Sets further flags for open(2), such as `O_NOFOLLOW`. (A simulated disk ignores them.)
+    /// Sets further flags for open(2), such as `O_NOFOLLOW`. A simulated disk ignores them.
     ///
     /// ```
     /// use polder::fs::{self, OpenOptions};
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let link = folder.path().join("link");
     /// fs::unix::symlink("somewhere", &link).await?;
     /// let mut options = OpenOptions::new();
     /// options.read(true).custom_flags(libc::O_NOFOLLOW);
     /// assert!(options.open(&link).await.is_err());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(unix)]
     pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
@@ -228,14 +209,12 @@ impl OpenOptions {
         self
     }
 
-    /// Sets what others may do with the file meanwhile: the flags `FILE_SHARE_*` for `CreateFile`.
+    /// Sets how others may open the file meanwhile: the flags `FILE_SHARE_*` of `CreateFile`.
     ///
     /// ```no_run
     /// # polder::block_on(async {
     /// polder::fs::OpenOptions::new().read(true).share_mode(0).open("exclusive").await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(windows)]
     pub fn share_mode(&mut self, mode: u32) -> &mut OpenOptions {
@@ -243,16 +222,14 @@ impl OpenOptions {
         self
     }
 
-    /// Sets further flags for `CreateFile`, such as `FILE_FLAG_BACKUP_SEMANTICS`. (A simulated disk
-    /// ignores them.)
+    /// Sets further flags for `CreateFile`, such as `FILE_FLAG_BACKUP_SEMANTICS`. A simulated disk
+    /// ignores them.
     ///
     /// ```no_run
     /// # polder::block_on(async {
     /// let backup = 0x0200_0000;
     /// polder::fs::OpenOptions::new().read(true).custom_flags(backup).open("folder").await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(windows)]
     pub fn custom_flags(&mut self, flags: u32) -> &mut OpenOptions {
@@ -271,28 +248,24 @@ impl OpenOptions {
     /// let mut bytes = [0; 9];
     /// file.read_exact(&mut bytes).await?;
     /// assert_eq!(&bytes, b"[package]");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
     /// [`NotFound`](io::ErrorKind::NotFound), [`AlreadyExists`](io::ErrorKind::AlreadyExists),
-    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (on Unix, where a directory can be opened for
-    /// reading; Windows: [`PermissionDenied`](io::ErrorKind::PermissionDenied)),
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for combinations of options that make no
-    /// sense, and [others](super#errors).
+    /// [`IsADirectory`](io::ErrorKind::IsADirectory) (Unix, unless for reading only; Windows:
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied)),
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for invalid combinations of options, and
+    /// [others](super#errors).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the file may be created or truncated, and no descriptor is left
-    /// open.
+    /// If the future is dropped, the file may be created or truncated; no descriptor stays open.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> impl Future<Output = io::Result<File>> + use<P> {
         let options = self.clone();
         async move {
-            // Keeps the caller's path until the call has ended: dropping a `TempPath` deletes the
-            // file.
+            // Keeps the caller's path until the call ends: dropping a `TempPath` deletes the file.
             let copy = path.as_ref().to_owned();
             if let Some(files) = super::files() {
                 let file = files.open(copy, options.flags).await?;
@@ -312,19 +285,18 @@ impl Default for OpenOptions {
     }
 }
 
-/// An open file; on Unix also an open directory, which can be synced.
+/// An open file, or on Unix an open directory, which can be synced.
 ///
-/// It is read and written through the traits [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`], at
-/// its own position. **A write that has completed is with the system**: unlike with async-fs and
-/// tokio, nothing is buffered that would need a flush, and its error is returned by the write
-/// itself. It is closed when it is dropped. After a power-off only what was
-/// [synced](Self::sync_all) is there.
+/// It implements [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`]. **Writes are not buffered**:
+/// unlike with async-fs and tokio, a completed write is with the system, and returns its own error;
+/// no flush is needed. Dropping the file closes it. Only what was [synced](Self::sync_all) survives
+/// a power failure.
 ///
 /// ```
 /// use polder::fs::OpenOptions;
 /// use polder::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let mut options = OpenOptions::new();
 /// options.read(true).write(true).create(true);
@@ -334,31 +306,29 @@ impl Default for OpenOptions {
 /// let mut rest = String::new();
 /// file.read_to_string(&mut rest).await?;
 /// assert_eq!(rest, "ello");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
 ///
-/// Those of read(2), write(2) and lseek(2); if no thread can be started; and
-/// [`Unsupported`](io::ErrorKind::Unsupported) for a file of the system, if this thread runs a
-/// simulated world. (A simulated file is of its world and its host, and fails elsewhere.)
+/// Those of read(2), write(2) and lseek(2); an error if no thread can be started; and
+/// [`Unsupported`](io::ErrorKind::Unsupported) for a file of the system on a thread that runs a
+/// simulated world. A simulated file fails outside its world and host.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future of a read loses no bytes, and does not change the position as
-/// the program sees it: the next read returns those bytes. If the future of a write or a seek is
-/// dropped, it may be made nevertheless, while the program goes on. If the next operation writes
-/// the same bytes, it gets the result of the dropped write, so they are written once; any other
-/// read, write, seek or flush waits for the end of the dropped one, and returns its error. If the
-/// file is dropped, too, before a thread has begun the write, it is not made: flush first.
+/// Cancel safe: dropping a read loses no bytes. The position, as the program sees it, does not
+/// change, and the next read returns those bytes. A dropped write or seek may still be made, while
+/// the program goes on. If the next operation writes the same bytes, it gets the result of the
+/// dropped write, so they are written once. Any other read, write, seek or flush waits for the
+/// dropped one, and returns its error. A write is not made if the file is dropped before a thread
+/// has begun it: flush first.
 ///
-/// A pipe or a device in non-blocking mode is waited for: see [`Unblock`](crate::io::Unblock). One
-/// operation is made at a time: what comes after a dropped read of a pipe or a terminal waits
-/// until that read returns (a flush does not). [`set_len`](Self::set_len), the syncs and the
-/// metadata need no position and do not wait: flush before these, if a write may have been dropped.
-/// (In a simulated world a dropped operation is never made.)
+/// A pipe or a device in non-blocking mode is waited for: see [`Unblock`](crate::io::Unblock).
+/// Operations are made one at a time: after a dropped read of a pipe or a terminal, all but a flush
+/// wait until that read returns. [`set_len`](Self::set_len), the syncs and the metadata need no
+/// position and do not wait: flush first if a write may have been dropped. In a simulated world a
+/// dropped operation is never made.
 pub struct File(pub(super) Inner);
 
 pub(super) enum Inner {
@@ -367,7 +337,7 @@ pub(super) enum Inner {
 }
 
 impl File {
-    /// Opens a file for reading; on Unix also a directory, which can then be synced.
+    /// Opens a file for reading, or on Unix a directory, which can then be synced.
     ///
     /// ```
     /// use polder::fs::File;
@@ -377,9 +347,7 @@ impl File {
     /// let mut text = String::new();
     /// File::open("Cargo.toml").await?.read_to_string(&mut text).await?;
     /// assert!(text.starts_with("[package]"));
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -393,20 +361,18 @@ impl File {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Creates a file, or truncates an existing one, and opens it for writing.
+    /// Opens a file for writing, which is created or truncated.
     ///
     /// ```
     /// use polder::fs::{self, File};
     /// use polder::io::AsyncWriteExt;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// File::create(&path).await?.write_all(b"new").await?;
     /// assert_eq!(fs::read(&path).await?, b"new");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -422,19 +388,17 @@ impl File {
         options.open(path).await
     }
 
-    /// Creates a file that does not exist yet, and opens it for reading and writing.
+    /// Creates a new file, and opens it for reading and writing.
     ///
     /// ```
     /// use polder::fs::File;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// let file = File::create_new(&path).await?;
     /// assert!(File::create_new(&path).await.is_err());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -450,22 +414,20 @@ impl File {
         options.open(path).await
     }
 
-    /// Returns options for opening a file: those of [`OpenOptions::new`].
+    /// Returns [`OpenOptions::new`].
     ///
     /// ```
     /// # polder::block_on(async {
     /// let file = polder::fs::File::options().read(true).open("Cargo.toml").await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Waits until everything written to the file, through any handle, and its metadata are on the
-    /// disk. Its name is not: that takes a sync of its directory (fsync(2)). Windows has no such
-    /// call for an ordinary handle of a directory.
+    /// Waits until everything that was written to the file, through any handle, and its metadata
+    /// are on disk. The file's name is not included: on Unix sync its directory, too (fsync(2)).
+    /// Windows has no such call for an ordinary handle of a directory.
     ///
     /// ```
     /// use polder::fs::{self, File};
@@ -484,20 +446,18 @@ impl File {
     ///     Ok(())
     /// }
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// store(folder.path(), "1").await?;
     /// assert_eq!(fs::read(folder.path().join("value")).await?, b"1");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of fsync(2), after which what was written before may be lost: the next sync may
-    /// succeed without it. On Windows [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the
-    /// file is not open for writing. And [others](super#errors).
+    /// Those of fsync(2), after which earlier writes may be lost, and the next sync may succeed
+    /// without them. On Windows [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the file
+    /// is not open for writing. And [others](super#errors).
     ///
     /// # Cancel safety
     ///
@@ -509,21 +469,19 @@ impl File {
         }
     }
 
-    /// [`sync_all`](Self::sync_all) without the metadata that are not needed to read the bytes,
-    /// such as the time of the last write (fdatasync(2)).
+    /// [`sync_all`](Self::sync_all) without metadata that are not needed to read the bytes, such as
+    /// the time of the last write (fdatasync(2)).
     ///
     /// ```
     /// use polder::fs::File;
     /// use polder::io::AsyncWriteExt;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let mut log = File::create(folder.path().join("log")).await?;
     /// log.write_all(b"entry").await?;
     /// log.sync_data().await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -540,20 +498,17 @@ impl File {
         }
     }
 
-    /// Truncates the file to `length` bytes, or extends it with zeroes. The position does not
-    /// change.
+    /// Truncates the file, or extends it with zeroes. The position does not change.
     ///
     /// ```
     /// use polder::fs::{self, File};
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("file");
     /// File::create(&path).await?.set_len(3).await?;
     /// assert_eq!(fs::read(&path).await?, [0; 3]);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -563,7 +518,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// [As the others](super#cancel-safety).
+    /// [As others](super#cancel-safety).
     pub async fn set_len(&self, length: u64) -> io::Result<()> {
         match &self.0 {
             Inner::System(file) => file.call(move |file| file.set_len(length)).await,
@@ -571,20 +526,18 @@ impl File {
         }
     }
 
-    /// Returns the metadata of the file, even after it was renamed or removed.
+    /// Returns the metadata, even after the file was renamed or removed.
     ///
     /// ```
     /// # polder::block_on(async {
     /// let file = polder::fs::File::open("Cargo.toml").await?;
     /// assert!(file.metadata().await?.is_file());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// [As the others](super#errors).
+    /// [As others](super#errors).
     ///
     /// # Cancel safety
     ///
@@ -604,15 +557,13 @@ impl File {
     /// ```
     /// use polder::fs::File;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let file = File::create(folder.path().join("file")).await?;
     /// let mut permissions = file.metadata().await?.permissions();
     /// permissions.set_readonly(true);
     /// file.set_permissions(permissions).await?;
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -621,7 +572,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// [As the others](super#cancel-safety).
+    /// [As others](super#cancel-safety).
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         let Inner::System(file) = &self.0 else {
             return Err(unsupported("set_permissions: a simulated file has none"));
@@ -633,24 +584,22 @@ impl File {
         .await
     }
 
-    /// Returns the file as the standard library's, at the position that the program has seen, once
-    /// no read, write or seek of a dropped future is in progress. (If a dropped sync or metadata
-    /// call is still running, the result is a duplicate handle, as from `try_clone`.)
+    /// Converts into the standard library's file, at the position that the program has seen, once
+    /// no dropped read, write or seek is in progress. While a dropped sync or metadata call is
+    /// running, the result is a duplicate handle.
     ///
     /// ```
     /// # polder::block_on(async {
     /// let file = polder::fs::File::open("Cargo.toml").await?.into_std().await?;
     /// assert!(file.metadata()?.is_file());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// The error of a dropped write or seek. It also fails if a dropped read of
-    /// a pipe or a terminal has brought bytes, if no thread can be started, if the descriptor
-    /// cannot be duplicated, or if the file is simulated. Then the file is closed.
+    /// The error of a dropped write or seek. It also fails if a dropped read of a pipe or a
+    /// terminal has brought bytes, if no thread can be started, if the descriptor cannot be
+    /// duplicated, or if the file is simulated. The file is then closed.
     ///
     /// # Cancel safety
     ///
@@ -664,15 +613,15 @@ impl File {
         }
     }
 
-    /// Returns another handle of the same open file (`dup`). Both have one position: an operation
-    /// of either moves it, and so do bytes that a dropped read has brought and that nobody has
-    /// taken. For a position of its own, open the file again.
+    /// Duplicates the handle (`dup`). Both share one position: operations of either move it, and so
+    /// do bytes of a dropped read that are not taken. Open the file again for an independent
+    /// position.
     ///
     /// ```
     /// use polder::fs::{self, File};
     /// use polder::io::AsyncWriteExt;
     ///
-    /// # let folder = tempfile::tempdir()?;
+    /// # let folder = tempfile::tempdir().unwrap();
     /// # polder::block_on(async {
     /// let path = folder.path().join("log");
     /// let mut log = File::create(&path).await?;
@@ -680,18 +629,16 @@ impl File {
     /// log.write_all(b"one ").await?;
     /// other.write_all(b"two").await?;
     /// assert_eq!(fs::read(&path).await?, b"one two");
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// If the process may have no more descriptors.
+    /// If the process has reached its limit of descriptors.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future has no effect. (It never waits, and is one as tokio's is.)
+    /// Cancel safe: it never waits, and is `async` as tokio's is.
     pub async fn try_clone(&self) -> io::Result<File> {
         Ok(File(match &self.0 {
             Inner::System(file) => Inner::System(Box::new(file.try_clone()?)),
@@ -699,7 +646,7 @@ impl File {
         }))
     }
 
-    /// Returns the file of which code outside polder gets the descriptor.
+    /// Returns the file that lends its descriptor to code outside polder.
     pub(super) fn lend(&self) -> &std::fs::File {
         match &self.0 {
             Inner::System(file) => &file.file,
@@ -753,7 +700,7 @@ impl AsyncWrite for File {
         }
     }
 
-    /// Waits for the end of a dropped write or seek.
+    /// Waits until a dropped write or seek has ended.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
             Inner::System(file) => Pin::new(file).poll_flush(cx),
@@ -761,7 +708,7 @@ impl AsyncWrite for File {
         }
     }
 
-    /// Flushes. The file is closed when it is dropped.
+    /// Flushes. Dropping the file closes it.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }

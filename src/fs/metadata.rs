@@ -1,4 +1,4 @@
-//! [`Metadata`], [`FileType`] and [`Permissions`].
+//! Metadata of files: [`Metadata`], [`FileType`] and [`Permissions`].
 
 use std::io;
 use std::time::SystemTime;
@@ -7,16 +7,14 @@ use super::platform;
 use crate::kernel::files;
 use crate::sys::unsupported;
 
-/// Information about a file or directory: [`metadata`](super::metadata), [`File::metadata`] and
-/// [`DirEntry::metadata`] return it.
+/// Information about a file or directory, returned by [`metadata`](super::metadata),
+/// [`File::metadata`] and [`DirEntry::metadata`].
 ///
 /// ```
 /// # polder::block_on(async {
 /// let metadata = polder::fs::metadata("src").await?;
 /// assert!(metadata.is_dir() && !metadata.is_file());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// [`File::metadata`]: super::File::metadata
@@ -42,9 +40,7 @@ impl Metadata {
     /// ```
     /// # polder::block_on(async {
     /// assert!(polder::fs::metadata("src").await?.file_type().is_dir());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn file_type(&self) -> FileType {
         FileType(self.0.file_type)
@@ -55,9 +51,7 @@ impl Metadata {
     /// ```
     /// # polder::block_on(async {
     /// assert!(polder::fs::metadata("src").await?.is_dir());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn is_dir(&self) -> bool {
         self.file_type().is_dir()
@@ -68,85 +62,72 @@ impl Metadata {
     /// ```
     /// # polder::block_on(async {
     /// assert!(polder::fs::metadata("Cargo.toml").await?.is_file());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn is_file(&self) -> bool {
         self.file_type().is_file()
     }
 
-    /// Returns whether this is a symbolic link, which only
-    /// [`symlink_metadata`](super::symlink_metadata) and
-    /// [`DirEntry::metadata`](super::DirEntry::metadata) tell.
+    /// Returns whether this is a symbolic link. Only [`symlink_metadata`](super::symlink_metadata)
+    /// and [`DirEntry::metadata`](super::DirEntry::metadata) report one.
     ///
     /// ```
     /// # polder::block_on(async {
     /// assert!(!polder::fs::metadata("Cargo.toml").await?.is_symlink());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn is_symlink(&self) -> bool {
         self.file_type().is_symlink()
     }
 
-    /// Returns the length in bytes. (Of a simulated directory it is zero.)
+    /// Returns the length in bytes, which is zero for a simulated directory.
     ///
     /// ```
     /// # polder::block_on(async {
     /// let length = polder::fs::read("Cargo.toml").await?.len() as u64;
     /// assert_eq!(polder::fs::metadata("Cargo.toml").await?.len(), length);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[allow(clippy::len_without_is_empty)] // As the standard library's.
     pub fn len(&self) -> u64 {
         self.0.length
     }
 
-    /// Returns the permissions. (In a simulated world everything can be read and written.)
+    /// Returns the permissions. A simulated file permits everything.
     ///
     /// ```
     /// # polder::block_on(async {
     /// let permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
     /// println!("read-only: {}", permissions.readonly());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn permissions(&self) -> Permissions {
         Permissions { mode: self.0.mode }
     }
 
-    /// Returns when it was last written to.
+    /// Returns the time of the last write.
     ///
     /// ```
     /// # polder::block_on(async {
     /// let modified = polder::fs::metadata("Cargo.toml").await?.modified()?;
     /// assert!(modified < std::time::SystemTime::now());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) where the system does not say, and in a
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if the system does not report it, and in a
     /// simulated world.
     pub fn modified(&self) -> io::Result<SystemTime> {
         known(self.0.modified)
     }
 
-    /// Returns when it was last read, if the system records that.
+    /// Returns the time of the last read, if the system records it.
     ///
     /// ```
     /// # polder::block_on(async {
     /// println!("{:?}", polder::fs::metadata("Cargo.toml").await?.accessed()?);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -156,15 +137,13 @@ impl Metadata {
         known(self.0.accessed)
     }
 
-    /// Returns when it was created.
+    /// Returns the time of creation.
     ///
     /// ```
     /// # polder::block_on(async {
-    /// // Not every file system has it.
+    /// Not every file system records it.
     /// println!("{:?}", polder::fs::metadata("Cargo.toml").await?.created());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Errors
@@ -179,15 +158,13 @@ fn known(time: Option<SystemTime>) -> io::Result<SystemTime> {
     time.ok_or_else(|| unsupported("this file time is not available on this platform"))
 }
 
-/// The type of a directory's entry.
+/// The type of a file.
 ///
 /// ```
 /// # polder::block_on(async {
 /// let [src, manifest] = ["src", "Cargo.toml"].map(polder::fs::metadata);
 /// assert_ne!(src.await?.file_type(), manifest.await?.file_type());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileType(pub(super) files::FileType);
@@ -198,9 +175,7 @@ impl FileType {
     /// ```
     /// # polder::block_on(async {
     /// assert!(polder::fs::metadata("src").await?.file_type().is_dir());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn is_dir(&self) -> bool {
         self.0 == files::FileType::Directory
@@ -211,9 +186,7 @@ impl FileType {
     /// ```
     /// # polder::block_on(async {
     /// assert!(polder::fs::metadata("Cargo.toml").await?.file_type().is_file());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn is_file(&self) -> bool {
         self.0 == files::FileType::File
@@ -224,9 +197,7 @@ impl FileType {
     /// ```
     /// # polder::block_on(async {
     /// assert!(!polder::fs::metadata("Cargo.toml").await?.file_type().is_symlink());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn is_symlink(&self) -> bool {
         self.0 == files::FileType::Symlink
@@ -245,10 +216,10 @@ impl FileType {
     }
 }
 
-/// The permissions of a file: its mode on Unix, elsewhere whether it is read-only.
+/// The permissions of a file: its mode on Unix, otherwise whether it is read-only.
 ///
 /// ```
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// use polder::fs;
 ///
@@ -259,13 +230,11 @@ impl FileType {
 /// permissions.set_mode(permissions.mode() | 0o111);
 /// fs::set_permissions(&path, permissions).await?;
 /// # }
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permissions {
-    /// Elsewhere than on Unix, with all bits, or without those of [`WRITE`].
+    /// Except on Unix: all bits, or all but [`WRITE`].
     pub(super) mode: u32,
 }
 
@@ -273,30 +242,26 @@ pub struct Permissions {
 const WRITE: u32 = 0o222;
 
 impl Permissions {
-    /// Returns whether writing is permitted to no one (on Unix, according to the mode).
+    /// Returns whether nobody may write; on Unix according to the mode.
     ///
     /// ```
     /// # polder::block_on(async {
     /// println!("{}", polder::fs::metadata("Cargo.toml").await?.permissions().readonly());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn readonly(&self) -> bool {
         self.mode & WRITE == 0
     }
 
-    /// Sets whether it may be written. On Unix that is for everybody, as in the standard library;
-    /// `set_mode` is more precise. Takes effect with [`set_permissions`](super::set_permissions).
+    /// Sets whether it may be written; on Unix by all users, as in the standard library (`set_mode`
+    /// is more precise). Takes effect with [`set_permissions`](super::set_permissions).
     ///
     /// ```
     /// # polder::block_on(async {
     /// let mut permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
     /// permissions.set_readonly(true);
     /// assert!(permissions.readonly());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn set_readonly(&mut self, readonly: bool) {
         if readonly {
@@ -306,16 +271,13 @@ impl Permissions {
         }
     }
 
-    /// Returns the mode, with the bits of the file's type. (Everything is permitted for a simulated
-    /// file: it has 0o100777.)
+    /// Returns the mode, with the bits of the file type; 0o100777 for a simulated file.
     ///
     /// ```
     /// # polder::block_on(async {
     /// let permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
     /// println!("{:o}", permissions.mode());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(unix)]
     pub fn mode(&self) -> u32 {
@@ -329,9 +291,7 @@ impl Permissions {
     /// let mut permissions = polder::fs::metadata("Cargo.toml").await?.permissions();
     /// permissions.set_mode(0o600);
     /// assert_eq!(permissions.mode(), 0o600);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     #[cfg(unix)]
     pub fn set_mode(&mut self, mode: u32) {

@@ -1,73 +1,69 @@
-//! Files and directories, with the names of the crate async-fs, on polder's own pool of threads, or
-//! on the disk of a [simulated](https://docs.rs/polder-sim) host.
+//! Files and directories, with the names of async-fs, on polder's thread pool or on the disk of a
+//! [simulated](https://docs.rs/polder-sim) host.
 //!
 //! ```
 //! use polder::fs;
 //!
-//! # let folder = tempfile::tempdir()?;
+//! # let folder = tempfile::tempdir().unwrap();
 //! # polder::block_on(async {
 //! let path = folder.path().join("greeting");
 //! fs::write(&path, "hello").await?;
 //! assert_eq!(fs::read_to_string(&path).await?, "hello");
-//! # std::io::Result::Ok(())
-//! # })?;
-//! # std::io::Result::Ok(())
+//! # std::io::Result::Ok(()) }).unwrap();
 //! ```
 //!
 //! # Threads
 //!
-//! A kernel reports files as always ready, so they cannot be waited for. But Linux, from 5.12 on,
-//! can be asked not to wait, and then serves what it has in memory: [`read`] of a file of less than
-//! 256 KiB, [`metadata`], opening a file for reading, reads of an open [`File`], its seeks, and on
-//! tmpfs its writes. The task's own thread makes these calls, which takes little longer than with
-//! `std::fs`. (The first file of each file system is opened by a thread, to learn its kind; until
-//! then `metadata` is asked for by threads, too. A program that answers permission events of
-//! fanotify(7) in a task sets `POLDER_FS=pool`.)
+//! A kernel reports files as always ready, so a poller cannot wait for them. Linux 5.12 and later
+//! can be asked not to block, and then serves what is in memory: [`read`] of a file of less than
+//! 256 KiB, [`metadata`], opening a file for reading, reads and seeks of an open [`File`], and
+//! writes on tmpfs. The task's own thread makes these calls, at nearly the cost of `std::fs`. The
+//! first open on each file system is made by a pool thread, which finds out its type; until then
+//! `metadata` uses the pool, too. A program that answers permission events of fanotify(7) in a task
+//! has to set `POLDER_FS=pool`.
 //!
-//! Each other call is made by a thread of the pool of [`unblock`](crate::unblock), which costs more
-//! than most calls themselves: where a task makes several calls in a row and does not wait for
-//! anything else between them, one `unblock` with `std::fs` in it is faster. [`read`], [`write()`],
-//! [`copy`] and [`remove_dir_all`] do a whole job on one thread. A [`File`] that is written in
-//! small pieces belongs in a [`BufWriter`](crate::io::BufWriter), and elsewhere than on Linux one
-//! that is read in small pieces in a [`BufReader`](crate::io::BufReader).
+//! All other calls run on the thread pool of [`unblock`](crate::unblock), which costs more than
+//! most of the calls themselves. A task that makes several calls in a row is faster with one
+//! `unblock` around `std::fs`. [`read`], [`write()`], [`copy`] and [`remove_dir_all`] are one job
+//! each. Wrap a [`File`] that is written in small pieces in a [`BufWriter`](crate::io::BufWriter),
+//! and, except on Linux, one that is read in small pieces in a [`BufReader`](crate::io::BufReader).
 //!
-//! With the environment variable `POLDER_FS=pool` threads make all calls; the default is `cached`,
-//! which means as above.
+//! The environment variable `POLDER_FS` is `cached` (the default, as above) or `pool` (threads make
+//! all calls).
 //!
-//! The future of a call has the caller's path, and the caller's contents for [`write()`], until it
-//! ends. So it is `Send` if their types are.
+//! The future of a call owns the caller's path, and the contents for [`write()`], so it is `Send`
+//! if these are.
 //!
 //! # Platforms
 //!
-//! Linux is asked on ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, EROFS, SquashFS, JFS, FAT, tmpfs and
-//! ramfs. Some of them refuse, as would overlayfs, which most directories of a container are on.
-//! Others get their files from another process or machine (FUSE, NFS, 9P, …), and a device or a
-//! FIFO may wait for long when it is opened. There, and in a sandbox that refuses openat2(2) or
-//! preadv2(2), threads make the calls, as on other systems.
+//! Linux serves calls from memory on ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, EROFS, SquashFS, JFS,
+//! FAT, tmpfs and ramfs; some of these refuse some calls. Threads make all calls on other file
+//! systems (overlayfs, which most containers use, refuses; FUSE, NFS and 9P ask another process or
+//! machine), open devices and FIFOs, and make the calls in a sandbox that refuses openat2(2) or
+//! preadv2(2), and on other systems.
 //!
 //! # Errors
 //!
-//! Those of the function of the same name in `std::fs`; if there is no thread and none can be
-//! started; and [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_FS` has an unknown value.
+//! The errors of the function of the same name in `std::fs`; an error if no thread can be started;
+//! and [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_FS` has an unknown value.
 //!
 //! # Cancel safety
 //!
-//! If the future of a call is dropped before a thread has begun it, the call is not made. After
-//! that it runs to its end, and its result is lost. A function says so where it makes several
-//! calls, and [`File`] says what a dropped read or write leaves behind.
+//! A call is not made if its future is dropped before a thread has begun it. Otherwise it runs to
+//! its end, and its result is lost. Functions that make several calls document the consequences,
+//! and [`File`] those of a dropped read or write.
 //!
 //! # In a simulated world
 //!
-//! The same program uses the disk of its host: see `polder_sim::Disk` for what
-//! survives a crash and which faults there are. Calls take time there, and happen as a whole or not
-//! at all: if the future is dropped, or the process is killed, before that time is over, nothing
-//! has changed. Paths begin at `/`, even where they are written without it. There are no links, no
-//! times and no permissions: the calls that make or read links or set permissions, and those that
-//! return times, fail with [`Unsupported`](io::ErrorKind::Unsupported); modes and flags of options
-//! are ignored. Other errors are those of Linux. A file lends a placeholder of a descriptor. What
-//! `MetadataExt` tells there is described in the module `unix`.
+//! The program uses the disk of its simulated host; `polder_sim::Disk` describes what survives a
+//! crash, and which faults there are. Calls take time and are atomic: a future that is dropped, or
+//! a process that is killed, before that time is over has changed nothing. Paths are relative to
+//! `/`. There are no links, times or permissions: calls that need them fail with
+//! [`Unsupported`](io::ErrorKind::Unsupported), and modes and flags of options are ignored. Other
+//! errors are those of Linux. The descriptor that a file lends is a placeholder. The module `unix`
+//! describes `MetadataExt`.
 
-// Miri knows none of these calls.
+// Miri supports none of these calls.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod cached;
 #[cfg(not(all(target_os = "linux", not(miri))))]
@@ -99,13 +95,13 @@ pub use self::windows::{symlink_dir, symlink_file};
 use crate::kernel;
 use crate::kernel::files::Files;
 
-/// Returns the files of this thread's kernel. `None`: the system's.
+/// Returns the files of this thread's kernel, or `None` for the system's.
 #[inline]
 fn files() -> Option<&'static dyn Files> {
     kernel::current()?.files()
 }
 
-/// Has a thread call `f`, for what only the system has. In a simulated world it fails.
+/// Calls `f`, which only the system has, on a thread. Fails in a simulated world.
 async fn call_system<R: Send + 'static>(
     what: &str,
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
@@ -114,7 +110,7 @@ async fn call_system<R: Send + 'static>(
     system::on_thread(f).await
 }
 
-/// Has a thread call `f` with two paths of the system. In a simulated world it fails.
+/// Calls `f` with two paths on a thread. Fails in a simulated world.
 async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
     original: P,
     link: Q,
@@ -124,15 +120,13 @@ async fn link<P: AsRef<Path>, Q: AsRef<Path>>(
     call_system("a link", move || f(original, link)).await
 }
 
-/// Returns the absolute path without links, `.` and `..`.
+/// Returns the absolute path, with links, `.` and `..` resolved.
 ///
 /// ```
 /// # polder::block_on(async {
 /// let path = polder::fs::canonicalize("src/../Cargo.toml").await?;
 /// assert!(path.is_absolute() && path.ends_with("Cargo.toml"));
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -150,21 +144,19 @@ pub async fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     system::on_thread(|| std::fs::canonicalize(path)).await
 }
 
-/// Copies the bytes of a file, and its permissions, to another one, which is created or replaced.
-/// Returns how many bytes were copied. Nothing is synced.
+/// Copies the bytes and the permissions of a file to another one, which is created or replaced.
+/// Returns the number of bytes. Nothing is synced.
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
 /// fs::write(&from, "four").await?;
 /// assert_eq!(fs::copy(&from, &to).await?, 4);
 /// assert_eq!(fs::read(&to).await?, b"four");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -187,14 +179,12 @@ pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("data");
 /// fs::create_dir(&path).await?;
 /// assert!(fs::metadata(&path).await?.is_dir());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -204,24 +194,22 @@ pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<
 ///
 /// # Cancel safety
 ///
-/// [As the others](self#cancel-safety).
+/// [As others](self#cancel-safety).
 pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     DirBuilder::new().create(path).await
 }
 
-/// Creates a directory, and any missing parents.
+/// Creates a directory and its missing parents.
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("a/b/c");
 /// fs::create_dir_all(&path).await?;
 /// fs::create_dir_all(&path).await?; // It may exist.
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -232,26 +220,24 @@ pub async fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, some of the directories may have been created. Calling it again
-/// creates the others.
+/// If the future is dropped, some of the directories may have been created. A repeated call creates
+/// the others.
 pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     DirBuilder::new().recursive(true).create(path).await
 }
 
-/// Gives a file another name, `link`.
+/// Creates `link` as another name of a file.
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
 /// fs::write(&one, "text").await?;
 /// fs::hard_link(&one, &other).await?;
 /// assert_eq!(fs::read(&other).await?, b"text");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -260,21 +246,18 @@ pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// [As the others](self#cancel-safety).
+/// [As others](self#cancel-safety).
 pub async fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     self::link(original, link, std::fs::hard_link).await
 }
 
-/// Returns the type, the length and more of a file or directory, or of what a symbolic link leads
-/// to.
+/// Returns the metadata of a file or directory, following symbolic links.
 ///
 /// ```
 /// # polder::block_on(async {
 /// let metadata = polder::fs::metadata("Cargo.toml").await?;
 /// assert!(metadata.is_file() && metadata.len() > 0);
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -301,17 +284,15 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// # polder::block_on(async {
 /// let bytes = polder::fs::read("Cargo.toml").await?;
 /// assert!(bytes.starts_with(b"[package]"));
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
 ///
 /// [`NotFound`](io::ErrorKind::NotFound), [`IsADirectory`](io::ErrorKind::IsADirectory) (Windows:
 /// [`PermissionDenied`](io::ErrorKind::PermissionDenied)), and [others](self#errors). In a
-/// simulated world [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the file is longer than a GiB,
-/// which a hole may be.
+/// simulated world [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the file is longer than 1 GiB, as
+/// a sparse one may be.
 ///
 /// # Cancel safety
 ///
@@ -327,28 +308,26 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     system::on_thread(|| system::read(path)).await
 }
 
-/// Lists a directory. (A simulated one is sorted by name.)
+/// Lists a directory; a simulated one is sorted by name.
 ///
 /// ```
 /// use polder::fs;
 /// use polder::stream::StreamExt;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// fs::write(folder.path().join("only"), "").await?;
 /// let mut entries = fs::read_dir(&folder).await?;
 /// let entry = entries.next().await.unwrap()?;
 /// assert_eq!(entry.file_name(), "only");
 /// assert!(entries.next().await.is_none());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
 ///
 /// [`NotADirectory`](io::ErrorKind::NotADirectory), [`NotFound`](io::ErrorKind::NotFound), and
-/// [others](self#errors). The stream may fail later, too.
+/// [others](self#errors). Items of the stream may be errors, too.
 ///
 /// # Cancel safety
 ///
@@ -362,7 +341,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     system::on_thread(|| std::fs::read_dir(path).map(ReadDir::of_system)).await
 }
 
-/// Returns where a symbolic link leads to.
+/// Returns the target of a symbolic link.
 ///
 /// ```
 /// # polder::block_on(async {
@@ -389,9 +368,7 @@ pub async fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 /// # polder::block_on(async {
 /// let text = polder::fs::read_to_string("Cargo.toml").await?;
 /// assert_eq!(text.lines().next(), Some("[package]"));
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -412,15 +389,13 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("data");
 /// fs::create_dir(&path).await?;
 /// fs::remove_dir(&path).await?;
 /// assert!(fs::metadata(&path).await.is_err());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -431,7 +406,7 @@ pub async fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 ///
 /// # Cancel safety
 ///
-/// [As the others](self#cancel-safety).
+/// [As others](self#cancel-safety).
 pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     if let Some(files) = files() {
@@ -440,26 +415,24 @@ pub async fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     system::on_thread(|| std::fs::remove_dir(path)).await
 }
 
-/// Removes a directory with everything in it. Symbolic links are removed, and not followed.
+/// Removes a directory with its content. Symbolic links are removed, not followed.
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("data");
 /// fs::create_dir_all(path.join("a/b")).await?;
 /// fs::write(path.join("file"), "text").await?;
 /// fs::remove_dir_all(&path).await?;
 /// assert!(fs::metadata(&path).await.is_err());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
 ///
-/// Those of [`remove_dir`] and [`remove_file`]. Then a part may have been removed.
+/// Those of [`remove_dir`] and [`remove_file`]. A part may have been removed.
 ///
 /// # Cancel safety
 ///
@@ -472,20 +445,18 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     system::on_thread(|| std::fs::remove_dir_all(path)).await
 }
 
-/// Removes a file. Open handles can still read and write it (on Unix).
+/// Removes a file. On Unix, open handles can still read and write it.
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("file");
 /// fs::write(&path, "text").await?;
 /// fs::remove_file(&path).await?;
 /// assert!(fs::remove_file(&path).await.is_err());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -495,7 +466,7 @@ pub async fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// [As the others](self#cancel-safety).
+/// [As others](self#cancel-safety).
 pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     if let Some(files) = files() {
@@ -504,23 +475,21 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     system::on_thread(|| std::fs::remove_file(path)).await
 }
 
-/// Renames a file or directory, atomically where both names are on one file system. A file with the
-/// new name is replaced; on Unix so is an empty directory by a directory. After a power-off the
-/// rename is there if the directories of both names were synced: [`File::sync_all`] has an example.
+/// Renames a file or directory, atomically within one file system. A file of the new name is
+/// replaced; on Unix an empty directory is, too, by a directory. The rename survives a power
+/// failure once the directories of both names are synced: see [`File::sync_all`].
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let [new, value] = ["new", "value"].map(|name| folder.path().join(name));
 /// fs::write(&value, "1").await?;
 /// fs::write(&new, "2").await?;
 /// fs::rename(&new, &value).await?;
 /// assert_eq!(fs::read(&value).await?, b"2");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -530,7 +499,7 @@ pub async fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// [As the others](self#cancel-safety).
+/// [As others](self#cancel-safety).
 pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
     if let Some(files) = files() {
@@ -544,7 +513,7 @@ pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Resul
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("file");
 /// fs::write(&path, "text").await?;
@@ -552,9 +521,7 @@ pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Resul
 /// permissions.set_readonly(true);
 /// fs::set_permissions(&path, permissions).await?;
 /// assert!(fs::metadata(&path).await?.permissions().readonly());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -564,7 +531,7 @@ pub async fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Resul
 ///
 /// # Cancel safety
 ///
-/// [As the others](self#cancel-safety).
+/// [As others](self#cancel-safety).
 pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     call_system("a file's permissions", move || {
@@ -574,15 +541,13 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
     .await
 }
 
-/// [`metadata`], but of a symbolic link itself.
+/// [`metadata`] that does not follow a symbolic link.
 ///
 /// ```
 /// # polder::block_on(async {
 /// let metadata = polder::fs::symlink_metadata("Cargo.toml").await?;
 /// assert!(!metadata.is_symlink());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -606,9 +571,7 @@ pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// # polder::block_on(async {
 /// assert!(polder::fs::try_exists("Cargo.toml").await?);
 /// assert!(!polder::fs::try_exists("Cargo.tom").await?);
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -626,21 +589,19 @@ pub async fn try_exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
     }
 }
 
-/// Creates or truncates a file, and writes `contents` to it. Nothing is synced: a power-off may
-/// leave the file empty.
+/// Creates or truncates a file, and writes `contents` to it. Nothing is synced: after a power
+/// failure the file may be empty.
 ///
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let path = folder.path().join("file");
 /// fs::write(&path, "longer").await?;
 /// fs::write(&path, b"short").await?;
 /// assert_eq!(fs::read(&path).await?, b"short");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -651,7 +612,7 @@ pub async fn try_exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 /// # Cancel safety
 ///
 /// Not cancel safe: if the future is dropped, the file may have been created or truncated, and any
-/// number of the first bytes may have been written.
+/// prefix may have been written.
 pub async fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
     let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_owned());
     if let Some(files) = files() {

@@ -1,4 +1,4 @@
-//! A placeholder for `cached.rs`, where the kernel cannot be asked not to wait: threads make all
+//! A placeholder for `cached.rs` where the kernel cannot be asked not to block: threads make all
 //! calls.
 
 use std::fs;
@@ -21,7 +21,7 @@ pub(super) fn metadata(_: &Path) -> Option<fs::Metadata> {
     None
 }
 
-/// Nothing can be done without a thread.
+/// No operation is possible without a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access;
 

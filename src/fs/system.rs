@@ -1,6 +1,6 @@
-//! Files of the system. A thread of the pool makes each call, which blocks, unless the kernel can
-//! serve it from memory ([`cached`](super::cached)). An open file is read, written and sought in by
-//! [`Unblock`]; calls that need no position do not wait for that.
+//! Files of the system. Calls that block run on the thread pool, unless the kernel can serve them
+//! from memory ([`cached`](super::cached)). An open file is read, written and sought by
+//! [`Unblock`]; calls that need no position do not wait for it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,14 +20,14 @@ use crate::blocking::{Class, POOL, Unblock};
 use crate::scheduler::budget::{charge, consume, restore};
 use crate::sys::{Race, invalid};
 
-/// The variable that chooses the way to files.
+/// The variable that chooses between `cached` and `pool`.
 const VARIABLE: &str = "POLDER_FS";
 
-/// Whether what the kernel has in memory is used without a thread.
+/// Whether calls are served from memory without a thread.
 ///
 /// # Errors
 ///
-/// The variable has another value than `cached`, the default, and `pool`.
+/// The variable is neither `cached`, the default, nor `pool`.
 pub(super) fn uses_cache() -> io::Result<bool> {
     static ANSWER: Race<Result<bool, String>> = Race::new();
     let answer = ANSWER.get_or_init(|| {
@@ -47,7 +47,7 @@ fn is_cached(value: &OsStr) -> Result<bool, String> {
     }
 }
 
-/// Returns the answer of `of`, or that threads do everything if `POLDER_FS` says so.
+/// Returns `of(file)`, or that threads make all calls if `POLDER_FS` is `pool`.
 fn access(file: &fs::File, of: fn(&fs::File) -> Access) -> Access {
     match uses_cache() {
         Ok(true) => of(file),
@@ -55,7 +55,7 @@ fn access(file: &fs::File, of: fn(&fs::File) -> Access) -> Access {
     }
 }
 
-/// Has a thread of the pool call `f`. Dropping the future cancels the call if it has not begun.
+/// Calls `f` on the pool. Dropping the future cancels the call if it has not begun.
 pub(super) async fn on_thread<R: Send + 'static>(
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
@@ -64,7 +64,7 @@ pub(super) async fn on_thread<R: Send + 'static>(
     poll_fn(|cx| call.poll_output(cx)).await?
 }
 
-/// Calls `f`, which does not wait, and returns `None` where it would have to.
+/// Calls `f`, which does not block and returns `None` where it would have to.
 pub(super) async fn here<R>(f: impl FnOnce() -> Option<R>) -> io::Result<Option<R>> {
     if !uses_cache()? {
         return Ok(None);
@@ -77,18 +77,18 @@ pub(super) async fn here<R>(f: impl FnOnce() -> Option<R>) -> io::Result<Option<
     Ok(result)
 }
 
-/// Reads a whole file, on a thread of the pool.
+/// Reads a whole file on a pool thread.
 pub(super) fn read(path: PathBuf) -> io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?;
     access(&file, Access::of); // So that the next call may find its disk known.
     let mut bytes = Vec::new();
-    // It reserves the memory for the whole file.
+    // Reserves the memory for the whole file.
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The number of entries of a directory that a thread reads at a time. Larger batches do not reduce
-/// the cost per entry.
+/// The number of directory entries that a thread reads at a time. Larger batches do not reduce the
+/// cost per entry.
 const BATCH: usize = 256;
 
 /// The entries of a directory, in batches.
@@ -142,7 +142,7 @@ impl OpenOptions {
         system
     }
 
-    /// Opens a file whose name and content the kernel has in memory.
+    /// Opens a file if its name and content are in memory.
     pub(super) fn open_cached(&self, path: &Path) -> Option<File> {
         let flags = self.flags;
         let writes = flags.write || flags.append;
@@ -154,7 +154,7 @@ impl OpenOptions {
         Some(File::of_system(file, access))
     }
 
-    /// Opens a file, on a thread of the pool.
+    /// Opens a file on a pool thread.
     pub(super) fn open_on_thread(&self, path: PathBuf) -> io::Result<File> {
         let file = self.to_system().open(path)?;
         let access = access(&file, Access::of);
@@ -179,9 +179,9 @@ impl File {
     }
 }
 
-/// An open file of the system. An operation is made here only while the [`Unblock`] is at rest:
-/// without a call in progress, and without bytes or an error that the program has not seen. So
-/// dropped operations keep the promises of `Unblock`.
+/// An open file of the system. Operations bypass the [`Unblock`] only while it is at rest: no call
+/// is in progress, and no bytes or error wait to be taken. So dropped operations keep the
+/// guarantees of `Unblock`.
 pub(super) struct SystemFile {
     pool: Unblock<Arc<fs::File>>,
     pub(super) file: Arc<fs::File>,
@@ -198,9 +198,9 @@ impl SystemFile {
         }
     }
 
-    /// Calls `f` with the file. It uses no position, so it does not wait for the operation in
-    /// progress. Fails if this thread runs a world, in which the call would end at a time that no
-    /// seed determines.
+    /// Calls `f` with the file. `f` uses no position, so it does not wait for an operation in
+    /// progress. Fails on a thread that runs a world: there the call would end at a time that the
+    /// seed does not determine.
     pub(super) async fn call<R: Send + 'static>(
         &self,
         f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
@@ -209,33 +209,33 @@ impl SystemFile {
         call_system("a file of the system", move || f(&file)).await
     }
 
-    /// Returns another handle of the same open file.
+    /// Duplicates the handle.
     pub(super) fn try_clone(&self) -> io::Result<SystemFile> {
         Ok(SystemFile::new(self.file.try_clone()?, self.access))
     }
 
-    /// Returns the file at the position that the program has seen.
+    /// Returns the file, at the position that the program has seen.
     pub(super) async fn into_std(mut self) -> io::Result<fs::File> {
         poll_fn(|cx| self.poll_position(cx)).await?;
         poll_fn(|cx| self.pool.poll_settled(cx)).await?;
         drop(self.pool);
-        // A dropped call may go on.
+        // A dropped call may still be running.
         Arc::try_unwrap(self.file).or_else(|file| file.try_clone())
     }
 
-    /// Moves the position to where the program sees it, if a read was dropped.
+    /// Restores the position that the program sees, if a read was dropped.
     fn poll_position(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.pool.is_ahead() {
             return Poll::Ready(Ok(()));
         }
         match ready!(Pin::new(&mut self.pool).poll_seek(cx, SeekFrom::Current(0))) {
-            // A pipe or a terminal has no position: what was read stays to be taken.
+            // A pipe or a terminal has no position: the bytes remain to be taken.
             Err(error) if error.kind() == io::ErrorKind::NotSeekable => Poll::Ready(Ok(())),
             sought => Poll::Ready(sought.map(drop)),
         }
     }
 
-    /// Makes one operation without a thread. `None` is its result if that is not possible.
+    /// Makes one operation without a thread. The result is `None` if that is not possible.
     fn poll_here<R>(
         &mut self,
         cx: &Context<'_>,
@@ -302,7 +302,7 @@ impl AsyncWrite for SystemFile {
         Pin::new(&mut self.pool).poll_write_vectored(cx, slices)
     }
 
-    /// Waits for the end of a dropped write or seek.
+    /// Waits until a dropped write or seek has ended.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.pool.poll_written(cx)
     }

@@ -1,4 +1,4 @@
-//! Symbolic links on Unix, and the standard library's traits for polder's types.
+//! Extensions for Unix: symbolic links, and the standard library's traits for polder's types.
 //!
 //! ```
 //! use polder::fs;
@@ -9,19 +9,17 @@
 //! println!("{} of device {}, owned by {}", metadata.ino(), metadata.dev(), metadata.uid());
 //! assert!(metadata.nlink() > 0 && metadata.size() == metadata.len());
 //! assert!(fs::metadata("/dev/null").await?.file_type().is_char_device());
-//! # std::io::Result::Ok(())
-//! # })?;
-//! # std::io::Result::Ok(())
+//! # std::io::Result::Ok(()) }).unwrap();
 //! ```
 //!
-//! `OpenOptions`, `DirBuilder` and `Permissions` have the methods of these traits themselves, too.
+//! `OpenOptions`, `DirBuilder` and `Permissions` also have these methods without the traits.
 //!
 //! # In a simulated world
 //!
-//! A file keeps its number (`ino`), also over power failures, and no other file of its host gets
-//! it. `dev` is a number of the host. `nlink` is one, of directories too (as on Btrfs), and zero of
-//! a file that was removed while it was open. `blocks` counts the sectors of 512 bytes that are
-//! written, and `blksize` is 4,096. `uid`, `gid`, `rdev` and all times are zero.
+//! `ino` is unique on the host, and survives power failures. `dev` is a number of the host. `nlink`
+//! is one, also of directories (as on Btrfs), and zero of a removed file that is open. `blocks`
+//! counts the written sectors of 512 bytes; `blksize` is 4,096. `uid`, `gid`, `rdev` and all times
+//! are zero.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -40,15 +38,13 @@ use crate::kernel::files::{self, Stat};
 /// ```
 /// use polder::fs;
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # polder::block_on(async {
 /// let link = folder.path().join("link");
 /// fs::symlink("somewhere", &link).await?;
 /// assert_eq!(fs::read_link(&link).await?.to_str(), Some("somewhere"));
 /// assert!(fs::symlink_metadata(&link).await?.is_symlink());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -57,7 +53,7 @@ use crate::kernel::files::{self, Stat};
 ///
 /// # Cancel safety
 ///
-/// [As the others](super#cancel-safety).
+/// [As others](super#cancel-safety).
 ///
 /// # Platforms
 ///
@@ -83,7 +79,7 @@ pub(super) fn stat(metadata: &std::fs::Metadata) -> Stat {
     }
 }
 
-/// Returns the type of what is no file, directory or link.
+/// Returns the type of a file that is neither regular, directory nor link.
 pub(super) fn special(file_type: std::fs::FileType) -> files::FileType {
     if file_type.is_socket() {
         files::FileType::Socket
@@ -102,7 +98,7 @@ pub(super) fn mode(permissions: &std::fs::Permissions) -> u32 {
     permissions.mode()
 }
 
-/// Returns the standard library's permissions for a file with those that `current` returns.
+/// Converts `new` to the standard library's permissions. `current` returns those of the file.
 pub(super) fn permissions(
     new: &Permissions,
     _current: impl FnOnce() -> io::Result<std::fs::Permissions>,
@@ -110,7 +106,7 @@ pub(super) fn permissions(
     Ok(std::fs::Permissions::from_mode(new.mode))
 }
 
-/// The answer of stat(2).
+/// The fields of stat(2).
 ///
 /// ```
 /// use polder::fs::unix::MetadataExt;
@@ -119,9 +115,7 @@ pub(super) fn permissions(
 /// let file = polder::fs::File::open("Cargo.toml").await?;
 /// let (open, named) = (file.metadata().await?, polder::fs::metadata("Cargo.toml").await?);
 /// assert_eq!((open.dev(), open.ino()), (named.dev(), named.ino())); // It was not replaced.
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 impl MetadataExt for Metadata {
     fn dev(&self) -> u64 {
@@ -237,7 +231,7 @@ impl DirBuilderExt for DirBuilder {
     }
 }
 
-/// The number of the file in its directory: of a link, that of the link itself.
+/// The inode number of the entry; links are not followed.
 ///
 /// ```
 /// use polder::fs::unix::DirEntryExt;
@@ -246,9 +240,7 @@ impl DirBuilderExt for DirBuilder {
 /// # polder::block_on(async {
 /// let entry = polder::fs::read_dir("src").await?.next().await.unwrap()?;
 /// println!("{}", entry.ino());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 impl DirEntryExt for DirEntry {
     fn ino(&self) -> u64 {
@@ -256,11 +248,11 @@ impl DirEntryExt for DirEntry {
     }
 }
 
-/// Lends the descriptor, for calls that polder does not have. It has one position with the file,
-/// and a read or write of a dropped future may still be in progress: flush first.
+/// Lends the descriptor, for calls that polder does not have. It shares the file's position, and a
+/// dropped read or write may still be in progress: flush first.
 ///
-/// A simulated file lends a placeholder, which is no file that can be read or written (on Linux the
-/// root directory, by `O_PATH`), and the report of a failure says so.
+/// A simulated file lends a placeholder that cannot be read or written (on Linux the root
+/// directory, by `O_PATH`); a failure report mentions it.
 ///
 /// ```
 /// use polder::fs::File;
@@ -270,9 +262,7 @@ impl DirEntryExt for DirEntry {
 /// let file = File::open("Cargo.toml").await?;
 /// let copy = std::fs::File::from(file.as_fd().try_clone_to_owned()?);
 /// assert_eq!(copy.metadata()?.len(), file.metadata().await?.len());
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -1,4 +1,4 @@
-//! Symbolic links of two kinds on Windows, attributes, and handles.
+//! Extensions for Windows: symbolic links of two kinds, attributes and handles.
 //!
 //! ```
 //! use polder::fs::windows::{symlink_dir, symlink_file};
@@ -19,9 +19,7 @@ use crate::kernel::files::{self, Stat};
 /// ```no_run
 /// # polder::block_on(async {
 /// polder::fs::symlink_dir("C:\\data", "link").await?;
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -30,7 +28,7 @@ use crate::kernel::files::{self, Stat};
 ///
 /// # Cancel safety
 ///
-/// [As the others](super#cancel-safety).
+/// [As others](super#cancel-safety).
 pub async fn symlink_dir<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     super::link(original, link, std::os::windows::fs::symlink_dir).await
 }
@@ -40,9 +38,7 @@ pub async fn symlink_dir<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -
 /// ```no_run
 /// # polder::block_on(async {
 /// polder::fs::symlink_file("C:\\data\\file", "link").await?;
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Errors
@@ -51,7 +47,7 @@ pub async fn symlink_dir<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -
 ///
 /// # Cancel safety
 ///
-/// [As the others](super#cancel-safety).
+/// [As others](super#cancel-safety).
 pub async fn symlink_file<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     super::link(original, link, std::os::windows::fs::symlink_file).await
 }
@@ -63,7 +59,7 @@ pub(super) fn stat(metadata: &std::fs::Metadata) -> Stat {
     }
 }
 
-/// Returns the type of what is no file, directory or link.
+/// Returns the type of a file that is neither regular, directory nor link.
 pub(super) fn special(_: std::fs::FileType) -> files::FileType {
     files::FileType::Other
 }
@@ -72,7 +68,7 @@ pub(super) fn mode(permissions: &std::fs::Permissions) -> u32 {
     if permissions.readonly() { 0o555 } else { 0o777 }
 }
 
-/// Returns the standard library's permissions for a file with those that `current` returns.
+/// Converts `new` to the standard library's permissions. `current` returns those of the file.
 pub(super) fn permissions(
     new: &Permissions,
     current: impl FnOnce() -> io::Result<std::fs::Permissions>,
@@ -82,10 +78,10 @@ pub(super) fn permissions(
     Ok(permissions)
 }
 
-/// The beginning of 1970, as a `FILETIME`: in units of 100 ns since 1601.
+/// The start of 1970 as a `FILETIME`, in units of 100 ns since 1601.
 const UNIX_EPOCH: i128 = 116_444_736_000_000_000;
 
-/// Returns a time as a `FILETIME`. Zero: it is not known.
+/// Returns a time as a `FILETIME`, or zero if it is unknown.
 fn file_time(time: Option<SystemTime>) -> u64 {
     let since = |time: SystemTime| match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => UNIX_EPOCH + after.as_nanos() as i128 / 100,
@@ -102,72 +98,62 @@ impl Metadata {
     /// # polder::block_on(async {
     /// let hidden = 0x2;
     /// assert_eq!(polder::fs::metadata("file").await?.file_attributes() & hidden, 0);
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn file_attributes(&self) -> u32 {
         self.0.stat.attributes
     }
 
-    /// Returns when it was created, in units of 100 ns since 1601. Zero: it is not known.
+    /// Returns the time of creation in units of 100 ns since 1601, or zero if it is unknown.
     ///
     /// ```no_run
     /// # polder::block_on(async {
     /// println!("{}", polder::fs::metadata("file").await?.creation_time());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn creation_time(&self) -> u64 {
         file_time(self.0.created)
     }
 
-    /// Returns when it was last read, as [`creation_time`](Self::creation_time) does.
+    /// Returns the time of the last read, in the format of [`creation_time`](Self::creation_time).
     ///
     /// ```no_run
     /// # polder::block_on(async {
     /// println!("{}", polder::fs::metadata("file").await?.last_access_time());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn last_access_time(&self) -> u64 {
         file_time(self.0.accessed)
     }
 
-    /// Returns when it was last written to, as [`creation_time`](Self::creation_time) does.
+    /// Returns the time of the last write, in the format of [`creation_time`](Self::creation_time).
     ///
     /// ```no_run
     /// # polder::block_on(async {
     /// println!("{}", polder::fs::metadata("file").await?.last_write_time());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn last_write_time(&self) -> u64 {
         file_time(self.0.modified)
     }
 
-    /// Returns the length in bytes, as [`len`](Self::len) does.
+    /// Returns the length in bytes: [`len`](Self::len).
     ///
     /// ```no_run
     /// # polder::block_on(async {
     /// println!("{}", polder::fs::metadata("file").await?.file_size());
-    /// # std::io::Result::Ok(())
-    /// # })?;
-    /// # std::io::Result::Ok(())
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     pub fn file_size(&self) -> u64 {
         self.0.length
     }
 }
 
-/// Lends the handle, for calls that polder does not have. It has one position with the file, and a
-/// read or write of a dropped future may still be in progress: flush first.
+/// Lends the handle, for calls that polder does not have. It shares the file's position, and a
+/// dropped read or write may still be in progress: flush first.
 ///
-/// A simulated file lends a placeholder, which can be neither read nor written (the null device),
-/// and the report of a failure says so.
+/// A simulated file lends a placeholder that cannot be read or written (the null device); a failure
+/// report mentions it.
 ///
 /// ```no_run
 /// use std::os::windows::io::AsHandle;
@@ -175,9 +161,7 @@ impl Metadata {
 /// # polder::block_on(async {
 /// let file = polder::fs::File::open("file").await?;
 /// let copy = std::fs::File::from(file.as_handle().try_clone_to_owned()?);
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 impl AsHandle for File {
     fn as_handle(&self) -> BorrowedHandle<'_> {
