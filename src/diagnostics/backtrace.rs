@@ -1,5 +1,5 @@
-//! Backtraces of stalled workers: the feature `stall-backtrace`. The addresses are taken when the stall
-//! is noticed (`polder_stack`), and resolved when they are printed, from the debug information.
+//! Backtraces of stalled workers (feature `stall-backtrace`). `polder_stack` captures the addresses when
+//! a stall is noticed; they are resolved from the debug information when they are printed.
 
 use std::env;
 use std::fmt;
@@ -10,9 +10,8 @@ use polder_stack::Function;
 /// The backtrace of a worker's thread, from
 /// [`Stall::backtrace`](crate::diagnostics::Stall::backtrace).
 ///
-/// Printed, it has a line for each function, the innermost first, without polder's functions that
-/// polled the task. Names are resolved when it is printed. The last line has the reason for missing
-/// functions.
+/// Printed, it has a line for each function, innermost first, up to polder's functions that polled
+/// the task. Names are resolved at that time. The last line explains missing functions.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,33 +28,32 @@ use polder_stack::Function;
 ///
 /// # Requirements
 ///
-/// The signal SIGURG interrupts the thread, and its handler copies the stack. The frames are found
-/// with the unwind tables for panics, which every program has; but Rust before 1.92 omits them with
-/// `panic = "abort"`, and then the program has to be built with
-/// `RUSTFLAGS=-Cforce-frame-pointers=yes`. Names require a symbol table, and lines require debug
-/// information (`debug = "line-tables-only"`).
+/// The signal SIGURG interrupts the thread, and its handler copies the stack. Frames are found by
+/// the unwind tables for panics, which every program has, except with `panic = "abort"` and Rust
+/// before 1.92: build that with `RUSTFLAGS=-Cforce-frame-pointers=yes`. Names require a symbol
+/// table, and lines debug information (`debug = "line-tables-only"`).
 ///
-/// **The signal is visible:** some system calls return `Interrupted` (`EINTR`) when any handler has
-/// run, such as `poll`, `epoll_wait`, `nanosleep`, and calls of sockets with a timeout: see
-/// signal(7). Others, such as `read`, `accept` and `flock`, are restarted. If the program handles
-/// SIGURG itself or blocks it, the signal is not sent, and the backtrace is empty.
+/// **The signal is visible:** some system calls return `Interrupted` (`EINTR`) after any handler,
+/// such as `poll`, `epoll_wait`, `nanosleep`, and calls of sockets with a timeout: see signal(7).
+/// Others, such as `read`, `accept` and `flock`, are restarted. The signal is not sent, and the
+/// backtrace is empty, if the program handles or blocks SIGURG.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(docsrs, doc(cfg(feature = "stall-backtrace")))]
 pub struct Backtrace(polder_stack::Trace);
 
 impl Backtrace {
-    /// Returns `None` on systems that lack this.
+    /// Returns `None` on systems without support.
     pub(super) fn of_thread(thread: u32) -> Option<Backtrace> {
         polder_stack::of_thread(thread).map(Backtrace)
     }
 
-    /// Returns the address of an instruction for each frame, the innermost first. In a caller it is
+    /// Returns an instruction's address for each frame, innermost first; in a caller, an address
     /// within the call instruction.
     ///
     /// ```
     /// use polder::diagnostics::Backtrace;
     ///
-    /// /// For a tool that looks names up later, elsewhere.
+    /// For a tool that resolves names later.
     /// fn addresses(backtrace: &Backtrace) -> Vec<String> {
     ///     backtrace.addresses().iter().map(|at| format!("{at:#x}")).collect()
     /// }
@@ -80,7 +78,6 @@ impl Backtrace {
     }
 }
 
-/// Does not resolve names.
 impl fmt::Debug for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let polder_stack::Trace { addresses, problem } = &self.0;
@@ -104,9 +101,9 @@ impl fmt::Display for Backtrace {
                 }
             }
             for function in functions {
-                // The callers of polder's polling function are not shown, and itself only if it is
-                // first: a task's future may have been inlined into it, without a separate line in
-                // the debug information.
+                // Callers of polder's polling function are not shown. That function itself is shown
+                // only if it is first: a task's future may have been inlined into it, without a
+                // line of its own in the debug information.
                 let polls_by_place = polls_by_place(&function);
                 if polls_by_place && lines.count > 0 {
                     return Ok(());
@@ -124,9 +121,9 @@ impl fmt::Display for Backtrace {
     }
 }
 
-/// Matches the source file: with line tables alone the name of an inlined function has no path.
+/// Matches the source file: with line tables alone, the name of an inlined function has no path.
 fn polls_by_place(function: &Function) -> bool {
-    // src/diagnostics/backtrace.rs, or its path in a program that depends on polder.
+    // src/diagnostics/backtrace.rs, or its path in a dependent program.
     let source = Path::new(file!()).ancestors().nth(2);
     let source = source.unwrap_or(Path::new(""));
     let is_at = |file: &Path| {

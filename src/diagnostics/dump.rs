@@ -22,13 +22,13 @@ use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 /// A snapshot of a runtime, from [`Runtime::dump`](crate::Runtime::dump).
 ///
-/// Printed, it is text for people, with one entry for all tasks of one spawn site that wait for the
-/// same kind of thing; [`json`](Self::json) is for tools.
+/// [`Display`](fmt::Display) groups the tasks of one spawn site that wait for the same kind of
+/// thing; [`json`](Self::json) is for tools.
 ///
 /// **A dump disturbs the runtime only briefly.** It polls no task. Each worker collects its private
-/// state between two polls; its tasks pause meanwhile. A worker that has not reacted within 100 ms
-/// is [`Silent`](WorkerState::Silent), and is shown with the task that occupies it. A dump is not a
-/// snapshot of a single moment: tasks continue meanwhile.
+/// state between two polls. A worker that does not react within 100 ms is
+/// [`Silent`](WorkerState::Silent), and is shown with the task that occupies it. Tasks continue
+/// meanwhile, so a dump does not show a single moment.
 ///
 /// ```
 /// use polder::diagnostics::{TaskState, Wait};
@@ -55,17 +55,17 @@ pub struct Dump {
     pub at: SystemTime,
     /// The backend.
     pub backend: Backend,
-    /// The workers. Of [several](crate::runtime::Builder::workers), the last one belongs to the
-    /// thread that made the runtime.
+    /// The workers; the last of [several](crate::runtime::Builder::workers) belongs to the thread
+    /// that made the runtime.
     pub workers: Vec<WorkerDump>,
     /// The number of open sockets of the whole process, by kind.
     pub open_sockets: OpenSockets,
     /// The tasks, and the futures of [`block_on`](crate::block_on).
     pub tasks: Vec<TaskDump>,
-    /// The number of missing tasks: local tasks of a worker that has not answered or is not driven,
-    /// tasks in their first poll, and tasks on their way to a worker.
+    /// The number of tasks that are not listed: local tasks of a worker that has not answered or is
+    /// not driven, tasks in their first poll, and tasks on their way to a worker.
     pub unreported: usize,
-    /// Likely bugs, if this runtime was dumped ten milliseconds ago or more: see [`Hint`].
+    /// Likely bugs, if the previous dump is at least ten milliseconds old: see [`Hint`].
     pub hints: Vec<Hint>,
 }
 
@@ -85,15 +85,15 @@ pub struct WorkerDump {
     pub index: usize,
     /// The worker's activity.
     pub state: WorkerState,
-    /// The number of tasks that it owns: its pinned tasks, and the stealable ones that it was the
-    /// first to poll.
+    /// The number of tasks that it owns: pinned ones, and stealable ones that it was the first to
+    /// poll.
     pub tasks: usize,
-    /// The number of sources that are registered with its poller. The sources of a shared poller
-    /// count for the first of its workers.
+    /// The number of sources registered with its poller. Those of a shared poller count for the
+    /// first of its workers.
     pub sources: usize,
 }
 
-/// The activity of a worker. Workers rarely read the clock, so each duration is an upper limit.
+/// The activity of a worker. Workers rarely read the clock, so durations are upper limits.
 ///
 /// ```
 /// use polder::diagnostics::WorkerState;
@@ -112,15 +112,14 @@ pub enum WorkerState {
         /// The time since then.
         since: Duration,
     },
-    /// It is awake, and answers.
+    /// It is awake and answers.
     Awake,
-    /// The dump was taken on its thread, within this task, or between tasks.
+    /// The dump was taken on its thread, within this task or between tasks.
     Here {
         /// The task.
         task: Option<TaskRef>,
     },
-    /// It is not driven, so its tasks make no progress. Its list of tasks can be read only on its
-    /// thread.
+    /// It is not driven, so its tasks make no progress. Only its thread can list them.
     NotDriven,
     /// It has not answered: it computes or blocks, in a poll or elsewhere.
     Silent {
@@ -151,9 +150,9 @@ pub enum WorkerState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TaskRef {
-    /// Its id. `None` for a future of `block_on`, which is no task.
+    /// Its id; `None` for a future of `block_on`, which is no task.
     pub id: Option<Id>,
-    /// The place where it was spawned, or where `block_on` was called.
+    /// Where it was spawned, or where `block_on` was called.
     pub spawned_at: &'static Location<'static>,
 }
 
@@ -179,24 +178,24 @@ impl TaskRef {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskDump {
-    /// Its id. `None` for a future of [`block_on`](crate::block_on), which is no task.
+    /// Its id; `None` for a future of [`block_on`](crate::block_on), which is no task.
     pub id: Option<Id>,
     /// Its name.
     pub name: Option<Name>,
-    /// The place where it was spawned, or where `block_on` was called.
+    /// Where it was spawned, or where `block_on` was called.
     pub spawned_at: &'static Location<'static>,
-    /// The time since it was spawned, an upper limit: see [`WorkerState`].
+    /// An upper limit of the time since it was spawned.
     pub age: Duration,
-    /// The worker to which it is pinned, or that has polled it last. `None` if no worker has taken
-    /// it yet.
+    /// The worker to which it is pinned, or that has polled it last; `None` if no worker has taken
+    /// it.
     pub worker: Option<usize>,
     /// Its state.
     pub state: TaskState,
-    /// The things that it waits for, as far as they are known.
+    /// What it waits for, as far as that is known.
     pub waits_for: Vec<Wait>,
-    /// The number of its polls. Wraps at 2^32.
+    /// The number of its polls, which wraps at 2^32.
     pub polls: u32,
-    /// The time since its last poll began, an upper limit: see [`WorkerState`].
+    /// An upper limit of the time since its last poll began.
     pub last_polled: Duration,
 }
 
@@ -227,7 +226,7 @@ pub enum TaskState {
     Waiting,
 }
 
-/// One thing that a task waits for.
+/// A thing that a task waits for.
 ///
 /// ```
 /// use polder::diagnostics::Wait;
@@ -258,11 +257,11 @@ pub enum Wait {
         local: Option<String>,
         /// Its peer's address.
         peer: Option<String>,
-        /// Whether it is readable, and the task that was woken for it does not wait for it again:
-        /// the future that would read is no longer polled, or is busy. Also true if the task has
-        /// read, and awaits another thing while its peer keeps sending; possibly if it is being
-        /// woken right now. Unknown the first time that a task waits for a socket, and if several
-        /// tasks wait.
+        /// Whether it is readable, but the task, which was woken for it, does not wait for it
+        /// again: the future that would read is no longer polled, or is busy. Also true if the task
+        /// has read and awaits another thing while its peer keeps sending, and possibly if it is
+        /// being woken right now. Unknown the first time that a task waits for a socket, and if
+        /// several tasks wait.
         ready_unread: bool,
     },
     /// A timer.
@@ -274,7 +273,7 @@ pub enum Wait {
     Event(usize),
     /// A [`Latch`](crate::event::Latch), by its address.
     Latch(usize),
-    /// Another task, or a function given to `unblock`, which also has an id.
+    /// Another task, or a function given to `unblock`, which has an id, too.
     Task(Id),
     /// The next output of a [`TaskSet`](crate::TaskSet), by its address.
     TaskSet(usize),
@@ -282,7 +281,7 @@ pub enum Wait {
     Blocking,
     /// The name resolver.
     Lookup,
-    /// Any of these signals, by number. Numbers from 60 on are left out.
+    /// Any of these signals, by number; numbers from 60 on are left out.
     Signal(Vec<i32>),
     /// A channel or lock of another crate, or a waker that another crate has wrapped.
     Elsewhere,
@@ -296,7 +295,7 @@ impl Dump {
         let now = now();
         let mut clues = Clues::new(now, snapshot.has_unknown_waits());
         let SharedSnapshot { workers, tasks, .. } = snapshot;
-        // The oldest ids first: their order is close to the order of spawning.
+        // Sorted by id, which is close to the order of spawning.
         let ids = tasks.iter().map(|record| record.task.id);
         let order = SortedIndex::places(ids.map(|id| id.map_or(0, Id::as_u64)));
         let mut records: Vec<_> = tasks.into_iter().map(Some).collect();
@@ -318,7 +317,7 @@ impl Dump {
         dump
     }
 
-    /// Returns the number of tasks, including those that are not listed.
+    /// Returns the number of tasks, including unlisted ones.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -336,7 +335,6 @@ impl Dump {
             let place = task.spawned_at;
             (task.id.is_some(), place.file(), place.line(), task.state)
         }
-        // A linear search: there are few.
         let mut groups: Vec<Group<'_>> = Vec::new();
         for task in &self.tasks {
             let mut waits = String::new();
@@ -383,8 +381,8 @@ impl Dump {
         lines.into_iter().map(line).collect()
     }
 
-    /// Returns the dump as JSON: one object, on one line. Durations are in seconds; text that is
-    /// not printable is escaped.
+    /// Returns the dump as JSON: one object on one line. Durations are in seconds; unprintable text
+    /// is escaped.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -416,7 +414,7 @@ impl Dump {
 }
 
 pub(super) struct Group<'a> {
-    /// Without the details of a single task. Empty if they do not wait.
+    /// Empty if they do not wait. Details of single tasks are left out.
     pub(super) waits: String,
     /// The oldest first; not empty.
     pub(super) tasks: Vec<&'a TaskDump>,
@@ -470,9 +468,8 @@ impl TaskRecord {
     }
 }
 
-/// Returns `None` if the task does not wait for the source: it was woken, and the source is not
-/// ready. The task may have read, and wait again, so the source is checked again after the kernel
-/// was asked.
+/// Returns `None` if the task was woken, and the source is not ready. The task may have read, and
+/// wait again, so the source is checked again after the kernel was asked.
 fn socket(
     source: &reactor::Source,
     wait: &SourceWait,
@@ -564,7 +561,7 @@ impl Wait {
         matches!(self, Wait::Socket { ready_unread, .. } if *ready_unread)
     }
 
-    /// Returns the description that all tasks have that wait for the same kind of thing.
+    /// Returns a description that is the same for all tasks that wait for the same kind of thing.
     fn summary(&self) -> String {
         match self {
             Wait::Socket {
@@ -589,7 +586,8 @@ impl Wait {
         }
     }
 
-    /// Returns a description without memory addresses, the same in each run of a simulated world.
+    /// Returns a description without memory addresses, so that each run of a simulated world prints
+    /// the same.
     #[cfg(feature = "kernel")]
     fn in_a_world(&self) -> String {
         match self {
@@ -683,7 +681,7 @@ fn left_until(due: Instant) -> (&'static str, Duration) {
     }
 }
 
-/// Escapes unprintable characters one by one: `str::escape_debug` would add 2 KB of code.
+/// Escapes single characters: `str::escape_debug` would add 2 KB of code.
 pub(super) struct Printable<'a>(pub(super) &'a str);
 
 impl fmt::Display for Printable<'_> {

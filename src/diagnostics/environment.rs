@@ -1,13 +1,13 @@
 //! Environment variables that diagnose an unmodified program: `POLDER_DUMP`, `POLDER_STALL`,
-//! `POLDER_TRACE` and `POLDER_TOP`. See docs/DIAGNOSTICS.md.
+//! `POLDER_TRACE` and `POLDER_TOP` (docs/DIAGNOSTICS.md).
 //!
-//! They are read once in each process, when its first runtime is built; a child of `fork` is
-//! another process. If none is set, nothing is opened, started or kept. Otherwise each runtime is
-//! added to a list when it is built; the list does not keep it alive.
+//! They are read once in each process (a child of `fork` is another one), when its first runtime is
+//! built. If none is set, nothing is opened, started or kept. Otherwise each new runtime is added
+//! to a list, which does not keep it alive.
 //!
-//! An invalid value, or a name that seems to be misspelled, is reported on standard error, and has
-//! no other effect. A program with rights that its user does not have ignores the variables: they
-//! could make it write files, and reveal its internals.
+//! An invalid value, or a name that looks misspelled, is reported on standard error, and has no
+//! other effect. The variables are ignored by a program with rights that its user does not have:
+//! they could make it write files, and reveal its internals.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -32,10 +32,10 @@ const STALL: &str = "POLDER_STALL";
 
 const TRACE: &str = "POLDER_TRACE";
 
-/// The path of the Unix socket that serves `polder-top`: see `top`.
+/// The path of the Unix socket for `polder-top`: see `top`.
 const TOP: &str = "POLDER_TOP";
 
-/// Those of this module, of `poller` and `fs`, and of `sim`.
+/// The variables of this module, of `poller`, `fs` and polder-sim.
 const NAMES: [&str; 18] = [
     DUMP,
     STALL,
@@ -65,30 +65,31 @@ const ELSEWHERE: [(&str, &str); 2] = [
 
 const PREFIX: &str = "POLDER_";
 
-/// The maximum edit distance: with more, a program's own variables would match.
+/// The maximum edit distance. A larger one would match a program's own variables.
 const MISSPELLED: usize = 2;
 
-/// 1.5 MiB, and some seconds of a busy worker.
+/// 1.5 MiB: some seconds of a busy worker.
 const TRACED_EVENTS: usize = 65_536;
 
-/// Each has its own file: a program that makes a runtime for each request would fill a disk.
+/// A limit of files, so that a program that makes a runtime for each request does not fill the
+/// disk.
 const TRACED_RUNTIMES: usize = 64;
 
-/// Writing takes a while, and a skipped stall is in the next trace as well.
+/// Writing takes a while, and the next trace contains a skipped stall, too.
 const TRACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The limit of stalls that are reported within a second; more would fill a disk, and are only
+/// The limit of stalls reported within a second, so that they do not fill the disk; others are
 /// counted.
 const STALLS_PER_SECOND: usize = 10;
 
-/// A file that begins otherwise is not a dump.
+/// The start of every dump file; other files are not appended to.
 const FIRST_WORDS: &str = "polder: process";
 
 #[derive(Default)]
 struct Observer {
     stalls: Option<(Duration, OnStall)>,
     trace: Option<PathBuf>,
-    /// Held while a trace is written, since that replaces the file.
+    /// Held while a trace file is replaced.
     writing: Mutex<()>,
     built: AtomicUsize,
     runtimes: Mutex<Vec<Noted>>,
@@ -110,12 +111,12 @@ fn observer() -> Option<&'static Observer> {
 
 static OBSERVER: PerProcess<OnceLock<Option<Observer>>> = PerProcess::new(OnceLock::new);
 
-/// Returns the settings, if a runtime has read them. Starts nothing.
+/// Returns the settings if they were read. Starts nothing.
 fn present() -> Option<&'static Observer> {
     OBSERVER.existing()?.get()?.as_ref()
 }
 
-/// Watches a runtime whose builder sets nothing: see [`observe`](super::observe).
+/// Watches a runtime whose builder does not: see [`observe`](super::observe).
 pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     let Some((over, on_stall)) = observer().and_then(|observer| observer.stalls.clone()) else {
         return;
@@ -125,7 +126,7 @@ pub(super) fn watch_stalls(shared: &Arc<Shared>) {
     }
 }
 
-/// Traces a new runtime as the environment asks, unless its builder has asked for a trace.
+/// Traces a new runtime if the environment asks for it and its builder does not.
 pub(super) fn recorded(mut shared: Shared) -> Shared {
     let has_file = observer().is_some_and(|observer| {
         observer.trace.is_some() && observer.built.load(Ordering::Relaxed) < TRACED_RUNTIMES
@@ -162,7 +163,7 @@ fn numbered(path: &Path, number: usize) -> Option<PathBuf> {
     }
 }
 
-/// Writes the trace; after a stall only if the last trace is old enough.
+/// Writes the trace; for a stall only if the last one is old enough.
 pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     let Some(observer) = present().filter(|observer| observer.trace.is_some()) else {
         return;
@@ -197,7 +198,7 @@ pub(super) fn write_trace(shared: &Shared, is_stall: bool) {
     }
 }
 
-/// Returns advice on a name that polder does not read, but that seems to be meant for it.
+/// Returns advice on a name that polder does not read, but that is probably meant for it.
 fn advice(name: &str) -> Option<String> {
     if !name.starts_with(PREFIX) || NAMES.contains(&name) {
         return None;
@@ -205,7 +206,7 @@ fn advice(name: &str) -> Option<String> {
     if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
         return Some(format!("use {instead}"));
     }
-    // Short names have many neighbours, which may be a program's own: POLDER_TMP, POLDER_STATE.
+    // Short names have many neighbours that may be a program's own: POLDER_TMP, POLDER_STATE.
     let most = |known: &str| match known.len() - PREFIX.len() {
         0..=3 => 0,
         4..=5 => 1,
@@ -242,7 +243,7 @@ fn report_names() {
         };
         if !value.is_empty() {
             let all = NAMES.join(", ");
-            // Without its value, which may be secret if it is another program's.
+            // The value may be a secret of another program, and is not printed.
             say(&format!(
                 "polder: unknown variable {name}: {advice} (known: {all})\n"
             ));
@@ -306,12 +307,12 @@ fn start_top(path: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Writes to standard error, and ignores errors: its reader may be gone.
+/// Writes to standard error. Errors are ignored: its reader may be gone.
 fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Parses `250us`, `100ms`, `30s`, `2m`.
+/// Parses `250us`, `100ms`, `30s` and `2m`.
 fn duration(text: &str) -> Option<Duration> {
     let unit = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
@@ -366,7 +367,6 @@ impl DumpSetting {
             text.push_str("polder: there is no runtime\n");
         }
         for (_, runtime) in runtimes {
-            // Writing to a string does not fail.
             let _ = write!(text, "{}", Dump::of(&runtime, &[]));
             write_trace(&runtime, false);
         }
@@ -398,12 +398,12 @@ pub(super) fn open_runtimes() -> Vec<(usize, Arc<Shared>)> {
     runtimes
 }
 
-/// Starts the thread. The signal is caught before this returns: otherwise it would end the process.
+/// Starts the thread. The signal is caught before this returns; otherwise it would end the process.
 fn start(setting: DumpSetting) -> io::Result<()> {
     let start = Instant::now();
     let run: Box<dyn FnOnce() + Send> = match setting.moment {
         Moment::After(time) => Box::new(move || {
-            // Hints compare the dump with this earlier one.
+            // Hints compare the dump with this one.
             let look = time.saturating_sub(super::look_before(time));
             thread::sleep(look);
             for (_, runtime) in open_runtimes() {
@@ -436,7 +436,7 @@ fn start(setting: DumpSetting) -> io::Result<()> {
     start_thread("polder-dump", run).map(drop)
 }
 
-/// Returns why no file can be made at this path now. The folder may appear later.
+/// Returns why no file can be created at this path now. The folder may appear later.
 fn folder_problem(path: &Path) -> Option<String> {
     let folder = path.parent()?;
     let error = match std::fs::metadata(folder) {
@@ -447,7 +447,7 @@ fn folder_problem(path: &Path) -> Option<String> {
     Some(format!("{folder:?}: {error}"))
 }
 
-/// Resolves the path at start, since the program may change the current directory.
+/// Resolves the path at start, since the program may change its current directory.
 fn file(path: &OsStr) -> PathBuf {
     let path = with_process(path, std::process::id());
     std::path::absolute(&path).unwrap_or(path)
@@ -461,13 +461,13 @@ fn with_process(path: &OsStr, id: u32) -> PathBuf {
     }
 }
 
-/// Opens a file to append to it, or to replace it: a new one, readable only for its owner, or an
-/// existing one that begins with `first_words`, and so was probably made by polder. A file that
-/// ends within them is replaced: its program ended early. An existing file must be neither a link
-/// nor a device, and have no other name.
+/// Opens a file to append to it or to replace it: a new one, readable only by its owner, or one
+/// that begins with `first_words`, and so was probably written by polder. A file that ends within
+/// these words is replaced: its program ended early. An existing file must be neither a link nor a
+/// device, and have no other name.
 fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // Windows truncates no file that is opened to append.
+    // Windows cannot truncate a file that is opened to append.
     options.append(!replaces).write(replaces);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -475,8 +475,8 @@ fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         result => return result,
     }
-    // O_NONBLOCK: a pipe without a reader is an error then, and does not block. Reading is needed
-    // to check the first words.
+    // With O_NONBLOCK a pipe without a reader fails instead of blocking. Reading is needed to check
+    // the first words.
     options.read(true);
     #[cfg(unix)]
     {
@@ -506,7 +506,7 @@ fn open(path: &Path, first_words: &str, replaces: bool) -> io::Result<File> {
 }
 
 fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
-    // The start of the current second, the number printed in it, and the number left out.
+    // The start of the current second, and the numbers printed and left out in it.
     let printed = Mutex::new((None::<Instant>, 0, 0_usize));
     move |stall| {
         let mut printed = printed.lock();
@@ -525,7 +525,7 @@ fn print_stalls() -> impl Fn(&Stall) + Send + Sync + 'static {
         };
         drop(printed);
         say(&format!("{before}polder: {}\n", Headline(stall)));
-        // Names are looked up now, which takes a while the first time.
+        // Resolving names takes a while the first time.
         #[cfg(feature = "stall-backtrace")]
         if let Some(backtrace) = &stall.backtrace {
             say(&format!("{backtrace}\n"));
@@ -560,7 +560,7 @@ mod tests {
         }
     }
 
-    /// A misspelled name is noticed and another one is not.
+    /// A misspelled name is noticed; others are not.
     #[test]
     fn misspelled_variable_is_noticed() {
         for (name, meant) in [
@@ -622,7 +622,7 @@ mod tests {
         let mut found = Vec::new();
         for folder in ["src", "crates/polder-sim/src"] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-            // A package has its own sources alone.
+            // A published package has only its own sources.
             if folder.exists() {
                 walk(&folder, &mut found);
             }
@@ -633,7 +633,7 @@ mod tests {
         }
     }
 
-    /// The number of the process stands where the path says.
+    /// `%p` is replaced by the process ID.
     #[test]
     fn process_number_replaced_in_path() {
         for (path, whole) in [
@@ -646,7 +646,6 @@ mod tests {
         }
     }
 
-    /// A dump is asked for by a moment and maybe a path.
     #[test]
     fn dump_requested_by_moment_and_path() {
         let parse = |text: &str| DumpSetting::parse(OsStr::new(text));

@@ -1,9 +1,9 @@
 //! Heuristics that flag likely bugs (deadlocks, busy loops, …) in a dump.
 //!
-//! A dump shows one moment, but most of these bugs are states that do not change. So each dump of a
-//! runtime leaves its findings for the next one ([`Clues`]), and a hint is a finding of both that
-//! has not changed in between. For this reason, a dump at a set time (`POLDER_DUMP=after:…`,
-//! [`test!`](crate::test)) is preceded by another one. A hint is no proof.
+//! Most of these bugs are states that do not change. So each dump of a runtime leaves its findings
+//! ([`Clues`]) for the next one, and a hint is a finding of both that has not changed. A dump at a
+//! set time (`POLDER_DUMP=after:…`, [`test!`](crate::test)) is therefore preceded by another one. A
+//! hint is no proof.
 
 use std::fmt::{self, Write};
 use std::iter::successors;
@@ -22,19 +22,18 @@ use crate::task::Id;
 /// Other work of a task, such as a database query, usually takes less.
 const LONG_UNREAD: Duration = Duration::from_secs(3);
 
-/// Longer than a lock of another crate is held, or than an answer of another task takes. A task
-/// that waits for work may wait for longer, and then the hint is harmless: there is one for each
-/// spawn site, after all others.
+/// Longer than a lock is held, or than another task takes to answer. The hint is harmless for a
+/// task that just waits for work: there is one for each spawn site, after all others.
 const LONG_ELSEWHERE: Duration = Duration::from_secs(10);
 
-/// A poll and everything between two polls take less than 20 µs, so the task does next to no work.
+/// A poll and the time to the next one take less than 20 µs, so the task does next to no work.
 const MANY_POLLS: f64 = 50_000.0;
 
 const SHORT: Duration = Duration::from_millis(10);
 
 const MANY_READY: usize = 16;
 
-/// A likely bug, and its place: an element of [`Dump::hints`]. Printed, it is one line.
+/// A likely bug and its place: an element of [`Dump::hints`]. Printed, it is one line.
 ///
 /// ```
 /// use polder::diagnostics::Hint;
@@ -48,7 +47,7 @@ const MANY_READY: usize = 16;
 /// runtime.dump(); // Hints compare two dumps.
 /// std::thread::sleep(Duration::from_millis(20));
 /// for hint in runtime.dump().hints {
-///     eprintln!("{hint}"); // nothing wakes any of the 1 task: …
+///     eprintln!("{hint}"); // nothing that the runtime knows of will wake its only task: …
 ///     assert!(matches!(hint, Hint::NothingWakes { tasks: 1 }));
 /// }
 /// # std::io::Result::Ok(())
@@ -57,8 +56,8 @@ const MANY_READY: usize = 16;
 #[non_exhaustive]
 pub enum Hint {
     /// All tasks wait, none was polled since the previous dump, and all workers sleep. No known
-    /// timer, descriptor, signal or blocking call will wake any task: only another thread or
-    /// runtime can.
+    /// timer, descriptor, signal or blocking call will wake a task: only another thread or runtime
+    /// can.
     NothingWakes {
         /// The number of tasks, including the futures of [`block_on`](crate::block_on).
         tasks: usize,
@@ -77,24 +76,24 @@ pub enum Hint {
         since: Duration,
     },
     /// Tasks of one spawn site have not been polled for about ten seconds, and wait for something
-    /// unknown ([`Wait::Elsewhere`]): a lock or a channel of another crate, another thread, or a
-    /// combinator with its own wakers (`FuturesUnordered`). A deadlock or a lost notification, or
-    /// they have nothing to do.
+    /// unknown ([`Wait::Elsewhere`]): a lock or channel of another crate, another thread, or a
+    /// combinator with its own wakers (`FuturesUnordered`). This is a deadlock or a lost
+    /// notification, or they have nothing to do.
     WaitsElsewhere {
         /// The one that was spawned first.
         task: TaskRef,
         /// The number of these tasks.
         tasks: usize,
-        /// The time since the first dump that showed it waiting, a lower limit.
+        /// A lower limit: the time since the first dump that showed it waiting.
         since: Duration,
-        /// The time since its last poll, an upper limit.
+        /// An upper limit: the time since its last poll.
         at_most: Duration,
     },
-    /// Each of these tasks awaits the next one, and the last one awaits the first; none was polled
-    /// since the previous dump. A `select` in one of them may break the cycle.
+    /// Each of these tasks awaits the next one, and the last the first; none was polled since the
+    /// previous dump. A `select` in one of them may break the cycle.
     AwaitEachOther(Vec<TaskRef>),
-    /// A busy loop: the task was ready in each dump, since it had been woken while it ran, by
-    /// itself or by its data source.
+    /// A busy loop: in both dumps the task was ready because it was woken while it ran, by itself
+    /// or by its data source.
     WakesItself {
         /// The task.
         task: TaskRef,
@@ -103,16 +102,16 @@ pub enum Hint {
         /// The time since the previous dump.
         within: Duration,
     },
-    /// One worker has all the ready tasks, now and in the previous dump, while another worker
-    /// sleeps. The tasks cannot move (local tasks, [`spawn_on_worker`](crate::Handle::spawn_on_worker)).
+    /// One worker has all the ready tasks, in both dumps, while another one sleeps. The tasks
+    /// cannot move (local tasks, [`spawn_on`](crate::Handle::spawn_on)).
     Uneven {
         /// The worker.
         worker: usize,
         /// The number of its ready tasks.
         ready: usize,
     },
-    /// All threads of the blocking pool are busy, and calls of [`unblock`](crate::unblock()), file
-    /// operations or name lookups wait for one. None was finished since the previous dump.
+    /// All threads of the blocking pool are busy; calls of [`unblock`](crate::unblock()), file
+    /// operations or name lookups wait; and none has finished since the previous dump.
     PoolIsFull {
         /// The number of calls that wait.
         waiting: usize,
@@ -128,10 +127,10 @@ pub(super) struct Clues {
     has_unknown_waits: bool,
     unread: Vec<Unread>,
     elsewhere: Vec<Elsewhere>,
-    /// The ready tasks that have woken themselves, by id, and the number of their polls.
+    /// The ready tasks that were woken while they ran, by id, and the number of their polls.
     woken_by_themselves: Vec<(TaskRef, u32)>,
-    /// The number of tasks ever spawned, of those left, and the sum of their polls: if these are
-    /// unchanged, no task was polled.
+    /// The number of spawned tasks, that of live ones, and the sum of their polls: no task was
+    /// polled while these are unchanged.
     polls: (usize, usize, u64),
     burdened: Option<usize>,
     /// The number of jobs that the pool has finished, if it is full.
@@ -145,15 +144,15 @@ struct Unread {
     peer: Option<String>,
     since: Instant,
     source: usize,
-    /// The count of events and of those consumed, and the number of readable bytes: while these are
-    /// unchanged, the source is not read.
+    /// The counts of events and of consumed ones, and the number of readable bytes: the source is
+    /// not read while these are unchanged.
     mark: ((u32, u32), u64),
 }
 
 #[derive(Clone, Debug)]
 struct Elsewhere {
     id: u64,
-    /// The number of its polls: while it is unchanged, the task has been waiting.
+    /// The number of its polls: it has been waiting while this is unchanged.
     polls: u32,
     since: Instant,
 }
@@ -184,7 +183,7 @@ impl Clues {
         }
     }
 
-    /// Unless the number of readable bytes is unknown.
+    /// Does nothing if the number of readable bytes is unknown.
     pub(super) fn unread(
         &mut self,
         source: &Source,
@@ -217,7 +216,7 @@ impl Clues {
         self.polls = (shared.spawned_tasks(), dump.tasks.len(), polls.sum());
         self.burdened = burdened.map(|(worker, _)| worker);
         self.full_pool = pool.full.map(|_| pool.done);
-        // Other threads may take dumps at the same time: each compares with an earlier one.
+        // Threads may take dumps at the same time: each compares with an earlier one.
         let earlier = shared.earlier.lock().clone();
         let earlier = (earlier.as_ref()).and_then(|earlier| earlier.downcast_ref::<Clues>());
         let within = earlier.map(|earlier| self.at.saturating_duration_since(earlier.at));
@@ -245,7 +244,7 @@ impl Clues {
         hints.extend(self.unread.iter().filter_map(|unread| unread.hint(self.at)));
         hints.extend(self.wait_elsewhere(dump));
         if let Some(earlier) = earlier.filter(|_| is_soon) {
-            // The earlier dump is kept for comparison with later ones.
+            // Keeps the earlier dump for comparison with later ones.
             self = Clues {
                 unread: self.unread,
                 elsewhere: self.elsewhere,
@@ -278,13 +277,13 @@ impl Clues {
         }
     }
 
-    /// Returns a hint for each spawn site. The time since a task's last poll is an upper limit
-    /// only, so a minimum time since it was first seen is required too.
+    /// Returns a hint for each spawn site. The time since a task's last poll is only an upper
+    /// limit, so it also has to have been seen for a minimum time.
     fn wait_elsewhere(&self, dump: &Dump) -> Vec<Hint> {
-        // In the order of the oldest task of each place. There are few places.
+        // In the order of the oldest task of each place. There are few.
         let mut places = Vec::new();
         let mut hints = Vec::new();
-        // Both are in the order of ids.
+        // Both are sorted by id.
         let mut seen = self.elsewhere.iter().peekable();
         for task in &dump.tasks {
             let id = task.id.map(Id::as_u64);
@@ -331,7 +330,8 @@ impl Clues {
     }
 }
 
-/// Sorts by id. Futures of `block_on` do not count: usually one waits for the end of the program.
+/// Returns the tasks sorted by id. Futures of `block_on` do not count: one usually waits for the
+/// end of the program.
 fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
     let waits = |task: &&TaskDump| task.waits_for.contains(&Wait::Elsewhere);
     let elsewhere = |task: &TaskDump| {
@@ -350,7 +350,7 @@ fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
         .collect()
 }
 
-/// Leaves out SIGUSR1, which may be what requested the dump.
+/// Leaves out SIGUSR1, which may have requested the dump.
 fn waits_for_signal() -> bool {
     #[cfg(all(unix, feature = "signal"))]
     return crate::signal::is_waited_for(rustix::process::Signal::USR1.as_raw());
@@ -367,8 +367,8 @@ fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Load) -> Option<Hin
             WorkerState::Parked { .. } | WorkerState::Here { task: None }
         )
     };
-    // A function given to `unblock` also has an id. Such calls are checked below, since a task may
-    // wait for one although its last poll recorded something else.
+    // Calls of `unblock` have ids, too. They are checked below, since a task may wait for one
+    // although its last poll recorded something else.
     let needs_another = |wait: &Wait| match wait {
         Wait::Event(_) | Wait::Latch(_) | Wait::Task(_) | Wait::TaskSet(_) | Wait::Elsewhere => {
             true
@@ -391,15 +391,15 @@ fn nothing_wakes(dump: &Dump, has_unknown_waits: bool, pool: Load) -> Option<Hin
     })
 }
 
-/// Returns each cycle once, from its oldest task on.
+/// Returns each cycle once, starting with its oldest task.
 fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
-    // The task that a task awaits, if it awaits nothing else. The tasks are in the order of ids.
+    // The task that a task awaits, if nothing else. Tasks are sorted by id.
     let awaited = |index: usize| match dump.tasks[index].waits_for[..] {
         [Wait::Task(next)] => (dump.tasks.binary_search_by_key(&Some(next), |task| task.id)).ok(),
         _ => None,
     };
     let mut rings = Vec::new();
-    // So that each task is visited only once.
+    // Each task is visited only once.
     let mut seen = vec![None; dump.tasks.len()];
     for (walk, start) in dump.tasks.iter().enumerate() {
         let mut next = start.id.map(|_| walk);
@@ -407,7 +407,7 @@ fn rings(dump: &Dump) -> Vec<Vec<TaskRef>> {
             seen[index] = Some(walk);
             next = awaited(index);
         }
-        // It was seen before; if in this walk, the cycle begins there.
+        // If it was seen in this walk, the cycle begins there.
         let Some(first) = next.filter(|index| seen[*index] == Some(walk)) else {
             continue;
         };

@@ -1,5 +1,6 @@
-//! A JSON writer. Brackets close when their guard is dropped; keys are literals without special
-//! characters. The functions are neither inlined nor generic: each program has many calls of them.
+//! A JSON writer. Dropping a guard closes its bracket; keys are literals without special
+//! characters. Functions are neither inlined nor generic, since each program has many calls of
+//! them.
 
 use std::fmt::{self, Display, Write};
 use std::time::{Duration, SystemTime};
@@ -35,7 +36,7 @@ impl Json<'_> {
         self.out
     }
 
-    /// Begins a member, the value of which the caller writes.
+    /// Begins a member. The caller writes the value.
     #[inline(never)]
     pub(super) fn key(&mut self, key: &str) -> &mut String {
         let out = self.next();
@@ -44,7 +45,7 @@ impl Json<'_> {
         out
     }
 
-    /// Writes a member whose `Display` is JSON: a number, a boolean, null.
+    /// Writes a member with a `Display` that is JSON: a number, a boolean, null.
     pub(super) fn value(&mut self, key: &str, value: impl Display) -> &mut Self {
         self.display(key, &value);
         self
@@ -106,7 +107,7 @@ impl<T: Display> Display for OrNull<T> {
     }
 }
 
-/// Names and addresses come from users and peers: no unprintable character reaches a terminal.
+/// Escapes unprintable characters: names and addresses come from users and peers.
 fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {

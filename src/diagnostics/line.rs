@@ -1,8 +1,8 @@
-//! The report of `POLDER_TOP` about the runtimes of the process, as one line of JSON: see `top`.
+//! The report of `POLDER_TOP` on the runtimes of the process, as one line of JSON: see `top`.
 //!
-//! It stays small: tasks are grouped by spawn site and by what they wait for, and the rest is
-//! limited. A reader cannot compute the number of polls of a group between two lines, so each
-//! task's polls are remembered while there are readers. Readers should expect unknown members.
+//! It stays small: tasks are grouped by spawn site and wait, and the rest is limited. A reader
+//! cannot compute a group's polls between two lines, so each task's polls are remembered while
+//! there are readers. Readers should ignore unknown members.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,15 +19,15 @@ use crate::task::Name;
 /// Incremented when a reader of older lines would be misled.
 const VERSION: u32 = 1;
 
-/// The oldest ones are reported. polder-top refuses a line that exceeds the limits here for
-/// runtimes, groups, hints, workers or buckets.
+/// The oldest ones are reported. polder-top refuses a line that exceeds these limits of runtimes,
+/// groups, hints, workers or buckets.
 const MAX_RUNTIMES: usize = 64;
 
 /// No runtime is added to a longer line. A runtime takes at most 2 MiB (a thousand workers of 900
 /// bytes, 200 groups with long names), and polder-top refuses a line of 4 MiB.
 const MAX_BYTES: usize = 2 << 20;
 
-/// Those with the most tasks, of some 250 bytes each.
+/// Those with the most tasks, at about 250 bytes each.
 const MAX_GROUPS: usize = 200;
 
 const MAX_HINTS: usize = 20;
@@ -73,7 +73,7 @@ impl Tell for Lines {
             .text("program", &short(&program))
             .at(SystemTime::now())
             .seconds("uptime", self.start.elapsed());
-        // Simulated ones have none of the process's sockets.
+        // Simulated runtimes have none of the process's sockets.
         let open = runtimes.iter().map(|(_, runtime)| OpenSockets::of(runtime));
         if let Some(open) = open.max_by_key(|open| *open != OpenSockets::default()) {
             open.write_json(json.key("open_sockets"));
@@ -107,7 +107,7 @@ impl Tell for Lines {
     }
 }
 
-/// Returns its values; `before` has those of the last line.
+/// Returns its values. `before` has those of the last line.
 fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
     let at = Instant::now();
     let dump = Dump::of(runtime, &[]);
@@ -130,7 +130,7 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
         numbers.write_json(json.key("metrics"));
     });
     let groups = dump.groups();
-    // The largest first; equally large ones in the order of the dump.
+    // The largest first; equal ones in the order of the dump.
     let smallness = |group: &Group<'_>| u64::MAX - group.tasks.len() as u64;
     let order = SortedIndex::places(groups.iter().map(smallness));
     let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
@@ -148,7 +148,7 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
             .text("kind", hint.kind())
             .text("text", &short(&hint.to_string()));
     });
-    // The tasks of a dump are in the order of their ids.
+    // Tasks are sorted by id.
     let polls = dump
         .tasks
         .iter()
@@ -157,12 +157,12 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
     Last { number, at, polls }
 }
 
-/// Returns 0 for a future of `block_on`, of which a runtime usually has one.
+/// Returns 0 for a future of `block_on`, of which there is usually one.
 fn id(task: &TaskDump) -> u64 {
     task.id.map_or(0, |id| id.as_u64())
 }
 
-/// `before` has the earlier number of polls of each task.
+/// `before` has each task's earlier number of polls.
 fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) {
     let first = group.tasks[0];
     let mut json = Json::object(out);
@@ -190,7 +190,7 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
         json.seconds("last_polled", ago);
     }
     if let Some(before) = before {
-        // A task that is not in `before` was spawned since, so all its polls are new.
+        // A task that is not in `before` is new, and so are its polls.
         let polls = tasks().map(|task| {
             let known = before.binary_search_by_key(&id(task), |(id, _)| *id);
             let earlier = known.map_or(0, |place| before[place].1);

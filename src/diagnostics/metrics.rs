@@ -15,11 +15,11 @@ use crate::telemetry::{self, Counter};
 
 /// The metrics of a runtime, from [`Runtime::metrics`](crate::Runtime::metrics).
 ///
-/// They are read while the workers run, so they do not all show the same moment. Counters only grow
-/// (they wrap if `usize` has 32 bits).
+/// They are read while the workers run, and do not all show the same moment. Counters only grow
+/// (and wrap if `usize` has 32 bits).
 ///
-/// [`Display`](fmt::Display) writes the text format of [OpenMetrics], which Prometheus reads, ended
-/// by `# EOF`; the program's own metrics go before that line. Serve it with the content type
+/// [`Display`](fmt::Display) writes the text format of [OpenMetrics], which Prometheus reads, up to
+/// `# EOF`; insert the program's own metrics before that line. Serve it as
 /// [`Metrics::CONTENT_TYPE`].
 ///
 /// ```
@@ -40,7 +40,7 @@ pub struct Metrics {
     pub backend: Backend,
     /// The number of tasks that have a future: ready, waiting or running.
     pub tasks: usize,
-    /// The number of tasks that were spawned.
+    /// The number of tasks that were ever spawned.
     pub spawned: usize,
     /// The number of tasks that have ended: finished, panicked, or cancelled.
     pub ended: usize,
@@ -48,8 +48,8 @@ pub struct Metrics {
     pub injected: usize,
     /// The number of open sockets of the whole process, by kind.
     pub open_sockets: OpenSockets,
-    /// The metrics of each worker. Of [several](crate::runtime::Builder::workers), the last one
-    /// belongs to the thread that made the runtime.
+    /// The metrics of each worker; the last of [several](crate::runtime::Builder::workers) belongs
+    /// to the thread that made the runtime.
     pub workers: Vec<WorkerMetrics>,
 }
 
@@ -66,43 +66,41 @@ pub struct Metrics {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// The number of tasks that it owns: those that were polled, and wait or are ready.
+    /// The number of tasks that it owns: polled ones that wait or are ready.
     pub tasks: usize,
-    /// The number of sources that are registered with its poller. The sources of a shared poller
-    /// count for the first of its workers.
+    /// The number of sources registered with its poller. Those of a shared poller count for the
+    /// first of its workers.
     pub sources: usize,
     /// Whether it sleeps, or is not driven.
     pub is_parked: bool,
-    /// The processor time of its thread. The main worker's includes the thread's other work. `None`
-    /// until the worker was driven, and on systems other than Linux and Android.
+    /// The processor time of its thread, for the main worker including the thread's other work.
+    /// `None` until the worker was driven, and except on Linux and Android.
     pub cpu_time: Option<Duration>,
     /// The number of polls of tasks.
     pub polls: usize,
-    /// The number of tasks that were spawned by its tasks, or by the future of `block_on`.
+    /// The number of tasks spawned by its tasks or by the future of `block_on`.
     pub spawned: usize,
-    /// The number of its tasks that were woken by another thread, or sent to this worker by their
-    /// spawner.
+    /// The number of its tasks that another thread woke, or that were sent to it when spawned.
     pub remote_wakes: usize,
     /// The number of tasks that it took from other workers.
     pub stolen: usize,
     /// The number of times that it parked.
     pub parks: usize,
-    /// The number of times that another thread woke it from parking, at the cost of a system call.
+    /// The number of times that another thread woke it from parking, by a system call.
     pub notified: usize,
     /// The number of events that the kernel reported.
     pub events: usize,
     /// The number of timers that fired.
     pub timers_fired: usize,
-    /// The delay of these timers that was due to other work of the worker: zero for a timer for
-    /// which it slept. With [`timer_slack`](crate::runtime::Builder::timer_slack), the time by
-    /// which the wake-up was postponed.
+    /// The delay of these timers by other work of the worker: zero for a timer that ended its
+    /// sleep. With [`timer_slack`](crate::runtime::Builder::timer_slack), the time by which the
+    /// wake-up was postponed.
     pub timer_lateness: Histogram,
-    /// The number of times that a task had to yield because it had used up its budget of
-    /// operations.
+    /// The number of times that a task had to yield because its budget was used up.
     pub budget_exhausted: usize,
-    /// The largest number of tasks that were ready at the same time when a poll was timed.
+    /// The largest number of ready tasks when a poll was timed.
     pub longest_queue: usize,
-    /// The durations of polls. One in 64 is timed.
+    /// The durations of polls, of which one in 64 is timed.
     pub poll_times: Histogram,
 }
 
@@ -130,10 +128,10 @@ impl WorkerMetrics {
         }
     }
 
-    /// The name, the help text and the value of each field in what is printed.
+    /// Returns the name, the help text and the value of each field.
     fn rows(&self) -> Vec<Row<'_>> {
         use Value::*;
-        // Without `..`: a field that is not printed is a warning.
+        // Without `..`, so that a field that is not printed is a warning.
         let WorkerMetrics {
             tasks,
             sources,
@@ -218,7 +216,7 @@ impl WorkerMetrics {
 }
 
 impl Metrics {
-    /// The content type of the text, for an HTTP response.
+    /// The content type of the text, for HTTP.
     ///
     /// ```
     /// use polder::diagnostics::Metrics;
@@ -236,7 +234,7 @@ impl Metrics {
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
     pub(crate) fn of(shared: &Shared) -> Metrics {
-        // The ended tasks first, so that no task counts as ended but not as spawned.
+        // Read first, so that no task counts as ended but not as spawned.
         let ended = shared.ended_tasks();
         let spawned = shared.spawned_tasks();
         Metrics {
@@ -256,7 +254,7 @@ impl Metrics {
 /// For `POLDER_TOP`.
 #[cfg(all(unix, feature = "env-diagnostics"))]
 impl WorkerMetrics {
-    /// Members have the names of the text without their common prefix. A histogram is the counts of
+    /// Writes members named as in the text, without the common prefix. A histogram is the counts of
     /// its buckets.
     pub(super) fn write_json(&self, out: &mut String) {
         let mut json = Json::object(out);
@@ -331,8 +329,8 @@ impl Histogram {
         self.sum
     }
 
-    /// Returns the buckets: the upper limit of each, inclusive, and the number of measurements
-    /// above the previous limit. The last one has no limit.
+    /// Returns the buckets: the inclusive upper limit of each, and the number of measurements above
+    /// the previous limit. The last bucket has no limit.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -405,7 +403,7 @@ enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// Returns the type of its family, and the beginning and the end of its name for a worker.
+    /// Returns the type of its family, and the prefix and suffix of its name for a worker.
     fn kind(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Value::Gauge(_) | Value::Flag(_) => ("gauge", "worker_", ""),
@@ -415,7 +413,7 @@ impl Value<'_> {
         }
     }
 
-    /// Writes its samples, with the worker's label, or an empty one.
+    /// Writes its samples, with the worker's label or an empty one.
     fn write(self, f: &mut fmt::Formatter<'_>, name: &str, label: &str) -> fmt::Result {
         match self {
             Value::Gauge(number) => writeln!(f, "{name}{label} {number}"),
@@ -423,7 +421,7 @@ impl Value<'_> {
             Value::Counter(number) => writeln!(f, "{name}_total{label} {number}"),
             Value::Time(Some(time)) => writeln!(f, "{name}_total{label} {}", Seconds(*time)),
             Value::Time(None) => Ok(()),
-            // Each bucket counts all values up to its limit, including those of the buckets before.
+            // Each bucket includes the counts of those before.
             Value::Histogram(histogram) => {
                 let (mut count, open) = (0usize, label.trim_end_matches('}'));
                 for (limit, of_bucket) in histogram.buckets() {

@@ -1,20 +1,19 @@
 //! Diagnostics of a runtime, for people and for tools.
 //!
-//! * [`Runtime::metrics`](crate::Runtime::metrics): numbers, which are always counted, at almost no
-//!   cost: see [`Metrics`].
-//! * [`Runtime::dump`](crate::Runtime::dump): what each task waits for, and likely bugs: see
-//!   [`Dump`] and [`Hint`].
-//! * [`Builder::on_stall`](crate::runtime::Builder::on_stall): polls that take too long: see
-//!   [`Stall`].
+//! * [`Runtime::metrics`](crate::Runtime::metrics): counters, always on and nearly free:
+//!   [`Metrics`].
+//! * [`Runtime::dump`](crate::Runtime::dump): what each task waits for, and likely bugs: [`Dump`]
+//!   and [`Hint`].
+//! * [`Builder::on_stall`](crate::runtime::Builder::on_stall): polls that take too long: [`Stall`].
 //! * [`Builder::trace_capacity`](crate::runtime::Builder::trace_capacity): the latest events, for
-//!   trace viewers: see [`Trace`].
+//!   trace viewers: [`Trace`].
 //!
-//! **From outside**, with the feature `env-diagnostics` (on by default): `POLDER_DUMP=usr1` prints a
-//! dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long after the first runtime was built;
-//! after another colon, a file to append to may follow. `POLDER_STALL=100ms` reports polls that
-//! take longer. `POLDER_TRACE=FILE` writes a trace: at the end of its runtime, at a stall, and with
-//! a dump. `POLDER_TOP=/path` creates a Unix socket from which the program `polder-top` shows all
-//! of this live.
+//! With the feature `env-diagnostics` (a default), variables request these for an unmodified program.
+//! `POLDER_DUMP=usr1` prints a dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long after
+//! the first runtime was built; `:FILE` after either appends to a file. `POLDER_STALL=100ms`
+//! reports polls that take longer. `POLDER_TRACE=FILE` writes a trace at the end of its runtime, at
+//! a stall, and with a dump. `POLDER_TOP=/path` creates a Unix socket for the program `polder-top`,
+//! which shows all of this live.
 //!
 //! ```
 //! let runtime = polder::Runtime::new()?;
@@ -26,7 +25,7 @@
 //! ```
 
 // Metrics are counted by the thread that causes them (`telemetry::counters`), and read without a
-// lock, even while the workers are stuck. A dump asks the workers: see `snapshot`.
+// lock. A dump asks the workers: see `snapshot`.
 
 #[cfg(feature = "stall-backtrace")]
 mod backtrace;
@@ -84,8 +83,8 @@ pub(crate) fn observe(shared: Shared, watch: Option<Watch>) -> io::Result<Arc<Sh
     Ok(shared)
 }
 
-/// Makes each worker keep its latest events, as many as `capacity`. Called before any of them
-/// starts, and only where a program asks for it, which alone links it.
+/// Makes each worker keep its latest `capacity` events. Called before the workers start, and only
+/// if a program asks for a trace: only then is it linked.
 pub(crate) fn record(shared: &mut Shared, capacity: usize) {
     let log = TraceLog::new(capacity);
     for remote in shared.remotes() {
@@ -94,7 +93,7 @@ pub(crate) fn record(shared: &mut Shared, capacity: usize) {
     shared.trace = Some(Arc::new(log));
 }
 
-/// Called when a runtime is about to be closed, and will do no more work.
+/// Called before a runtime is closed; it does no more work.
 pub(crate) fn runtime_ends(shared: &Shared) {
     #[cfg(feature = "env-diagnostics")]
     environment::write_trace(shared, false);
@@ -102,7 +101,7 @@ pub(crate) fn runtime_ends(shared: &Shared) {
     let _ = shared;
 }
 
-/// Returns how long before a dump at a set time another one is taken, so that it can give hints.
+/// Returns how long before a dump at a set time another one is taken, which hints need.
 pub(crate) fn look_before(time: Duration) -> Duration {
     /// Longer than `hints::LONG_UNREAD`.
     const LOOK_BEFORE: Duration = Duration::from_millis(3_500);

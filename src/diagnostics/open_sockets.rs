@@ -7,12 +7,12 @@ use super::json::Json;
 use crate::scheduler::Shared;
 use crate::telemetry::{Open, SocketType};
 
-/// The number of open sockets of each kind: those of [`net`](crate::net), and the descriptors in an
+/// The number of open sockets of each kind, of [`net`](crate::net) and in an
 /// [`Async`](crate::Async). From [`Metrics::open_sockets`] and [`Dump::open_sockets`].
 ///
-/// A socket belongs to no runtime, so these are numbers of the whole process, including sockets
-/// without a waiting task: a number of streams that only grows is a leak. A socket counts once,
-/// however many clones or halves it has. In a simulated world they are zero.
+/// Sockets belong to no runtime, so these numbers are of the whole process, and include sockets
+/// that no task waits for: a number of streams that only grows is a leak. A socket counts once,
+/// regardless of clones and halves. In a simulated world the numbers are zero.
 ///
 /// [`Metrics::open_sockets`]: super::Metrics::open_sockets
 /// [`Dump::open_sockets`]: super::Dump::open_sockets
@@ -86,7 +86,7 @@ impl OpenSockets {
     }
 }
 
-/// The kinds with open sockets.
+/// Writes the kinds with open sockets.
 impl fmt::Display for OpenSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut link = "";

@@ -1,4 +1,4 @@
-//! Questions to workers, and the waits for their answers: see `telemetry::requests`.
+//! Questions to workers, and the wait for their answers: see `telemetry::requests`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Question for Request {
 /// A worker, on its own thread.
 pub(crate) type OwnWorker = (Rc<Local>, Rc<Driver>);
 
-/// A thread that asks workers. While it waits, it answers the questions for its own workers.
+/// A thread that asks workers. While it waits, it answers for its own workers.
 pub(super) struct Asker<'a> {
     signal: Arc<ThreadSignal>,
     own: &'a [OwnWorker],

@@ -1,10 +1,10 @@
-//! Durations as text, in seconds, by integer arithmetic: formatting floating-point numbers adds 17
+//! Durations as text in seconds, by integer arithmetic: formatting floating-point numbers adds 17
 //! KB to a program.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Written with the digits of the precision, or with all; further digits are truncated.
+/// Written with the digits of the precision, or with all. Further digits are truncated.
 pub(super) struct Seconds(pub(super) Duration);
 
 impl Seconds {

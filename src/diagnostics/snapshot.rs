@@ -1,15 +1,15 @@
-//! Snapshots of a runtime's workers and tasks, from which a dump is made.
+//! Snapshots of a runtime's workers and tasks, from which dumps are made.
 //!
-//! **Sources of the data.** Stealable tasks are in lists that every thread can read. A worker
+//! **Where the data come from.** Every thread can read the lists of stealable tasks. A worker
 //! collects its local tasks, queues and timers itself, between two polls, when it is
 //! [asked](super::request). A worker that does not answer within [`PATIENCE`] is described by its
-//! public counters. Nothing here polls a task, clones or drops a waker, or runs other foreign code.
+//! public counters. Nothing here polls a task, clones or drops a waker, or calls foreign code.
 //!
-//! **Owners of wakers.** A task's waker in a source or timer is recognised by its address, which is
-//! never dereferenced: no two tasks, and no other allocation, have the same address at a time. A
-//! worker collects its tasks and the wakers of its reactor in one go, while none of the tasks can
-//! end. Stealable tasks may end meanwhile, and others may take their addresses: so their lists are
-//! read before and after the sources, and a task that is not in both is not matched.
+//! **Matching wakers to tasks.** The waker in a source or timer identifies its task by the task's
+//! address, which is never dereferenced; no two live allocations have the same one. A worker
+//! collects its tasks and its reactor's wakers together, so none of these tasks can end in between.
+//! Stealable tasks may end, and others take their addresses: so their lists are read before and
+//! after the sources, and only a task in both is matched.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -30,13 +30,13 @@ use crate::task::Id;
 /// The time to begin an answer: a longer poll delays other tasks far too long.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The time to finish an answer. The worker runs no foreign code meanwhile, so it does finish.
+/// The time to finish an answer. The worker calls no foreign code meanwhile, so it does finish.
 const ANSWERING: Duration = Duration::from_secs(10);
 
 pub(super) struct TaskRecord {
     /// The address in its waker; zero if it was never polled.
     waker: usize,
-    /// Its state, and what it waits for, are filled in later.
+    /// Its state and waits are filled in later.
     pub(super) task: TaskDump,
     /// The word that its leaf futures have written: see `telemetry::wait_reason`.
     pub(super) reason: u64,
@@ -102,9 +102,9 @@ impl TaskRecord {
 
 pub(crate) struct WorkerSnapshot {
     worker: usize,
-    /// The local tasks, and the futures of `block_on`.
+    /// The local tasks and the futures of `block_on`.
     tasks: Vec<TaskRecord>,
-    /// Unsorted: the asking thread sorts them, since the worker pauses meanwhile.
+    /// Unsorted: the asking thread sorts them, so that the worker pauses less.
     sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
 }
@@ -112,7 +112,7 @@ pub(crate) struct WorkerSnapshot {
 struct Wakers {
     sources: Vec<SourceWait>,
     timers: Vec<TimerWait>,
-    /// The places of a waker's entries in the two lists.
+    /// The indices of a waker's entries in the two lists.
     sources_of: SortedIndex,
     timers_of: SortedIndex,
 }
@@ -197,20 +197,20 @@ fn first_poll(local: &Local, id: u64, now: Instant) -> Option<TaskRecord> {
     Some(record)
 }
 
-/// Without random keys: taking those would change the order of a simulated program's maps.
+/// Without random keys: drawing them would change the order of a simulated program's maps.
 type Set = HashSet<u64, BuildHasherDefault<DefaultHasher>>;
 
 #[derive(Default)]
 pub(super) struct SharedSnapshot {
     pub(super) workers: Vec<WorkerDump>,
     pub(super) tasks: Vec<TaskRecord>,
-    /// The wakers of these tasks, except of stealable ones that may have ended meanwhile.
+    /// The wakers of these tasks, except of stealable ones that may have ended.
     known: Set,
     waiting: Vec<u64>,
 }
 
 impl SharedSnapshot {
-    /// `own_workers` are those of this thread, of this runtime and of others: usually one, or none.
+    /// `own_workers` are this thread's, of this and other runtimes: usually one or none.
     pub(super) fn take(shared: &Shared, own_workers: &[OwnWorker]) -> SharedSnapshot {
         let start = now();
         let of_this = |(local, _): &&OwnWorker| ptr::eq(Arc::as_ptr(&local.shared), shared);
@@ -230,15 +230,15 @@ impl SharedSnapshot {
                 tasks: remote.tasks(),
                 sources: shared.sources(index),
             };
-            // Before it is asked, since that wakes it and makes it read its clock.
-            let jiffy = counters.jiffy();
+            // Before it is asked, which wakes it and makes it read its clock.
+            let tick = counters.tick();
             let own_place = own.iter().position(|own| own.worker == index);
             let answer = own_place.map(|place| own.swap_remove(place));
             let mut request = None;
             if answer.is_none() && !shared.is_on_one_thread {
                 let since = since_jiffy(jiffy, start);
                 worker.state = match remote.drive() {
-                    // A foreign event loop may drive it: then this is `BetweenTurns`.
+                    // If a foreign event loop drives it, this is `BetweenTurns`.
                     Drive::None => WorkerState::NotDriven,
                     _ if remote.parker.is_parked() => WorkerState::Parked { since },
                     _ => WorkerState::Awake,
@@ -250,8 +250,8 @@ impl SharedSnapshot {
             snapshot.workers.push(worker);
         }
         snapshot.add_stealable_tasks(shared, start);
-        // A task that was never polled may move between queues meanwhile, and be polled before or
-        // after its worker has answered.
+        // A task that was never polled may move between queues, and be polled before or after its
+        // worker has answered.
         let ids = snapshot.tasks.iter().filter_map(|record| record.task.id);
         let mut listed: Set = ids.map(Id::as_u64).collect();
         shared.for_each_injected(|header| {
@@ -289,7 +289,7 @@ impl SharedSnapshot {
         snapshot
     }
 
-    /// Their lists are read before and after the sources and timers that they may wait for.
+    /// Reads their lists before and after the sources and timers that they may wait for.
     fn add_stealable_tasks(&mut self, shared: &Shared, now: Instant) {
         let mut before = Vec::new();
         for tasks in shared.pool_tasks() {
@@ -324,7 +324,7 @@ impl SharedSnapshot {
         }
     }
 
-    /// Each pool worker lists the waits of its shard's reactor.
+    /// Pool workers list the waits of their shard's reactor, which were added before.
     fn add(&mut self, worker: WorkerSnapshot, is_main: bool) {
         let wakers = Wakers::new(worker.sources, worker.timers);
         for mut record in worker.tasks {
@@ -337,7 +337,7 @@ impl SharedSnapshot {
         }
     }
 
-    /// Whether a waker is not a task's own, but one that wraps it.
+    /// Whether a source or timer has a waker that is not a task's own, such as one that wraps it.
     pub(super) fn has_unknown_waits(&self) -> bool {
         self.waiting.iter().any(|waker| !self.known.contains(waker))
     }
@@ -422,9 +422,8 @@ mod tests {
         assert!(is_waited_for, "it is told to be silent");
     }
 
-    /// A worker that waits for an answer answers meanwhile.
-    ///
-    /// Also when it has looked at its questions before, and its own patience is over.
+    /// A worker that waits for an answer answers meanwhile, also if it has looked at its questions
+    /// before, and its own patience is over.
     #[test]
     fn worker_awaiting_answer_answers_too() {
         let has_answered = (0..20).any(|_| {
@@ -433,7 +432,7 @@ mod tests {
             while !remote.parker.is_parked() {
                 std::thread::yield_now();
             }
-            // It stays parked: later it takes this together with the question of the other one.
+            // It stays parked: it takes this later, together with the other one's question.
             remote.requests.ask(Arc::new(Slow(8 * PATIENCE)));
             let (tell, told) = mpsc::channel();
             let waits = Driven::new(move || {

@@ -1,4 +1,4 @@
-//! The kernel's description of a descriptor, or of its own socket, that a task waits for.
+//! Descriptions of descriptors, and of a kernel's sockets, that tasks wait for.
 
 use crate::kernel::{
     self,
@@ -10,7 +10,7 @@ use crate::sys;
 /// The kind of a descriptor, and its local and peer address.
 type Description = (&'static str, Option<String>, Option<String>);
 
-/// Describes a source. Its descriptor may be one that this crate did not make.
+/// Describes a source. Its descriptor may be one that polder did not make.
 pub(super) fn describe(source: &Source) -> Description {
     let (kind, local, peer) = match source.held() {
         Ok(descriptor) => describe_descriptor(descriptor),
@@ -36,7 +36,7 @@ pub(super) fn is_readable(source: &Source) -> bool {
     is_readable.unwrap_or(false)
 }
 
-/// Returns the number of bytes that can be read; `None` if it is unknown, or zero.
+/// Returns the number of readable bytes, or `None` if it is unknown or zero.
 pub(super) fn readable_bytes(source: &Source) -> Option<u64> {
     let descriptor = source.held().ok()?;
     sys::readable_bytes(&descriptor).filter(|bytes| *bytes > 0)

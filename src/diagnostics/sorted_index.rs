@@ -1,6 +1,6 @@
-//! Sorted pairs of numbers: the lookup table of dumps, keyed by an address or an id. The second
-//! number is usually an index into a list of the values. One type, compiled once, where hash tables
-//! and sorted lists of the values would each add code.
+//! Sorted pairs of numbers: the lookup table of dumps, from an address or id to, usually, an index
+//! into a list of values. One type, compiled once, where hash tables and sorted lists would each
+//! add code.
 
 #[derive(Clone, Debug)]
 pub(super) struct SortedIndex(Vec<(u64, u64)>);
@@ -11,7 +11,7 @@ impl SortedIndex {
         SortedIndex(pairs)
     }
 
-    /// Returns the places of these numbers, sorted by number.
+    /// Returns the index of each number, sorted by number.
     pub(super) fn places(numbers: impl Iterator<Item = u64>) -> SortedIndex {
         SortedIndex::new(numbers.zip(0..).collect())
     }

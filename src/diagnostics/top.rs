@@ -1,20 +1,19 @@
-//! The server of `POLDER_TOP=/path`: a Unix socket on which a running program reports the state of
-//! its runtimes once a second, as a line of JSON (`line`) to each client. `polder-top` shows it.
+//! The server of `POLDER_TOP=/path`: a Unix socket on which a program reports the state of its
+//! runtimes once a second, as a line of JSON (`line`) to each client, such as `polder-top`.
 //!
-//! **A dedicated thread** does that, with `poll(2)` and independently of the runtimes. Without
-//! clients it sleeps, and takes no dumps. Descriptors are non-blocking: a client that does not read
+//! **A dedicated thread** serves it with `poll(2)`, independently of the runtimes. Without clients
+//! it sleeps, and takes no dumps. Descriptors are non-blocking, so a client that does not read
 //! delays no other. The unsent rest of a line is kept until the client takes it or is disconnected.
 //!
-//! **The socket** is accessible only for this user from its first moment
-//! (`sys::local::listen_privately`). It replaces only a socket of this user without a listener,
-//! left by a killed process. For this check the folder is locked, so that of several new processes
-//! none takes the socket of another for an old one. At the end of the process the file is removed,
-//! if it is still the same one.
+//! **The socket** is accessible only for this user from the start (`sys::local::listen_privately`).
+//! It replaces only a socket of this user without a listener, left by a killed process. The folder
+//! is locked for this check, so that of several new processes none replaces the socket of another.
+//! At the end of the process the file is removed, if it is still the same one.
 //!
-//! **A child of `fork`** without `exec` has no such thread: it neither answers on its parent's
-//! socket nor removes it. Its first runtime makes its own socket; so the path should contain the
-//! process ID. While it outlives a killed parent, the parent's socket still has a listener: the
-//! child inherits its descriptor.
+//! **A child of `fork`** without `exec` has no such thread: it neither serves its parent's socket
+//! nor removes it. Its first runtime makes its own socket, so the path should contain the process
+//! ID. While the child outlives a killed parent, the parent's socket still has a listener: the
+//! inherited descriptor.
 
 use std::fs::{self, File};
 use std::io;
@@ -31,22 +30,21 @@ use rustix::fs::FlockOperation;
 use super::line::Lines;
 use crate::sys::{self, PerProcess, local, start_thread};
 
-/// A pace that people can follow; a client that does not read for five lines is disconnected.
+/// A pace that people can follow. A client that does not read for five lines is disconnected.
 const PACE: Pace = Pace {
     interval: Duration::from_secs(1),
     patience: Duration::from_secs(5),
 };
 
-/// Lines take at most a tenth of the time: a dump takes a tenth of a second if a worker does not
-/// answer.
+/// Lines take at most a tenth of the time: a dump takes 100 ms if a worker does not answer.
 const SHARE: u32 = 10;
 
-/// The limit of clients, which are people. Each costs a descriptor, and at most one line.
+/// The limit of clients, which are people. Each costs a descriptor and at most one line.
 const MAX_CLIENTS: usize = 8;
 
 const TOO_MANY: &str = "{\"error\":\"as many look already as may\"}\n";
 
-/// The pause in accepting after descriptors, or memory, had run out.
+/// The pause in accepting after descriptors or memory had run out.
 const REST: Duration = Duration::from_millis(100);
 
 /// The time to wait for other processes that start at the same path.
@@ -107,15 +105,15 @@ fn lock(folder: &Path) -> Option<File> {
 /// The file of the socket, to be removed when the process ends.
 struct Place {
     path: PathBuf,
-    /// Identifies the file: another one may have replaced it.
+    /// The device and inode: another file may have replaced it.
     file: (u64, u64),
 }
 
-/// Empty in a child of `fork`, so that it removes no file of its parent.
+/// Empty in a child of `fork`, which removes no file of its parent.
 static PLACE: PerProcess<OnceLock<Place>> = PerProcess::new(OnceLock::new);
 
 impl Place {
-    /// If the system refuses the exit handler, the file stays.
+    /// If the exit handler is refused, the file stays.
     fn note(path: PathBuf) -> io::Result<()> {
         extern "C" fn remove() {
             Place::remove();
@@ -148,19 +146,19 @@ fn file(path: &Path) -> io::Result<(u64, u64)> {
 #[derive(Clone, Copy)]
 struct Pace {
     interval: Duration,
-    /// The time after which a client is disconnected if it has not taken a line.
+    /// The time without reading after which a client is disconnected.
     patience: Duration,
 }
 
 pub(super) trait Tell {
-    /// The next line follows after `interval`, which is called when the rest of the line is there.
+    /// Returns the next line. `interval` returns the time to the one after it, and is called last.
     fn line(&mut self, interval: impl Fn() -> Duration) -> String;
     fn forget(&mut self);
 }
 
 struct Client {
     stream: UnixStream,
-    /// Its last line, and the number of bytes of it that are sent.
+    /// Its last line, and the number of bytes sent.
     line: Arc<str>,
     sent: usize,
     since: Instant,
@@ -171,7 +169,7 @@ impl Client {
         self.sent < self.line.len()
     }
 
-    /// Sends a line, if the last one is sent. Returns whether the client is still connected.
+    /// Sends a line if the last one is sent. Returns whether the client is still connected.
     fn tell(&mut self, line: &Arc<str>, patience: Duration) -> bool {
         if self.has_rest() {
             return self.since.elapsed() < patience;
@@ -198,8 +196,8 @@ impl Client {
 
 fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     let mut clients: Vec<Client> = Vec::new();
-    // For clients that connect before the next line is due, so that one line is made in an
-    // interval. Dropped once it is too old to be compared with the next one.
+    // For clients that connect before the next line is due, so that each interval makes one line.
+    // Dropped when it is too old to be compared with the next one.
     let mut latest: Option<Arc<str>> = None;
     let mut next = Instant::now();
     let mut interval = pace.interval;
@@ -231,8 +229,8 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
     }
 }
 
-/// Returns whether a client has connected; meanwhile continues to send. Input is never read; a
-/// hang-up is always reported.
+/// Returns whether a client has connected; sends meanwhile. Input is never read; a hang-up is
+/// always reported.
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
@@ -257,8 +255,8 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
     !told[0].is_empty()
 }
 
-/// Sends the latest line, unless the next one is due. One at a time: disconnected clients are
-/// noticed before another one is refused.
+/// Accepts one client, so that disconnected ones are noticed before another is refused. Sends the
+/// latest line, unless the next one is due.
 fn accept(
     listener: &UnixListener,
     clients: &mut Vec<Client>,
@@ -327,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Takes 20 ms for a line, which has the interval that is announced.
+    /// Takes 20 ms for a line, which contains the announced interval.
     struct Slow;
 
     impl Tell for Slow {
@@ -353,7 +351,7 @@ mod tests {
         );
     }
 
-    /// Lines of this many bytes, counted; and the number of times that they were forgotten.
+    /// Makes lines of `bytes` bytes. Counts them, and the calls of `forget`.
     struct Told {
         bytes: usize,
         lines: Arc<AtomicUsize>,
@@ -372,7 +370,7 @@ mod tests {
         }
     }
 
-    /// Serves until the process of all tests ends. Returns the counts.
+    /// Serves until the test process ends. Returns the counts.
     fn serve_at(
         place: &Place,
         bytes: usize,
@@ -399,14 +397,14 @@ mod tests {
         }
     }
 
-    /// A client that does not read is cut and another one gets its lines.
+    /// A client that does not read is disconnected; others get their lines.
     #[test]
     fn client_not_reading_cut_others_served() {
         const BYTES: usize = 1 << 20;
         // On a busy machine a reader may be this late.
         const PATIENCE: Duration = Duration::from_secs(2);
 
-        // Returns `false` if a reader was late, and was disconnected.
+        // Returns `false` if a reader was late and was disconnected.
         let attempt = || {
             let place = Place::new();
             serve_at(&place, BYTES, Duration::from_millis(10), PATIENCE);
@@ -425,7 +423,7 @@ mod tests {
                 numbers.push(line.trim().parse::<usize>().unwrap());
             }
             assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
-            // The part of a line that was sent to it can still be read.
+            // The part of a line that was sent can still be read.
             let mut rest = Vec::new();
             deaf.read_to_end(&mut rest).unwrap();
             assert!((1..BYTES).contains(&rest.len()), "{} bytes", rest.len());
@@ -434,7 +432,7 @@ mod tests {
         assert!((0..3).any(|_| attempt()), "the one that reads is cut");
     }
 
-    /// A client that reads slowly misses lines and gets whole ones.
+    /// A client that reads slowly misses lines, and gets whole ones.
     #[test]
     fn client_reading_slowly_skips_whole_lines() {
         const BYTES: usize = 1 << 20;
@@ -448,7 +446,7 @@ mod tests {
             while line.last() != Some(&b'\n') {
                 thread::sleep(Duration::from_millis(5));
                 let (part, end) = {
-                    // A signal interrupts a wait that has a limit: socket(7), `SO_RCVTIMEO`.
+                    // A signal interrupts a wait with a limit: socket(7), `SO_RCVTIMEO`.
                     let bytes = match slow.fill_buf() {
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                         result => result.unwrap(),
@@ -485,7 +483,6 @@ mod tests {
         assert_eq!(lines.load(Ordering::SeqCst), 1);
     }
 
-    /// Without a client no lines are made, and nothing is kept.
     #[test]
     fn no_client_no_lines_nothing_kept() {
         let place = Place::new();
@@ -504,7 +501,7 @@ mod tests {
         assert_eq!(lines.load(Ordering::SeqCst), then);
     }
 
-    /// A client more than may be is told so until another one goes.
+    /// A client above the limit is refused until another one leaves.
     #[test]
     fn client_over_limit_told_until_one_leaves() {
         let place = Place::new();
@@ -536,7 +533,7 @@ mod tests {
         let listener = listen(path).unwrap();
         let mode = || fs::symlink_metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(), 0o600);
-        // There is a listener, whether it accepts or not.
+        // There is a listener, whether or not it accepts.
         let mut waiting = Vec::new();
         for _ in 0..100 {
             let error = listen(path).unwrap_err();
@@ -563,7 +560,6 @@ mod tests {
         drop(listen(path).unwrap());
     }
 
-    /// Of many that replace a stale socket at the same time, one succeeds.
     #[test]
     fn stale_socket_replaced_by_one_of_many() {
         let (begin, mut rounds) = (Instant::now(), 0);
@@ -581,7 +577,7 @@ mod tests {
                     .map(|thread| thread.join().unwrap())
                     .collect()
             });
-            // After that time they do not wait for each other any longer.
+            // After that time they no longer wait for each other.
             if start.elapsed() >= LOCK_PATIENCE {
                 continue;
             }
@@ -603,7 +599,7 @@ mod tests {
             let other = scope.spawn(|| listen(&place.socket));
             thread::sleep(LOCK_PATIENCE / 10);
             let is_there = place.socket.exists();
-            // Unless this thread was delayed for so long.
+            // Unless this thread was delayed for that long.
             assert!(!is_there || start.elapsed() >= LOCK_PATIENCE);
             drop(held);
             other.join().unwrap().unwrap();

@@ -1,10 +1,10 @@
 //! Traces: the latest events of a runtime, as a file for trace viewers.
 //!
-//! Events are kept in rings (`telemetry::trace_log`), which are read here while the workers run.
-//! The format is the JSON of Chromium's `about:tracing`, which Perfetto reads ("Trace Event
-//! Format": `ph` is the kind of an event: X a slice with a duration, i an instant, s and f the two
-//! ends of an arrow, b and e those of overlapping events; `ts` and `dur` are in microseconds). An
-//! arrow begins and ends on slices, so a wake that no task makes gets a short slice.
+//! The events are read from the rings of `telemetry::trace_log` while the workers run. The format
+//! is Chromium's "Trace Event Format", which Perfetto reads. Kinds (`ph`): X is a slice with a
+//! duration, i an instant, s and f are the ends of an arrow, b and e those of overlapping events.
+//! `ts` and `dur` are in microseconds. Arrows begin and end on slices, so a wake outside of any
+//! poll gets a short slice.
 
 use std::fmt::{self, Display};
 use std::time::{Duration, SystemTime};
@@ -27,7 +27,7 @@ use crate::telemetry::{Event, MAIN_FUTURE, Mark, Ring, Traced};
 ///
 /// let trace = runtime.trace().unwrap();
 /// assert!(trace.json().contains(r#""cat":"poll""#));
-/// println!("{trace}"); // 9 events of 1 worker, within 0.1 ms
+/// println!("{trace}"); // 9 events of 1 worker, within 97.3µs
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Debug)]
@@ -35,10 +35,10 @@ pub struct Trace {
     began: SystemTime,
     /// The time at which it was taken, on the clock of its events.
     taken: Duration,
-    /// One for each worker; the last one belongs to other threads.
+    /// One for each worker, and the last one for other threads.
     tracks: Vec<Track>,
     names: Vec<Name>,
-    /// The place of a task's name in `names`, by id.
+    /// The index into `names`, by task id.
     name_of: SortedIndex,
 }
 
@@ -46,7 +46,7 @@ pub struct Trace {
 struct Track {
     name: String,
     events: Vec<Event>,
-    /// The number of earlier events, which are lost.
+    /// The number of earlier events that are lost.
     lost: u64,
 }
 
@@ -78,8 +78,8 @@ impl Trace {
     }
 
     /// Returns the trace as JSON for trace viewers, such as <https://ui.perfetto.dev>. Each worker
-    /// has a track. Each poll is a slice, named after the spawn site, and an arrow leads from each
-    /// wake to the next poll, unless the poll may be lost. Unprintable text is escaped.
+    /// has a track, and each poll a slice, named after the spawn site. An arrow leads from each
+    /// wake to the next poll, unless that may be lost. Unprintable text is escaped.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace_capacity(10_000).build()?;
@@ -119,9 +119,9 @@ impl Trace {
 }
 
 struct Polls {
-    /// The task, the time at which it began, and the track of each. Sorted.
+    /// The task, the start and the track of each, sorted.
     all: Vec<(u64, Duration, usize)>,
-    /// From then on, none is lost: the ring of a busy worker goes back less far than the others.
+    /// No poll since then is lost. The ring of a busy worker goes back less far than others.
     complete_from: Duration,
 }
 
@@ -135,7 +135,7 @@ impl Polls {
                 }
             }
         }
-        // The last track belongs to other threads, which poll nothing.
+        // The last track's threads poll nothing.
         let with_gaps = tracks[..tracks.len() - 1]
             .iter()
             .filter(|track| track.lost > 0);
@@ -145,7 +145,7 @@ impl Polls {
         Polls { all, complete_from }
     }
 
-    /// Unless it may be lost.
+    /// Returns `None` if the poll may be lost.
     fn next(&self, task: u64, at: Duration) -> Option<(Duration, usize)> {
         let next = (self.all).partition_point(|(id, began, _)| (*id, *began) < (task, at));
         let (id, began, track) = *self.all.get(next)?;
@@ -214,7 +214,7 @@ impl Writer<'_> {
                 Mark::Sleeps => open.push(Open::Sleep(at)),
                 Mark::Awakes => self.end_sleep(index, &mut open, at),
                 Mark::Ready(descriptor) => {
-                    // The wait reported it, so the worker no longer sleeps.
+                    // The wait has returned it, so the worker no longer sleeps.
                     self.end_sleep(index, &mut open, at);
                     self.instant("ready", index, at, "fd", descriptor);
                 }
@@ -246,7 +246,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends the poll of a task, and every slice within it that has no recorded end.
+    /// Ends a task's poll, and every slice within it without a recorded end.
     fn end_poll(&mut self, track: usize, open: &mut Vec<Open>, id: u64, at: Duration) {
         let is_it = |slice: &Open| matches!(slice, Open::Poll(_, task) if task.0 == id);
         let Some(place) = open.iter().rposition(is_it) else {
@@ -336,10 +336,10 @@ impl Writer<'_> {
     }
 }
 
-/// A file that begins otherwise is not a trace.
+/// The start of every trace file; other files are not overwritten.
 pub(super) const FIRST_WORDS: &str = "{\"otherData\":{\"polder\":\"";
 
-/// Microseconds: the seconds of a duration that is a million times as long.
+/// Microseconds, as the seconds of a duration that is a million times as long.
 fn micros(duration: Duration) -> Seconds {
     Seconds(duration * 1_000_000)
 }

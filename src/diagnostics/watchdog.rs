@@ -1,19 +1,19 @@
 //! The watchdog for stalls: polls that keep a worker from all other work.
 //!
-//! **The worker reads no clock for it.** Its counters show how many polls it has begun, and the
-//! current task (`telemetry::counters`). The watchdog thread reads them every half of the
+//! The worker reads no clock for it. Its counters show the number of polls that it has begun, and
+//! the current task (`telemetry::counters`). The watchdog thread reads them every half of the
 //! threshold, and adds up the time between readings that show the same poll. It reads no memory of
 //! a task.
 //!
 //! **No false alarms.** A worker that sleeps, polls the kernel, or drives a nested `block_on` shows
-//! no poll, or a different one each time. If a reading is late, the process was stopped, or the
-//! machine is overloaded: the time since the previous reading does not count.
+//! no poll, or a different one each time. If a reading is late, the process was stopped or the
+//! machine is overloaded, and the time since the previous reading does not count.
 //!
 //! One thread watches all runtimes of the process, and ends with the last of them. A child of
-//! `fork` starts its own. A report may take seconds, since names are looked up in the debug
-//! information, and foreign code may take any time. So another thread, which starts with the first
-//! stall, passes the reports on ([`Reporter`]). The watchdog itself only captures the stack; that
-//! may take a tenth of a second, and does not count as lateness.
+//! `fork` starts its own. Reports may take seconds: names are looked up in the debug information,
+//! and foreign code is called. So another thread, started at the first stall, makes them
+//! ([`Reporter`]). The watchdog itself only captures the stack, which may take a tenth of a second
+//! and does not count as lateness.
 
 use std::fmt;
 use std::io;
@@ -30,23 +30,23 @@ use crate::spans;
 use crate::sync::{Condvar, Mutex, contain};
 use crate::sys::{PerProcess, start_thread};
 
-/// Below it, a poll that was merely interrupted by the system would count.
+/// Below it, a poll that the system merely interrupted would count.
 const MIN_STALL: Duration = Duration::from_micros(100);
 
-/// The clock arithmetic does not overflow.
+/// Keeps the clock arithmetic from overflowing.
 const MAX_STALL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// While the queue is full, new stalls are not reported, so that a slow function does not fill the
-/// memory.
+/// While this many are pending, new stalls are not reported, so that a slow function does not fill
+/// the memory.
 const MAX_PENDING: usize = 64;
 
-/// If a reading is late by this much, plus half of its interval, the time since the last one does
-/// not count.
+/// The time since the last reading does not count if this one is late by more, plus half of the
+/// interval.
 const MAX_LATENESS: Duration = Duration::from_millis(2);
 
-/// A poll that takes too long: passed to the function given to
+/// A poll that takes too long, as passed to the function of
 /// [`Builder::on_stall`](crate::runtime::Builder::on_stall). Printed, it is one line, followed by
-/// its backtrace, if there is one.
+/// its backtrace, if any.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,15 +69,15 @@ pub struct Stall {
     pub worker: usize,
     /// The task that is polled, or the future of `block_on`.
     pub task: TaskRef,
-    /// A lower limit of its duration, with a resolution of half of the threshold.
+    /// A lower limit of its duration, in steps of half of the threshold.
     pub lasted: Duration,
     /// Whether the poll is over.
     pub has_ended: bool,
     /// The activity of its thread when the stall was noticed. `None` once the poll has ended, and
-    /// on systems other than Linux and Android.
+    /// except on Linux and Android.
     pub activity: Option<Activity>,
-    /// The backtrace at that time. `None` once the poll has ended, and on platforms other than
-    /// Linux on x86-64 and aarch64.
+    /// The backtrace at that time. `None` once the poll has ended, and except on Linux on x86-64
+    /// and aarch64.
     #[cfg(feature = "stall-backtrace")]
     #[cfg_attr(docsrs, doc(cfg(feature = "stall-backtrace")))]
     pub backtrace: Option<Backtrace>,
@@ -110,19 +110,19 @@ pub enum Activity {
     },
 }
 
-/// The poll that a worker is in: equal values mean the same poll.
+/// The poll that a worker is in. Equal values mean the same poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Beat {
-    /// Each poll is counted before it shows its task, so equal values mean the same poll. A poll
-    /// that begins while this is read may be shown with the old numbers, and counts as a different
-    /// one next time.
+    /// Incremented before the task is shown, so equal values mean the same poll. A poll that begins
+    /// during a reading may be shown with the old numbers, and is a different one at the next
+    /// reading.
     polls: (usize, usize),
-    /// The task's id, or [`MAIN_FUTURE`](crate::telemetry::MAIN_FUTURE), and where it was spawned.
+    /// The task's id, or [`MAIN_FUTURE`](crate::telemetry::MAIN_FUTURE), and its spawn site.
     task: (u64, &'static Location<'static>),
 }
 
 impl Beat {
-    /// Returns `None` if the worker is in no poll, or sleeps within one, which drives the worker.
+    /// Returns `None` if the worker is in no poll, or sleeps in a nested `block_on`.
     fn of(remote: &Remote) -> Option<Beat> {
         let counters = &*remote.counters;
         let polls = (counters.polls.get(), counters.main_polls.get());
@@ -186,7 +186,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// A lock, and a `block_on` within a task, show as the call that they wait in.
+/// A lock, or a `block_on` within a task, shows as the call that it waits in.
 fn cure(activity: Option<&Activity>) -> &'static str {
     let Some(Activity::SystemCall { name, .. }) = activity else {
         return "what takes long belongs in `polder::unblock`";
@@ -204,7 +204,7 @@ fn cure(activity: Option<&Activity>) -> &'static str {
 pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
 struct Watched {
-    /// Weak, so that this keeps no runtime alive.
+    /// Weak, so that it keeps no runtime alive.
     shared: Weak<Shared>,
     threshold: Duration,
     on_stall: OnStall,
@@ -215,12 +215,12 @@ struct Watched {
 #[derive(Default)]
 struct Watchdog {
     reporter: Reporter,
-    /// The time that it has taken to capture stacks.
+    /// The total time spent on capturing stacks.
     captured: Duration,
 }
 
-/// A thread that makes the reports in their order. A channel of the standard library would add 20
-/// KB of code.
+/// A thread that makes the reports in order. A channel of the standard library would add 20 KB of
+/// code.
 #[derive(Default)]
 struct Reporter {
     reports: Option<Arc<Reports>>,
@@ -301,7 +301,7 @@ impl Reporter {
 }
 
 impl Report {
-    /// Calls foreign code. If it panics, the panic hook has reported that, and others follow.
+    /// Calls foreign code. If it panics, the panic hook reports that, and later reports follow.
     fn make(self) {
         let Report {
             stall,
@@ -309,9 +309,9 @@ impl Report {
             shared,
         } = self;
         contain(|| on_stall(&stall));
-        // One line: a backtrace looks up names for seconds.
+        // Without the backtrace, which takes seconds to resolve.
         spans::stalled(&Headline(&stall), stall.has_ended);
-        // Its destructor is foreign code, too.
+        // The destructor is foreign code, too.
         contain(|| drop(on_stall));
         #[cfg(feature = "env-diagnostics")]
         if let (false, Some(shared)) = (stall.has_ended, open(&shared)) {
@@ -327,12 +327,12 @@ struct Seen {
     poll: Option<Beat>,
     last: Instant,
     captured: Duration,
-    /// A lower limit of the time that it has spent in this poll.
+    /// A lower limit of the time spent in this poll.
     lasted: Duration,
     told: bool,
 }
 
-/// The runtimes that the thread has not seen yet. `None` if the thread does not run.
+/// The runtimes that the thread has not taken yet; `None` if it does not run.
 static NEW: PerProcess<Mutex<Option<Vec<Watched>>>> = PerProcess::new(Mutex::default);
 
 /// The request to watch a runtime. Only programs that make one link the watchdog.
@@ -373,9 +373,9 @@ pub(super) fn watch(
             .map(|_| Seen::new(None, Duration::ZERO))
             .collect(),
     };
-    // The first caller starts the thread. The thread exits under the same lock, after it has seen
-    // that there is nothing new: so no runtime is left to a thread that exits. At an error the lock
-    // is released before `watched` is dropped, which is foreign code.
+    // The first caller starts the thread. It exits under the same lock, after it has seen nothing
+    // new, so no runtime is left to an exiting thread. On an error the lock is released before
+    // `watched` is dropped, which is foreign code.
     let mut new = NEW.get().lock();
     if new.is_none() {
         start_thread("polder-watchdog", Box::new(run))?;
@@ -399,7 +399,7 @@ fn run() {
         let (live, gone): (Vec<Watched>, Vec<Watched>) =
             (all.into_iter()).partition(|watched| watched.runtime().is_some());
         all = live;
-        // The destructor of `on_stall` is foreign code, so it runs outside the lock.
+        // The destructor of `on_stall` is foreign code, and runs outside the lock.
         for watched in gone {
             watched.end(&mut watchdog.reporter);
         }
@@ -423,12 +423,12 @@ fn run() {
 
 impl Watched {
     /// Returns the runtime, unless it was dropped. Handles, tasks and wakers may keep its memory
-    /// for longer; an `on_stall` that has a handle keeps it forever.
+    /// for longer; a handle in `on_stall` keeps it forever.
     fn runtime(&self) -> Option<Arc<Shared>> {
         open(&self.shared)
     }
 
-    /// Reports the end of all stalls of a runtime that was dropped.
+    /// Reports the ends of all stalls of a dropped runtime.
     fn end(self, reporter: &mut Reporter) {
         for (index, seen) in self.seen.iter().enumerate() {
             if let Some(stall) = seen.ended(index) {
@@ -453,7 +453,7 @@ impl Watched {
         if let Some(shared) = self.runtime() {
             let limit = interval + interval / 2 + MAX_LATENESS;
             for (index, (remote, seen)) in shared.remotes().iter().zip(&mut self.seen).enumerate() {
-                // The measured time is from after one reading to before the next.
+                // Measured from after one reading to before the next.
                 let now = Instant::now();
                 let beat = Beat::of(remote);
                 if beat.is_none() || beat != seen.poll {
@@ -463,7 +463,7 @@ impl Watched {
                 }
                 let Some(poll) = beat else { continue };
                 let since = now.saturating_duration_since(seen.last);
-                // Otherwise it is late: the process may have been stopped meanwhile.
+                // Otherwise it is late: the process may have been stopped.
                 if since <= limit + (watchdog.captured - seen.captured) {
                     seen.lasted += since;
                 }
@@ -475,12 +475,12 @@ impl Watched {
                 stall.activity = activity(remote.thread());
                 #[cfg(feature = "stall-backtrace")]
                 {
-                    // After the activity: this interrupts the thread.
+                    // After the activity, since this interrupts the thread.
                     let start = Instant::now();
                     stall.backtrace = Backtrace::of_thread(remote.thread());
                     watchdog.captured += start.elapsed();
                 }
-                // The poll may have ended meanwhile, and then these show something else.
+                // If the poll has ended meanwhile, these show something else.
                 if Beat::of(remote) == Some(poll) {
                     seen.told = true;
                     stalls.push(stall);
@@ -526,8 +526,8 @@ fn activity(_: u32) -> Option<Activity> {
     None
 }
 
-/// Parses `running`; or `-1` and two registers, if it waits for something other than a system call;
-/// or the call's number, its six arguments and the registers.
+/// Parses `running`; `-1` and two registers, if the thread waits outside of a system call; or the
+/// call's number, six arguments and registers.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn parse_activity(text: &str) -> Option<Activity> {
     let mut words = text.split_ascii_whitespace();
@@ -551,8 +551,8 @@ fn parse_activity(text: &str) -> Option<Activity> {
     })
 }
 
-/// The calls that often block for long, and whether their first argument is a descriptor. Others
-/// are reported by number.
+/// Calls that often block for long, and whether their first argument is a descriptor. Others are
+/// reported by number.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SYSTEM_CALLS: &[(libc::c_long, &str, bool)] = &[
     (libc::SYS_accept4, "accept4", true),
