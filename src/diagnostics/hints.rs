@@ -103,7 +103,7 @@ pub enum Hint {
         within: Duration,
     },
     /// One worker has all the ready tasks, in both dumps, while another one sleeps. The tasks
-    /// cannot move (local tasks, [`spawn_on`](crate::Handle::spawn_on)).
+    /// cannot move (local tasks, [`spawn_on_worker`](crate::Handle::spawn_on_worker)).
     Uneven {
         /// The worker.
         worker: usize,

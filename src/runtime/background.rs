@@ -45,7 +45,7 @@ pub(crate) fn with_reactor<R>(
 ///
 /// # Errors
 ///
-/// If it cannot be started, because descriptors or threads are exhausted (the next call tries
+/// If it cannot be started because descriptors or threads are exhausted (the next call tries
 /// again), or its thread has panicked.
 pub(crate) fn shared() -> io::Result<&'static Arc<Shared>> {
     kernel::permit(super::ANOTHER_RUNTIME)?;
@@ -71,7 +71,7 @@ pub(super) fn expect_shared() -> &'static Arc<Shared> {
     }
 }
 
-/// Spawns a task there that nobody awaits.
+/// Spawns a detached task there.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ impl Background {
         if let Some(shared) = self.shared.get() {
             return Ok(shared);
         }
-        // Everything that can fail is done on this thread; the worker is created on the new thread.
+        // Only what cannot fail happens on the new thread.
         let shared = single_worker()?;
         let its_shared = shared.clone();
         let run = || {

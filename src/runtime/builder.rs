@@ -1,4 +1,4 @@
-//! The builder of runtimes with settings other than the defaults.
+//! [`Builder`]: the settings of a runtime.
 
 use std::fmt;
 use std::future::Future;
@@ -20,21 +20,20 @@ use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
 
 /// Each worker has a thread and a poller with two or three descriptors, and occasionally reads the
-/// state of all others: more than the largest machines have cores only cost.
+/// state of all others. No machine gains from more.
 const MAX_WORKERS: usize = 1_024;
 
-/// More than a machine has memory, and small enough for the standard library to round it up to
-/// whole pages.
+/// More than any machine's memory, and small enough to be rounded up to whole pages.
 const MAX_STACK: usize = 1 << (if usize::BITS >= 64 { 40 } else { 30 });
 
-/// The maximum timer slack: with [`Duration::MAX`] no timer would ever wake a sleeping worker.
+/// With [`Duration::MAX`] no timer would ever wake a sleeping worker.
 const MAX_SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// With fewer, idle workers serve fewer of the others; with more, they contend for the poller's
 /// locks.
 const WORKERS_PER_POLLER: usize = 8;
 
-/// Sets up a [`Runtime`].
+/// Builds a [`Runtime`].
 ///
 /// ```
 /// use polder::{Backend, Runtime};
@@ -63,8 +62,8 @@ pub struct Builder {
     trace: Option<usize>,
 }
 
-/// A builder stays consistent after a panic of the function, the unwind safety of which is its
-/// author's responsibility.
+/// The unwind safety of the function is its author's responsibility; a builder stays consistent
+/// after its panic.
 #[derive(Clone)]
 pub(super) struct ThreadHook(Arc<dyn Fn(usize) + Send + Sync + UnwindSafe + RefUnwindSafe>);
 
@@ -115,7 +114,7 @@ impl Builder {
         self.backends([backend])
     }
 
-    /// Sets a list of backends in order of preference. The first one that can be opened is used.
+    /// Sets the backends in order of preference. The first that can be opened is used.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -134,22 +133,20 @@ impl Builder {
     /// drives the runtime.
     ///
     /// With two or more, the runtime starts a pool of that many threads. [Spawned](crate::spawn)
-    /// tasks run there, whether or not the runtime is driven. The future given to
-    /// [`block_on`](Runtime::block_on), and tasks that are [spawned locally](crate::spawn_local),
-    /// stay on the thread that drives the runtime. Each worker has its own run queue. Up to 8 of
-    /// them [share](Self::workers_per_poller) a poller and its timers, and one at a time waits
-    /// there.
+    /// tasks run there, whether or not the runtime is driven. The future of
+    /// [`block_on`](Runtime::block_on) and [locally spawned](crate::spawn_local) tasks stay on the
+    /// thread that drives the runtime. Each worker has its own run queue. Up to 8 of them
+    /// [share](Self::workers_per_poller) a poller and its timers, and one at a time waits there.
     ///
     /// **A woken task is queued on the worker that woke it**: the worker of the task that it waited
     /// for, or the one that found its socket ready. Idle workers steal from busy ones. While a
-    /// worker computes, an idle worker takes its new and ready tasks, tasks with a socket that
-    /// became readable, and tasks with a timer that is due: within a millisecond if a task of the
-    /// pool has computed in the last 11 ms of work, and within 12 ms otherwise. [Locally
-    /// spawned](crate::spawn_local) tasks never move. If all workers compute, tasks wait: long
-    /// computations belong in [`unblock`](crate::unblock).
+    /// worker computes, an idle one takes its new and ready tasks, and those with a readable socket
+    /// or a due timer: within a millisecond if a task of the pool has computed in the last 11 ms of
+    /// work, and within 12 ms otherwise. Locally spawned tasks never move. If all workers compute,
+    /// tasks wait: long computations belong in [`unblock`](crate::unblock).
     ///
-    /// For the first task that a task spawns in one poll, no other worker is woken immediately,
-    /// since most likely the same worker runs it next.
+    /// The first task that a task spawns in a poll wakes no other worker immediately, since the
+    /// same worker most likely runs it next.
     ///
     /// ```
     /// use polder::Runtime;
@@ -172,7 +169,7 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of workers that share one poller and its timers. The default is 8.
+    /// Sets the maximum number of workers that share a poller and its timers. The default is 8.
     ///
     /// A socket stays with the poller of the worker that first waits for it; tasks move between all
     /// workers. Fewer workers per poller reduce contention; more make it likelier that one of them
@@ -194,7 +191,7 @@ impl Builder {
     }
 
     /// Sets the name of the pool's threads, to which their number is appended. The default is
-    /// `polder`. Linux shows the first 15 bytes.
+    /// `polder`. Linux shows 15 bytes.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).thread_name("busy bee").build()?;
@@ -210,7 +207,7 @@ impl Builder {
 
     /// Sets the stack size of each pool thread, in bytes. The default is the standard library's: 2
     /// MiB, or `RUST_MIN_STACK`. The maximum is 1 TiB, or 1 GiB on a 32-bit platform. Futures are
-    /// on the heap, so the stack matters for deep recursion and large arrays.
+    /// on the heap, so this matters for deep recursion and large arrays.
     ///
     /// ```
     /// fn depth(n: u32) -> u32 {
@@ -228,18 +225,16 @@ impl Builder {
         self
     }
 
-    /// Sets how long an idle worker polls with a zero timeout before it sleeps in the kernel. By
-    /// default it sleeps immediately.
+    /// Sets how long an idle worker polls before it sleeps in the kernel. The default is zero.
     ///
     /// Putting a core to sleep and waking it takes tens of microseconds on a virtual machine. If
     /// responses arrive faster, as with few connections that each wait for the peer, 50 µs of
-    /// polling can multiply the requests per second (`docs/REPORT.md`). With many connections
-    /// a worker rarely sleeps.
+    /// polling can multiply the requests per second (`docs/REPORT.md`). With many connections a
+    /// worker rarely sleeps.
     ///
-    /// A worker polls only while its recent idle times were no longer than `duration`, so an idle
-    /// program uses no CPU, and never while more workers of its runtime are awake than there are
-    /// cores. The price is heat, and up to `duration` of CPU time whenever a long wait follows a
-    /// quick exchange.
+    /// A worker polls only while its recent idle times were at most `duration`, so an idle program
+    /// uses no CPU, and never while more workers of its runtime are awake than there are cores. The
+    /// price is heat, and up to `duration` of CPU time when a long wait follows a quick exchange.
     ///
     /// ```
     /// use polder::Runtime;
@@ -254,13 +249,13 @@ impl Builder {
         self
     }
 
-    /// Sets by how much timers may be late, so that several of them share a wake-up, which saves
-    /// energy. The default is zero: each timer is as precise as the backend.
+    /// Sets by how much timers may be late, so that several share a wake-up, which saves energy.
+    /// The default is zero: each timer is as precise as the backend.
     ///
     /// A sleeping worker wakes for its timers only at multiples of `slack`; a worker that is awake
-    /// for another reason also fires the timers that are due. No timer fires early. The slack
-    /// applies to all timers of this runtime. The maximum is a day. Linux's own slack of a thread
-    /// (`PR_SET_TIMERSLACK`) can be set in [`on_thread_start`](Self::on_thread_start).
+    /// fires those that are due. No timer fires early. The slack applies to all timers of this
+    /// runtime. The maximum is a day. For Linux's slack of a thread (`PR_SET_TIMERSLACK`), use
+    /// [`on_thread_start`](Self::on_thread_start).
     ///
     /// ```
     /// use polder::Runtime;
@@ -285,9 +280,9 @@ impl Builder {
         self
     }
 
-    /// Sets a function that is called on the thread of each worker, with the worker's index, before
-    /// the worker runs anything: for example to bind the thread to a core. With one worker,
-    /// [`build`](Self::build) calls it, with 0.
+    /// Sets a function that each worker's thread calls with the worker's index before it runs
+    /// anything, for example to bind the thread to a core. With one worker, [`build`](Self::build)
+    /// calls it with 0.
     ///
     /// ```
     /// use polder::Runtime;
@@ -321,10 +316,10 @@ impl Builder {
         self
     }
 
-    /// Sets a function that is called on the thread of each worker, with the worker's index, after
-    /// the worker has dropped its tasks. Dropping the [`Runtime`] waits for it; with one worker,
-    /// dropping the runtime calls it, with 0. It is not called if the process exits while the
-    /// runtime lives, nor for the parent's runtime in a child of `fork`.
+    /// Sets a function that each worker's thread calls with the worker's index after it has dropped
+    /// its tasks. Dropping the [`Runtime`] waits for it, and with one worker calls it with 0. It is
+    /// not called if the process exits while the runtime lives, nor for the parent's runtime in a
+    /// child of `fork`.
     ///
     /// ```
     /// use polder::Runtime;
@@ -361,13 +356,13 @@ impl Builder {
     /// Reports polls that take longer than `over`, and so delay the other tasks of their worker:
     /// tasks that compute or make blocking calls. `tell` is called once during the poll and once
     /// after its end. Without this call, the environment variable `POLDER_STALL` (for example
-    /// `100ms`) makes stalls print to standard error.
+    /// `100ms`) prints stalls to standard error.
     ///
     /// One thread checks all runtimes of the process; workers do nothing for it. A poll is noticed
-    /// between 1 and 1.5 times `over` after its start, or later if that thread is kept from
-    /// running. Another thread calls `tell`: a slow call delays other reports; while 64 wait, new
-    /// stalls are not reported. A thread that was stopped meanwhile (by a debugger, or SIGSTOP) has
-    /// not stalled. The minimum is 100 µs.
+    /// between 1 and 1.5 times `over` after its start, or later if that thread is delayed. Another
+    /// thread calls `tell`: a slow call delays other reports, and while 64 wait, new stalls are not
+    /// reported. A thread that was stopped (by a debugger, or SIGSTOP) has not stalled. The minimum
+    /// is 100 µs.
     ///
     /// With the feature `stall-backtrace`, on Linux, SIGURG makes the stalled thread report its
     /// backtrace: see `docs/DIAGNOSTICS.md`.
@@ -384,7 +379,7 @@ impl Builder {
     ///     })
     ///     .build()?;
     /// let task = runtime.spawn(async move {
-    ///     // This blocks: until somebody has noticed.
+    ///     // This blocks until the stall is reported.
     ///     stalls.recv().unwrap()
     /// });
     /// let id = task.id();
@@ -407,14 +402,14 @@ impl Builder {
         self
     }
 
-    /// Keeps the last `events_per_worker` events of each worker: polls, spawns, wakes, sleeps,
-    /// sources that became ready and timers that fired. [`Runtime::trace`] returns them, for trace
-    /// viewers. Without this call, the environment variable `POLDER_TRACE=FILE` keeps 65,536 per
-    /// worker, and writes them to a file.
+    /// Keeps the latest `events_per_worker` events of each worker: polls, spawns, wakes, sleeps,
+    /// ready sources and fired timers. [`Runtime::trace`] returns them, for trace viewers. Without
+    /// this call, the environment variable `POLDER_TRACE=FILE` keeps 65,536 per worker, and writes
+    /// them to a file.
     ///
-    /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the beginning and
-    /// the end. The number is rounded up to a power of two; the maximum is 2^26 (1.5 GiB for each
-    /// worker). The names of as many tasks are kept: of those that were spawned last.
+    /// An event takes 24 bytes and about 40 ns, and a poll has three: the wake, the start and the
+    /// end. The number is rounded up to a power of two; the maximum is 2^26 (1.5 GiB per worker).
+    /// The names of the last spawned tasks are kept, up to the same number.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace_capacity(65_536).build()?;
@@ -428,22 +423,21 @@ impl Builder {
         self
     }
 
-    /// Sets the name resolver of all look-ups in the runtime: those of
-    /// [`resolve`](crate::net::resolve), and of every `connect` and `bind` with a name. The default
-    /// is the system's resolver, called on threads of the pool.
+    /// Sets the name resolver of the runtime, for [`resolve`](crate::net::resolve) and each
+    /// `connect` and `bind` with a name. The default is the system's, called on pool threads.
     ///
-    /// It is called with the name as it was written, and returns its addresses in the order in
-    /// which to try them. Its future runs as a task of the runtime. Identical concurrent look-ups
-    /// share one call; when the last waiter is dropped, the task is cancelled. Results are
-    /// cached by the resolver alone, if it does.
+    /// It is called with the name as written, and returns its addresses in the order in which to
+    /// try them. Its future runs as a task of the runtime. Identical concurrent look-ups share one
+    /// call; when the last waiter is dropped, the task is cancelled. Results are not cached by
+    /// polder.
     ///
-    /// Within the resolver's future the system looks up names, so a resolver can delegate some of
-    /// them to it; not so in tasks that the future spawns, where a look-up of the same name waits
-    /// for itself. Look-ups on a thread that drives no runtime also use the system's resolver.
+    /// Within the resolver's future the system looks up names, so a resolver can delegate to it;
+    /// not so in tasks that the future spawns, where a look-up of the same name waits for itself.
+    /// Look-ups on a thread that drives no runtime use the system's resolver, too.
     ///
     /// A look-up makes progress while the runtime in which it began is driven; with two or more
-    /// [workers](Self::workers), always. If the runtime is dropped first, the look-up fails with an
-    /// error of the kind [`Other`](io::ErrorKind::Other).
+    /// [workers](Self::workers), always. If the runtime is dropped first, it fails with
+    /// [`Other`](io::ErrorKind::Other).
     ///
     /// The runtime drops the resolver after its last task, on the thread that drops the runtime, so
     /// a resolver may own a [`Handle`](super::Handle) of its runtime. From then on the system looks
@@ -499,10 +493,10 @@ impl Builder {
     /// # Errors
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend is not available, or the kernel's
-    /// error if the kernel refuses it (for a list: the errors of each);
+    /// error if it refuses it (for a list: the errors of each);
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an unknown name in `POLDER_BACKEND`, an
-    /// empty list, zero or more than 1,024 workers, a name with a NUL byte, and a
-    /// [stack](Self::thread_stack_size), [slack](Self::timer_slack) or
+    /// empty list, zero or more than 1,024 workers, zero workers per poller, a name with a NUL
+    /// byte, and a [stack](Self::thread_stack_size), [slack](Self::timer_slack) or
     /// [trace](Self::trace_capacity) beyond its maximum; and the system's error if descriptors or
     /// threads are exhausted (for a thread as the [source](std::error::Error::source), with the
     /// kind [`WouldBlock`](io::ErrorKind::WouldBlock)).
@@ -543,7 +537,7 @@ impl Builder {
             return Err(invalid("workers_per_poller must be at least 1"));
         }
         let (shards, main) = Backend::first_that(backends, |backend| {
-            // Nine workers are five and four, and not eight and one.
+            // Nine workers are split into five and four, not eight and one.
             let count = pool_workers.div_ceil(workers_per_poller).max(1);
             let each = pool_workers.div_ceil(count).max(1);
             let shards = (0..pool_workers).step_by(each).map(|start| {
@@ -563,7 +557,7 @@ impl Builder {
             record(&mut shared, events);
         }
         let shared = observe(shared, self.watch)?;
-        // An error from here on drops the runtime, which joins the threads that were started.
+        // On an error from here on, dropping the runtime joins the threads that were started.
         let mut runtime = Runtime::with_worker(Worker::in_pool(
             shared.clone(),
             shared.main_index(),
@@ -584,7 +578,7 @@ impl Builder {
             match start_thread_with_stack(&name, self.stack_size, Box::new(run)) {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(error) => {
-                    // Other workers drop the tasks that were sent to those.
+                    // Other workers drop the tasks that were sent to these.
                     (runtime.shared()).workers_never_start(pool_workers - index);
                     let number = index + 1;
                     let words = format!(

@@ -1,4 +1,4 @@
-//! The handle of a runtime, for other threads.
+//! [`Handle`]: spawns on a runtime from other threads.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::telemetry::Label;
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
 /// A handle does not keep its runtime alive: a task that is spawned after the runtime was dropped
-/// is cancelled immediately. Like a [`Task`], it does keep the memory and the descriptors of the
+/// is cancelled immediately. Like a [`Task`], it keeps the memory and the descriptors of the
 /// pollers.
 ///
 /// ```
@@ -39,8 +39,9 @@ impl Handle {
         Handle { shared }
     }
 
-    /// Returns the handle of the runtime that this thread drives, or else, as on the threads of
-    /// [`unblock`](crate::unblock), of the background runtime, started on first use.
+    /// Returns the handle of the runtime that this thread drives. If there is none, as on the
+    /// threads of [`unblock`](crate::unblock), that of the background runtime, started on first
+    /// use.
     ///
     /// ```
     /// let task = polder::block_on(async {
@@ -69,8 +70,8 @@ impl Handle {
     }
 
     /// Spawns a task, which runs while the runtime is driven; with [several
-    /// workers](super::Builder::workers), always. If the runtime was dropped, it is cancelled
-    /// immediately.
+    /// workers](super::Builder::workers), always. It is cancelled immediately if the runtime was
+    /// dropped.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -97,9 +98,9 @@ impl Handle {
         boxed_if_large!(future: F, label => spawn_in(&self.shared, future, label))
     }
 
-    /// Spawns a task on one worker, where `create` makes its future, which need not be `Send`. For
-    /// programs that partition their data by worker. Workers are counted from zero: the pool's, or
-    /// the only worker.
+    /// Spawns a task on one worker, where `create` makes its future, which need not be `Send`: for
+    /// programs that partition their data by worker. Pool workers are counted from zero; without a
+    /// pool, the only worker is 0.
     ///
     /// ```
     /// use polder::Runtime;
@@ -181,8 +182,7 @@ impl Handle {
         self.shared.workers()
     }
 
-    /// Returns counters of the runtime's past and pending work. Asks no worker, so it also works
-    /// while a worker is stuck.
+    /// Returns the runtime's metrics. Asks no worker, so it works while a worker is stuck.
     ///
     /// ```
     /// polder::block_on(async {
@@ -201,8 +201,7 @@ impl Handle {
         self.shared.resolver.lock().clone()?.downcast().ok()
     }
 
-    /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
-    /// for.
+    /// Returns the state of the runtime: its workers, its tasks, and what each task waits for.
     ///
     /// It waits up to 100 ms for workers that do not answer. Only its own thread can list the tasks
     /// of a main worker that is not driven: [`Runtime::dump`](super::Runtime::dump).
@@ -222,7 +221,7 @@ impl Handle {
         Dump::of(&self.shared, scheduler::current_worker().as_slice())
     }
 
-    /// Returns the runtime's last events, if it is [traced](super::Builder::trace_capacity).
+    /// Returns the runtime's latest events, if it is [traced](super::Builder::trace_capacity).
     ///
     /// ```
     /// use polder::{Handle, Runtime};
@@ -236,7 +235,7 @@ impl Handle {
         Trace::of(&self.shared)
     }
 
-    /// Returns the backend that was chosen.
+    /// Returns the backend.
     ///
     /// ```
     /// use polder::{Handle, Runtime};

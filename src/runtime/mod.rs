@@ -1,11 +1,11 @@
-//! Runtimes: built, driven, and embedded in foreign loops.
+//! Runtimes, and their handles and builders.
 //!
-//! [`block_on`] and [`spawn`](crate::spawn) suffice for most programs. A [`Runtime`] serves
+//! [`block_on`] and [`spawn`](crate::spawn) suffice for most programs. A [`Runtime`] is for
 //! programs that choose a [`Backend`], drive the loop themselves, or keep tasks between two calls.
 //!
 //! A runtime has a worker (a run queue, a reactor and timers), driven by the thread that made it;
-//! other threads use a [`Handle`]. With [`Builder::workers`] it also has a pool of workers, each on
-//! its own thread, which run spawned tasks.
+//! other threads use a [`Handle`]. With [`Builder::workers`] it also has a pool of worker threads,
+//! which run spawned tasks.
 //!
 //! ```
 //! use polder::runtime::Runtime;
@@ -58,18 +58,18 @@ pub use scope::{Scope, ScopedTask};
 pub use spawn::{spawn, spawn_local};
 pub use task_set::TaskSet;
 
-/// Runs futures, and the tasks that they spawn, on the thread that made it.
+/// An executor with timers and I/O, driven by the thread that made it.
 ///
-/// Tasks make progress only while the runtime is driven: by [`block_on`](Self::block_on),
+/// Tasks make progress only while that thread drives the runtime, by [`block_on`](Self::block_on),
 /// [`run`](Self::run) or [`run_once`](Self::run_once). With [several workers](Builder::workers),
-/// spawned tasks always do, on the workers' threads. It is neither `Send` nor `Sync`, so that
-/// [`spawn_local`](Self::spawn_local) can take any future; other threads use a
+/// spawned tasks always do, on the workers' threads. A runtime is neither `Send` nor `Sync`, so
+/// that [`spawn_local`](Self::spawn_local) can take any future; other threads use a
 /// [`handle`](Self::handle).
 ///
 /// **Dropping a runtime drops every task**, on the threads of its workers, and waits for tasks that
 /// other workers are running. Sockets and timers move to the runtime that waits for them next.
 ///
-/// A task that a destructor spawns during the drop or later is cancelled, immediately or, if such
+/// A task that a destructor spawns during the drop or later is cancelled: immediately or, if such
 /// destructors are nested 64 deep, when the outermost one returns. After 131,072 of them in one
 /// runtime, further ones are leaked, so that endless spawning cannot keep the runtime from closing.
 ///
@@ -87,15 +87,15 @@ pub use task_set::TaskSet;
 pub struct Runtime {
     pub(crate) worker: Rc<Worker>,
     threads: Vec<JoinHandle<()>>,
-    /// Called when this thread, the only worker, has dropped its tasks.
+    /// Called when this thread, as the only worker, has dropped its tasks.
     on_stop: Option<builder::ThreadHook>,
-    /// Pool workers without threads: a foreign loop drives them on this one.
+    /// Pool workers without threads, driven by a foreign loop on this thread.
     embedded: Embedded,
 }
 
 #[cfg(feature = "kernel")]
 type Embedded = Vec<Rc<Worker>>;
-/// None, without a kernel whose runtimes have them: so nothing that drives them is linked.
+/// Empty without the feature, so that the code that drives them is not linked.
 #[cfg(not(feature = "kernel"))]
 type Embedded = [Rc<Worker>; 0];
 
@@ -145,7 +145,6 @@ impl Runtime {
         }
     }
 
-    /// Starts no threads.
     fn with_worker(main: Worker) -> Runtime {
         Runtime {
             worker: Rc::new(main),
@@ -176,7 +175,7 @@ impl Runtime {
         self.worker.block_on(future, Location::caller())
     }
 
-    /// Drives the runtime until no task is left: forever, if called by one of its own tasks.
+    /// Drives the runtime until no task is left. Never returns if called by one of its tasks.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -194,11 +193,11 @@ impl Runtime {
         self.worker.run(None);
     }
 
-    /// Runs one iteration of the loop: waits at most `timeout` (`None`: without limit) for work,
-    /// and does some of it. Returns whether there was anything to do.
+    /// Runs one iteration of the loop: waits up to `timeout` (`None`: without limit) for work, then
+    /// runs at most 64 ready tasks. Returns whether there was anything to do.
     ///
-    /// With [`Duration::ZERO`] it never blocks. With [several workers](Builder::workers), activity
-    /// of the pool workers does not end the wait.
+    /// Never blocks with [`Duration::ZERO`]. Activity of [pool workers](Builder::workers) does not
+    /// end the wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -272,7 +271,7 @@ impl Runtime {
         boxed_if_large!(future: F, label => unsafe { spawn_local_in(local, future, label) })
     }
 
-    /// Returns a handle, with which any thread can spawn.
+    /// Returns a handle, which spawns from any thread.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -286,7 +285,7 @@ impl Runtime {
         Handle::of(self.shared())
     }
 
-    /// Returns counters of the runtime's past and pending work.
+    /// Returns the runtime's metrics.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -298,8 +297,8 @@ impl Runtime {
         Metrics::of(self.shared())
     }
 
-    /// Returns the current state of the runtime: its workers, its tasks, and what each task waits
-    /// for. Called on this thread, it includes the tasks of a runtime that is not driven.
+    /// Returns the state of the runtime: its workers, its tasks, and what each task waits for. On
+    /// this thread, it includes the tasks of a runtime that is not driven.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -313,7 +312,7 @@ impl Runtime {
         Dump::of(self.shared(), &self.own_workers())
     }
 
-    /// Returns the runtime's workers, and the current one, which may be another runtime's.
+    /// Returns the runtime's workers here, and the current one, if it is another runtime's.
     fn own_workers(&self) -> Vec<OwnWorker> {
         let own = self
             .workers_here()
@@ -324,8 +323,8 @@ impl Runtime {
         workers
     }
 
-    /// Returns the runtime's last events; `None` unless it was
-    /// [built](super::runtime::Builder::trace_capacity) to be traced.
+    /// Returns the runtime's latest events, if it is
+    /// [traced](super::runtime::Builder::trace_capacity).
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().trace_capacity(1_000).build()?;
@@ -342,8 +341,8 @@ impl Runtime {
         Trace::of(self.shared())
     }
 
-    /// Returns the backend that was chosen. With [`IoUring`](Backend::IoUring), the workers of a
-    /// pool share an epoll set.
+    /// Returns the backend. With [`IoUring`](Backend::IoUring), the workers of a pool share an
+    /// epoll set.
     ///
     /// ```
     /// use polder::{Backend, Runtime};
@@ -373,10 +372,10 @@ impl Runtime {
     }
 
     /// Returns a descriptor that is readable when [`run_once`](Self::run_once) has something to do.
-    /// A foreign loop waits until it is readable, and turns with a zero timeout.
+    /// A foreign loop waits for it, and then calls `run_once` with a zero timeout.
     ///
     /// The first call makes the runtime embedded: from then on each drive arms the earliest
-    /// deadline in the kernel, and a wake between two turns, even on this thread, makes the
+    /// deadline in the kernel, and a wake between two turns, also on this thread, makes the
     /// descriptor readable. Each costs an occasional system call.
     ///
     /// ```
@@ -400,8 +399,8 @@ impl Runtime {
     ///
     /// [`Unsupported`](io::ErrorKind::Unsupported) if the backend has no
     /// [descriptor](crate::poller::Capabilities::descriptor): use
-    /// [`next_timeout`](Self::next_timeout) instead. The first call also fails if the process has
-    /// no descriptor left.
+    /// [`next_timeout`](Self::next_timeout). The first call also fails if the process has no
+    /// descriptor left.
     #[doc(alias = "uv_backend_fd")]
     pub fn backend_fd(&self) -> io::Result<BorrowedDescriptor<'_>> {
         self.worker.backend_fd()
@@ -430,9 +429,8 @@ impl Runtime {
     }
 
     /// Drives the runtime until no task is left, for at most `timeout`, and drops it. Returns the
-    /// last [`dump`](Self::dump), which lists the remaining tasks; with several workers, some may
-    /// be done before they are cancelled. Like any drop, it waits for tasks that pool workers are
-    /// running.
+    /// last [`dump`](Self::dump), which lists the remaining tasks; pool workers may complete some
+    /// before they are cancelled. Like any drop, it waits for tasks that pool workers are running.
     ///
     /// ```
     /// use std::time::Duration;
@@ -449,7 +447,7 @@ impl Runtime {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// If the kernel can no longer be waited on, it drops the runtime immediately.
+    /// If the kernel can no longer be waited on, the runtime is dropped immediately.
     #[doc(alias("shutdown_timeout", "shutdown_background"))]
     pub fn shutdown(self, timeout: Duration) -> Dump {
         contain(|| self.worker.run(now().checked_add(timeout)));
@@ -460,16 +458,15 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.worker.is_driven() {
-            // `process::exit` in a task drops the thread-locals, and one of them holds this
-            // runtime. The task never returns, so waiting for it would never end, and it still uses
-            // the worker. The process exits.
+            // `process::exit` in a task drops the thread-locals, one of which holds this runtime.
+            // The task still uses the worker and never returns, so it cannot be waited for.
             std::mem::forget(self.worker.clone());
             return;
         }
         let threads = std::mem::take(&mut self.threads);
         if self.shared().main().reactor.poller().is_inherited() {
-            // A child of `fork` has none of these threads, and another thread of the parent may
-            // have held a lock, or been about to queue a task.
+            // A child of `fork` has none of these threads, and a thread of the parent may have held
+            // a lock, or been about to queue a task.
             std::mem::forget((self.worker.clone(), threads));
             return;
         }
@@ -524,8 +521,8 @@ pub mod not_send {}
 /// # Panics
 ///
 /// If `future` does, or if no runtime can be made: the process has no descriptor left,
-/// `POLDER_BACKEND` names no available backend, or this thread is in a simulated world (feature
-/// `sim`), where each process has one runtime. [`Runtime::new`] returns an error instead.
+/// `POLDER_BACKEND` names no available backend, or this thread is in a simulated world, where each
+/// process has one runtime. [`Runtime::new`] returns an error instead.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     match Runtime::new() {

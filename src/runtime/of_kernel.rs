@@ -1,6 +1,6 @@
-//! [`RuntimeOfKernel`]: a runtime of a kernel that is not the system's. Each worker has a poller of
-//! the kernel, and a foreign loop drives all workers of all such runtimes on one thread, one task a
-//! turn. Unstable, as [`kernel`] is.
+//! [`RuntimeOfKernel`]: a runtime of a kernel that is not the system's. Each worker has a poller
+//! of the kernel, and a foreign loop drives all workers of all such runtimes on one thread, one
+//! task a turn. Unstable, as [`kernel`] is.
 
 use std::fmt;
 use std::future::Future;
@@ -14,13 +14,13 @@ use crate::kernel;
 use crate::poller::Poller;
 use crate::scheduler::{BusyPollConfig, Shared, Worker};
 
-/// A runtime of a kernel. Dropping it drops what its workers hold.
+/// A runtime of a kernel. Dropping it drops its workers' tasks.
 #[derive(Debug)]
 pub struct RuntimeOfKernel(Runtime);
 
 impl RuntimeOfKernel {
-    /// Makes a runtime with these pollers. The last one is the main worker's. If there are several,
-    /// the first is the pool's, and the others are the pool workers'.
+    /// Makes a runtime with these pollers. The last one is the main worker's. Of several, the first
+    /// is the pool's, and the others are the pool workers'.
     ///
     /// # Panics
     ///
@@ -46,7 +46,7 @@ impl RuntimeOfKernel {
         RuntimeOfKernel(runtime)
     }
 
-    /// Returns the workers: those of the pool, and last the main worker.
+    /// Returns the workers of the pool, and last the main worker.
     pub fn workers(&self) -> impl Iterator<Item = WorkerOfKernel> {
         (self.0.workers_here().cloned()).map(WorkerOfKernel)
     }
@@ -66,15 +66,14 @@ impl RuntimeOfKernel {
         unsafe { spawn_local_in(&self.0.worker.local, future, site) }.detach();
     }
 
-    /// Returns where the tasks other than the running one were spawned.
+    /// Returns the spawn sites of all tasks but the running one.
     pub fn other_sites(&self) -> Vec<&'static Location<'static>> {
         let tasks = self.0.dump().tasks.into_iter();
         let others = tasks.filter(|task| task.id.is_some() && task.state != TaskState::Running);
         others.map(|task| task.spawned_at).collect()
     }
 
-    /// Describes the tasks, in lines. The hints of a later dump are those that it would have
-    /// without this one.
+    /// Describes the tasks, in lines. Does not affect the hints of later dumps.
     pub fn describe(&self) -> Vec<String> {
         let earlier = self.0.shared().earlier.lock().clone();
         let dump = self.0.dump();
@@ -83,7 +82,7 @@ impl RuntimeOfKernel {
     }
 }
 
-/// A worker of a [`RuntimeOfKernel`]. It may be dropped after the runtime, and has no task then.
+/// A worker of a [`RuntimeOfKernel`]. It may outlive the runtime, and then has no tasks.
 #[derive(Clone)]
 pub struct WorkerOfKernel(Rc<Worker>);
 
@@ -93,8 +92,8 @@ impl WorkerOfKernel {
         self.0.turn_of_one_task();
     }
 
-    /// Returns a function that returns where the task was spawned that the worker polls, if it
-    /// polls one. Any thread may call it at any time.
+    /// Returns a function that returns the spawn site of the task that the worker polls, if any.
+    /// Any thread may call it at any time.
     pub fn running_site(&self) -> impl Fn() -> Option<&'static Location<'static>> + Send + use<> {
         let counters = self.0.local.counters.clone();
         move || counters.task().map(|(_, site)| site)

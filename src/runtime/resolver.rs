@@ -1,4 +1,4 @@
-//! A runtime's own name resolver: made by the builder, called by `net`.
+//! The name resolver of a runtime, set by the builder and called by `net`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(crate) struct Resolver {
     pub(crate) id: usize,
     /// Runs foreign code.
     pub(crate) look_up: Arc<LookUp>,
-    /// This is [`ask`]. Passed with the resolver, so that programs without one do not link it.
+    /// [`ask`], passed with the resolver, so that programs without one do not link it.
     pub(crate) ask: Ask,
 }
 
@@ -30,7 +30,6 @@ type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwi
 /// Dropping the result cancels the task.
 type Ask = fn(&Arc<Shared>, Arc<Resolver>, String, Told) -> Box<dyn Send + Sync>;
 
-/// Called with the addresses.
 type Told = Box<dyn FnOnce(io::Result<Vec<IpAddr>>) + Send>;
 
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
@@ -46,18 +45,18 @@ impl Resolver {
 }
 
 thread_local! {
-    /// The resolver that this thread is polling: the innermost, if its future drives another
-    /// runtime. Zero: none.
+    /// The id of the resolver that this thread is polling, the innermost one if its future drives
+    /// another runtime; zero if none.
     static ASKING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The id of the resolver that this thread is polling; zero if it polls none.
+/// Returns the id of the resolver that this thread is polling, or zero.
 pub(crate) fn asking() -> usize {
     ASKING.get()
 }
 
-/// Asks the resolver for the addresses of a host, in a task of its runtime. Dropping the result
-/// cancels the task.
+/// Asks the resolver for a host's addresses, in a task of its runtime. Dropping the result cancels
+/// the task.
 #[cfg(feature = "net")]
 pub(super) fn ask(
     shared: &Arc<Shared>,
@@ -66,10 +65,9 @@ pub(super) fn ask(
     told: Told,
 ) -> Box<dyn Send + Sync> {
     let id = resolver.id;
-    // The call that makes the future may look up names too.
+    // The call that makes the future may look up names, too.
     let mut lookup = Box::pin(async move { (resolver.look_up)(host).await });
-    // This covers nothing else: the waiters are woken outside of it, since they may be foreign code
-    // that looks up names.
+    // Does not cover the waiters: they may be foreign code that looks up names.
     let asking = poll_fn(move |cx| {
         let before = ASKING.replace(id);
         // Also after a panic.

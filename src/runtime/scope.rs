@@ -1,16 +1,15 @@
-//! Scopes: tasks that borrow from their caller. [`Runtime::scope`] returns only when every task
-//! that was spawned in it has ended, and blocks its caller until then.
+//! Scopes: tasks that borrow from their caller. [`Runtime::scope`] blocks its caller until every
+//! task that was spawned in it has ended.
 //!
-//! **Why it is sound.** The lifetime of a future is erased when it is spawned. The future is then
-//! in a [`Reporting`], which has an [`Entry`] in the scope's list, and removes it when the future
-//! was dropped, and its memory is free: it is done, was cancelled, or its runtime was dropped.
-//! `scope` drives the runtime until the list is empty, and does not unwind before: panics of the
-//! caller's future and of tasks are caught. If the runtime fails, it drops every task; if it
-//! cannot, since the scope is within one of them, the process is aborted.
+//! **Soundness.** The lifetime of a future is erased when it is spawned. The future is in a
+//! [`Reporting`] with an [`Entry`] in the scope's list, which is removed when the future was
+//! dropped and its memory is free: it is done, was cancelled, or its runtime was dropped. `scope`
+//! drives the runtime until the list is empty, and does not unwind before: panics of the caller's
+//! future and of tasks are caught. If the runtime fails, it drops every task; if it cannot, since
+//! the scope is within one of them, the process is aborted.
 //!
-//! The list is behind a lock, so the accesses of tasks to borrowed data happen before `scope`
-//! returns. When the list is empty and the caller's future is dropped, no code is left that could
-//! add to it.
+//! The list is behind a lock, so accesses of tasks to borrowed data happen before `scope` returns.
+//! Once the list is empty and the caller's future is dropped, nothing can add to it.
 
 use std::any::Any;
 use std::fmt;
@@ -38,9 +37,9 @@ impl Runtime {
     /// this call. Drives the runtime until the future of `f` **and all tasks of the scope** are
     /// done.
     ///
-    /// The future of `f` runs on this thread, and the tasks run as other tasks do. The equivalent
-    /// for threads is `std::thread::scope`. Within a task nothing like it can be sound: a task may
-    /// be dropped at any time, and need not wait.
+    /// The future of `f` runs on this thread, and the tasks as other tasks do: `std::thread::scope`
+    /// for tasks. Within a task this cannot be sound: a task may be dropped at any time, without
+    /// waiting.
     ///
     /// ```
     /// let runtime = polder::Runtime::builder().workers(2).build()?;
@@ -68,10 +67,10 @@ impl Runtime {
     ///
     /// # Panics
     ///
-    /// If the future of `f` panics: then the tasks are cancelled first. If a task that was not
-    /// awaited has panicked: then after all have ended. If the kernel can no longer be waited on;
-    /// within a task of this runtime, and in a child of `fork` if the runtime has several workers,
-    /// the process is aborted then, since tasks that borrow could not be waited for.
+    /// If the future of `f` panics, after the tasks were cancelled. If a task that was not awaited
+    /// has panicked, after all have ended. If the kernel can no longer be waited on; then the
+    /// process is aborted within a task of this runtime, and in a child of `fork` if the runtime
+    /// has several workers, since tasks that borrow could not be waited for.
     #[track_caller]
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where
@@ -99,8 +98,7 @@ impl Runtime {
         value
     }
 
-    /// Does not unwind: if the runtime fails meanwhile, its tasks are cancelled, and the panic is
-    /// returned.
+    /// Does not unwind: if the runtime fails, its tasks are cancelled, and the panic is returned.
     fn wait_for(
         &self,
         state: &ScopeState,
@@ -111,14 +109,14 @@ impl Runtime {
             let wait = || self.worker.block_on(state.wait(), site);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(wait)) {
                 failure = Some(panic);
-                // A child of `fork` does not have the pool's threads, which would drop their tasks.
+                // A child of `fork` lacks the pool's threads, which would drop their tasks.
                 let is_child = self.shared().main().reactor.poller().is_inherited();
                 if self.worker.is_driven() || is_child && self.workers() > 1 {
                     // One of its tasks is further up this stack, and will not be dropped.
                     std::process::abort();
                 }
                 self.worker.drop_all_tasks();
-                // The remaining tasks were refused: the threads that have spawned them drop them.
+                // The remaining tasks were refused: the threads that spawned them drop them.
                 future::block_on(state.wait());
             }
         }
@@ -155,7 +153,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 #[derive(Default)]
 struct ScopeState {
     tasks: Members,
-    /// The waker of the caller that waits for the last task to end.
+    /// The waker of the caller, which waits for the last task.
     waiter: Handoff<()>,
     has_panicked: AtomicBool,
 }
@@ -166,15 +164,15 @@ impl ScopeState {
     }
 
     async fn wait(&self) {
-        // Under the lock of the waker. The last task leaves the list before it takes that lock.
+        // Checked under the waker's lock, which the last task takes after it has left the list.
         let is_empty = |_: &mut ()| self.is_empty().then_some(());
         std::future::poll_fn(|cx| self.waiter.poll(cx, is_empty)).await;
     }
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Spawns a task, as [`Runtime::spawn`] does, that may borrow the scope itself and data that
-    /// outlives the scope. It need not be awaited.
+    /// Spawns a task, as [`Runtime::spawn`] does, that may borrow the scope and data that outlives
+    /// it. It need not be awaited.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -208,7 +206,7 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does: its future need
+    /// Spawns a task that stays on this thread, as [`Runtime::spawn_local`] does. Its future need
     /// not be `Send`.
     ///
     /// ```
@@ -228,7 +226,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     ///
-    /// On any thread but the one that made the runtime, or while the runtime is not driven.
+    /// On a thread other than the one that made the runtime, or while the runtime is not driven.
     #[track_caller]
     pub fn spawn_local<F>(&'scope self, future: F) -> ScopedTask<'scope, F::Output>
     where
@@ -289,7 +287,7 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// See the head of this file.
+/// An entry of the scope's list: see the head of this file.
 struct Entry {
     index: usize,
     scope: Arc<ScopeState>,
@@ -348,8 +346,8 @@ impl<T> Drop for ScopedResult<T> {
 ///
 /// # Panics
 ///
-/// Awaiting it resumes the task's panic; and panics if the task was aborted, cancelled by runtime
-/// shutdown, or polled after completion.
+/// Awaiting it resumes the task's panic. It also panics if the task was aborted, cancelled by
+/// runtime shutdown, or polled after completion.
 ///
 /// # Cancel safety
 ///

@@ -11,9 +11,9 @@ use crate::spans::Kind;
 use crate::task::{self, Task};
 use crate::telemetry::Label;
 
-/// The minimum size of a future that is boxed where it enters polder. async-task boxes it too, but
-/// only after several functions that each keep a copy on the stack in debug builds: a future of 128
-/// KiB overflowed the 2 MiB of a pool worker.
+/// The minimum size of a future that is boxed on entry. async-task boxes it too, but after several
+/// functions that each keep a copy on the stack in debug builds: a future of 128 KiB overflowed the
+/// 2 MiB of a pool worker.
 pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 
 /// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large. A
@@ -32,8 +32,8 @@ macro_rules! boxed_if_large {
 }
 pub(super) use boxed_if_large;
 
-/// Spawns a task on the runtime that this thread drives. On other threads, including those of
-/// [`unblock`](crate::unblock), spawns it on the background runtime, which is started on first use.
+/// Spawns a task on the runtime that this thread drives. Other threads, including those of
+/// [`unblock`](crate::unblock), spawn on the background runtime, which is started on first use.
 ///
 /// # Examples
 ///

@@ -1,12 +1,11 @@
-//! Sets of tasks that are joined and cancelled together.
+//! [`TaskSet`]: tasks that are joined and cancelled together.
 //!
-//! Each future is wrapped in a [`Reporting`], which pushes its outcome to one list for the whole
-//! set, so joining never polls the tasks, regardless of their number. It pushes exactly once: when
-//! its future is done *and dropped*, or dropped without being done. So the resources of a task are
-//! free when its outcome can be joined.
+//! Each future is wrapped in a [`Reporting`], which pushes its outcome to one list for the set, so
+//! joining never polls the tasks. It pushes exactly once: when its future is done *and dropped*, or
+//! dropped without being done. So a task's resources are free when it can be joined.
 //!
-//! The tasks are in a list behind a lock ([`Members`]), since a task of a scope leaves the list on
-//! the thread where it ends. No task is cancelled or dropped under that lock.
+//! The tasks are in a list behind a lock ([`Members`]), since a task of a scope leaves it on the
+//! thread where it ends. No task is cancelled or dropped under that lock.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,9 +30,8 @@ use crate::task::{
 };
 use crate::telemetry::{Label, WaitReason};
 
-/// A set of tasks, for structured concurrency. Their outputs are joined in the order in which the
-/// tasks end, and the tasks **are cancelled when the set is dropped**. The set is also a [`Stream`]
-/// of the outputs.
+/// A set of tasks, for structured concurrency. Outputs are joined in the order in which the tasks
+/// end; **dropping the set cancels the tasks**. The set is also a [`Stream`] of the outputs.
 ///
 /// # Examples
 ///
@@ -63,20 +61,20 @@ use crate::telemetry::{Label, WaitReason};
 /// # Panics
 ///
 /// A panic of a task does not affect the others. [`join_next`](Self::join_next) resumes it, which
-/// usually drops the set. [`join_next_result`](Self::join_next_result) returns it instead. A panic
-/// that is not joined is reported on standard error.
+/// usually drops the set; [`join_next_result`](Self::join_next_result) returns it. A panic that is
+/// not joined is reported on standard error.
 ///
 /// # Cancel safety
 ///
-/// Dropping a future of [`join_next`](Self::join_next), or one that polls the set as a stream,
-/// loses no output. Dropping the set cancels its tasks.
+/// Dropping a future of [`join_next`](Self::join_next), or one that polls the stream, loses no
+/// output. Dropping the set cancels its tasks.
 #[doc(alias("JoinSet", "FuturesUnordered"))]
 #[must_use = "dropping the set cancels its tasks"]
 pub struct TaskSet<T> {
     members: Members,
     outcomes: Arc<Handoff<Outcomes<T>>>,
-    /// Whether the last poll found an output, but the task's budget was used up. Then the next poll
-    /// is free. Otherwise a future that is polled before this one, and always takes the whole
+    /// Whether the last poll found an output, but the task's budget was used up. The next poll is
+    /// then free; otherwise a future that is polled before this one, and always takes the whole
     /// budget, would keep the output from ever being joined.
     deferred: bool,
 }
@@ -93,15 +91,15 @@ struct MemberList {
 }
 
 struct Member {
-    /// Identifies the task, since an index is reused.
+    /// Identifies the task, since indices are reused.
     serial: u64,
-    /// `None` until it is spawned, and once it is being cancelled.
+    /// `None` until it is spawned, and once it is cancelled.
     task: Option<Task<()>>,
 }
 
 impl Members {
-    /// Adds a task, which `spawn` spawns, given its index. The entry exists before the task is
-    /// spawned: its end is reported even if spawning panics.
+    /// Adds a task, which `spawn` spawns at its index. The entry exists first, so that the task's
+    /// end is reported even if spawning panics.
     pub(super) fn spawn(&self, spawn: impl FnOnce(usize) -> Task<()>) -> AbortHandle {
         let mut list = self.0.lock();
         list.added += 1;
@@ -112,7 +110,7 @@ impl Members {
         let abort = task.abort_handle();
         let mut list = self.0.lock();
         let is_closed = list.closed;
-        // If the task was removed meanwhile, its handle is not needed.
+        // If the task was removed meanwhile, its handle is dropped.
         let left = match list.tasks.get_mut(index) {
             Some(member) if member.serial == serial && !is_closed => member.task.replace(task),
             _ => Some(task),
@@ -122,7 +120,7 @@ impl Members {
         abort
     }
 
-    /// Cancels all tasks, and those that are added from now on. Entries stay.
+    /// Cancels all tasks, and those that are added later. Entries stay.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
         drop(self.take_all());
@@ -145,7 +143,7 @@ impl Members {
     }
 }
 
-/// The task's budget is used up, so the outcome stays.
+/// The budget is used up, so the outcome stays.
 struct NeedsBudget;
 
 /// The index of a task that has ended, and its outcome; `None` if it was cancelled.
@@ -187,7 +185,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task in this set, as [`polder::spawn`](crate::spawn) does. Returns a handle that
-    /// cancels it alone.
+    /// cancels it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -252,7 +250,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task in this set that stays on this thread, as
-    /// [`polder::spawn_local`](crate::spawn_local) does. Returns a handle that cancels it alone.
+    /// [`polder::spawn_local`](crate::spawn_local) does. Returns a handle that cancels it.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -300,9 +298,9 @@ impl<T> TaskSet<T> {
         })
     }
 
-    /// Spawns a task in this set that waits for a blocking function: see
-    /// [`unblock`](crate::unblock). Returns a handle that cancels it: the function is not called,
-    /// or, if it has begun, runs to its end unobserved.
+    /// Spawns a task in this set that waits for a blocking function, as [`unblock`](crate::unblock)
+    /// does. Returns a handle that cancels it: the function is not called or, if it has begun, runs
+    /// to its end unobserved.
     ///
     /// ```
     /// use polder::TaskSet;
@@ -321,8 +319,8 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// As [`polder::spawn`](crate::spawn). Joining panics where awaiting an
-    /// [`unblock`](crate::unblock) does.
+    /// As [`polder::spawn`](crate::spawn). Joining panics as awaiting [`unblock`](crate::unblock)
+    /// does.
     #[cfg(feature = "blocking")]
     #[doc(alias = "spawn_blocking")]
     #[track_caller]
@@ -365,7 +363,7 @@ impl<T> TaskSet<T> {
     ///
     /// # Panics
     ///
-    /// Resumes the panic of the task, if it panicked. The others are not affected.
+    /// Resumes the panic of the task. The others are not affected.
     ///
     /// # Cancel safety
     ///
@@ -374,7 +372,7 @@ impl<T> TaskSet<T> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
 
-    /// [`join_next`](Self::join_next), but returns a task's panic instead of resuming it.
+    /// [`join_next`](Self::join_next) that returns a task's panic instead of resuming it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -400,7 +398,7 @@ impl<T> TaskSet<T> {
         poll_fn(|cx| self.poll_join_next_result(cx)).await
     }
 
-    /// Returns the output of a task that has ended and was not joined yet, if any.
+    /// Returns the output of a task that has ended and was not joined, if any.
     ///
     /// ```
     /// polder::block_on(async {
@@ -419,7 +417,7 @@ impl<T> TaskSet<T> {
         self.try_join_next_result().map(unwrap_or_resume)
     }
 
-    /// [`try_join_next`](Self::try_join_next), but returns a task's panic instead of resuming it.
+    /// [`try_join_next`](Self::try_join_next) that returns a task's panic instead of resuming it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -447,7 +445,7 @@ impl<T> TaskSet<T> {
         outcome.and_then(TaskResult::into_result)
     }
 
-    /// Polls for the next output, as [`join_next`](Self::join_next) does.
+    /// [`join_next`](Self::join_next), as a poll function.
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -468,7 +466,7 @@ impl<T> TaskSet<T> {
             .map(|result| result.map(unwrap_or_resume))
     }
 
-    /// Polls for the next result, as [`join_next_result`](Self::join_next_result) does.
+    /// [`join_next_result`](Self::join_next_result), as a poll function.
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -488,9 +486,9 @@ impl<T> TaskSet<T> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<T, Box<dyn Any + Send>>>> {
-        // Only an output that is already there could starve other tasks: waiting costs no budget,
-        // nor does an output that was refused before. Only this set takes outputs, so one that was
-        // paid for is still there.
+        // Only an output that is already there could starve other tasks. Waiting costs no budget,
+        // nor does an output that was refused before: only this set takes outputs, so it is still
+        // there.
         let mut paid = std::mem::take(&mut self.deferred);
         loop {
             let ended = self.outcomes.poll(cx, |state| {
@@ -524,7 +522,7 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Returns the number of tasks that run or were not joined yet.
+    /// Returns the number of tasks that run or were not joined.
     ///
     /// ```
     /// polder::block_on(async {
@@ -543,7 +541,7 @@ impl<T> TaskSet<T> {
         self.members.len()
     }
 
-    /// Returns whether there are no tasks: none that run, and none that were not joined yet.
+    /// Returns whether no task runs or waits to be joined.
     ///
     /// ```
     /// polder::block_on(async {
@@ -559,8 +557,8 @@ impl<T> TaskSet<T> {
         self.len() == 0
     }
 
-    /// Cancels every task without waiting: [`join_next`](Self::join_next) returns the outputs of
-    /// tasks that were done before, and `None` when the futures of the rest are dropped.
+    /// Cancels every task without waiting. [`join_next`](Self::join_next) returns the outputs of
+    /// tasks that were already done, and `None` when the futures of the rest are dropped.
     ///
     /// ```
     /// polder::block_on(async {
@@ -575,7 +573,7 @@ impl<T> TaskSet<T> {
     }
 
     /// Cancels every task, waits until their futures are dropped, and returns the number of
-    /// cancelled tasks. Outputs of tasks that were done before can still be joined.
+    /// cancelled tasks. Outputs of tasks that were already done can still be joined.
     ///
     /// ```
     /// polder::block_on(async {
@@ -591,7 +589,7 @@ impl<T> TaskSet<T> {
     ///
     /// # Cancel safety
     ///
-    /// The first poll cancels the tasks. Dropping the future after that only ends the wait.
+    /// The first poll cancels the tasks. Dropping the future then only ends the wait.
     #[doc(alias = "shutdown")]
     pub async fn cancel_all(&mut self) -> usize {
         self.abort_all();
@@ -681,7 +679,7 @@ where
     }
 }
 
-/// Spawns a task for each future, in a new set: see [`extend`](Self::extend).
+/// Spawns a task for each future in a new set: see [`extend`](Self::extend).
 impl<F> FromIterator<F> for TaskSet<F::Output>
 where
     F: Future + Send + 'static,
@@ -716,8 +714,8 @@ impl<T> fmt::Debug for TaskSet<T> {
 }
 
 pin_project! {
-    /// Reports the result of a user's future once: when it is done and dropped, or dropped without
-    /// being done.
+    /// Reports the result of a future once: when it is done and dropped, or dropped without being
+    /// done.
     pub(super) struct Reporting<F: Future, R: Report<F::Output>> {
         // `None` once it is done.
         #[pin]
