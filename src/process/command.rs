@@ -1,4 +1,4 @@
-//! [`Command`]: the standard library's, with a choice of what becomes of the child that is dropped.
+//! [`Command`]: the standard library's, with options for a child that is dropped.
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 use super::{Child, WHAT};
 use crate::kernel;
 
-/// A program to be started, as [`std::process::Command`].
+/// A program to be started, like [`std::process::Command`].
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -22,8 +22,8 @@ use crate::kernel;
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// **Starting a program is a blocking call** on every system: it returns when the program runs, or
-/// could not be started, usually within a millisecond.
+/// **Starting a program blocks** on every system, usually for less than a millisecond, until it
+/// runs or has failed to start.
 #[derive(Debug)]
 pub struct Command {
     pub(super) inner: std::process::Command,
@@ -35,8 +35,7 @@ pub struct Command {
     reap_on_drop: bool,
 }
 
-/// The command can still be changed by [`Command`]'s methods. Standard streams that were set are
-/// not known here: set them again.
+/// Converts a command. Standard streams that were set before are not known here: set them again.
 impl From<std::process::Command> for Command {
     fn from(inner: std::process::Command) -> Command {
         Command {
@@ -51,10 +50,10 @@ impl From<std::process::Command> for Command {
 }
 
 impl Command {
-    /// Starts `program`, which is looked up in `PATH` if it has no `/`.
+    /// Makes a command that starts `program`, which is looked up in `PATH` if it has no `/`.
     ///
-    /// By default with no arguments, with this process's environment, directory and standard
-    /// streams. (Those of [`output`](Self::output) are pipes.)
+    /// By default it has no arguments, and this process's environment, directory and standard
+    /// streams ([`output`](Self::output) uses pipes).
     ///
     /// ```
     /// use polder::process::Command;
@@ -98,7 +97,7 @@ impl Command {
         self
     }
 
-    /// Sets a variable of the child's environment.
+    /// Sets an environment variable of the child.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -119,7 +118,7 @@ impl Command {
         self
     }
 
-    /// Sets variables of the child's environment.
+    /// Sets environment variables of the child.
     ///
     /// ```
     /// use polder::process::Command;
@@ -138,7 +137,7 @@ impl Command {
         self
     }
 
-    /// Removes a variable from the child's environment.
+    /// Removes an environment variable of the child.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -155,7 +154,7 @@ impl Command {
         self
     }
 
-    /// Gives the child no variables but those that are set afterwards.
+    /// Removes all environment variables of the child but those that are set afterwards.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -172,7 +171,7 @@ impl Command {
         self
     }
 
-    /// Sets the child's directory.
+    /// Sets the child's working directory.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -197,7 +196,7 @@ impl Command {
         self.inner.get_program()
     }
 
-    /// Returns the arguments, without the program.
+    /// Returns the arguments.
     ///
     /// ```
     /// let mut command = polder::process::Command::new("ls");
@@ -218,7 +217,7 @@ impl Command {
         self.inner.get_envs()
     }
 
-    /// Returns the directory that was set.
+    /// Returns the working directory, if it was set.
     ///
     /// ```
     /// let mut command = polder::process::Command::new("ls");
@@ -229,7 +228,7 @@ impl Command {
     }
 
     /// Sets the child's standard input: [`Stdio::piped`], [`Stdio::null`], [`Stdio::inherit`], a
-    /// file, or the pipe of another child.
+    /// file, or another child's pipe.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -247,7 +246,7 @@ impl Command {
         self
     }
 
-    /// Sets the child's standard output, as [`stdin`](Self::stdin).
+    /// Sets the child's standard output, like [`stdin`](Self::stdin).
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -264,7 +263,7 @@ impl Command {
         self
     }
 
-    /// Sets the child's standard error, as [`stdin`](Self::stdin).
+    /// Sets the child's standard error, like [`stdin`](Self::stdin).
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -281,8 +280,8 @@ impl Command {
         self
     }
 
-    /// Whether the child is killed when its [`Child`] and all futures that wait for it are dropped.
-    /// The default is `false`: it runs on.
+    /// Sets whether the child is killed when its [`Child`] and all futures that wait for it are
+    /// dropped. The default is `false`.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -302,8 +301,8 @@ impl Command {
         self
     }
 
-    /// Whether polder waits for the end of a child whose [`Child`] was dropped, so that it leaves
-    /// no zombie. The default is `true`.
+    /// Sets whether polder reaps a child after its [`Child`] was dropped, so that no zombie is
+    /// left. The default is `true`.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -311,7 +310,7 @@ impl Command {
     ///
     /// let child = Command::new("true").reap_on_drop(false).spawn()?;
     /// let id = child.id();
-    /// drop(child); // It is a zombie until this program waits for it, or ends.
+    /// drop(child); // A zombie, until this program waits for it or exits.
     /// # let id = rustix::process::Pid::from_raw(id as i32);
     /// # rustix::process::waitpid(id, rustix::process::WaitOptions::empty())?;
     /// # }
@@ -339,23 +338,23 @@ impl Command {
     ///
     /// # Errors
     ///
-    /// If the program cannot be started: it is not there
-    /// ([`NotFound`](io::ErrorKind::NotFound)) or not to be executed, its directory is not there,
-    /// there are no descriptors for pipes, or too many processes. Then no child is left. In a
-    /// simulated world [`Unsupported`](io::ErrorKind::Unsupported).
+    /// If the program cannot be started: it does not exist ([`NotFound`](io::ErrorKind::NotFound))
+    /// or is not executable, its directory does not exist, there are no descriptors for pipes, or
+    /// too many processes. No child is left. In a simulated world
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
     pub fn spawn(&mut self) -> io::Result<Child> {
         self.spawn_with(Stdio::inherit, Stdio::inherit)
     }
 
-    /// Starts the program, with these standard streams where none were set.
+    /// [`spawn`](Self::spawn), with these standard streams where none were set.
     fn spawn_with(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) -> io::Result<Child> {
         kernel::permit(WHAT)?;
         self.streams_or(input, output);
         Child::new(self.inner.spawn()?, self.kill_on_drop, self.reap_on_drop)
     }
 
-    /// Sets the standard streams that were not set, since the inner command keeps those of an
-    /// earlier child.
+    /// Sets the standard streams that were not set: the inner command keeps those of an earlier
+    /// child.
     pub(super) fn streams_or(&mut self, input: fn() -> Stdio, output: fn() -> Stdio) {
         if !self.stdin {
             self.inner.stdin(input());
@@ -368,7 +367,7 @@ impl Command {
         }
     }
 
-    /// Starts the program, now, and returns a future of its status.
+    /// Starts the program immediately, and returns a future of its status.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -386,15 +385,15 @@ impl Command {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the child goes on, or is killed:
-    /// [`kill_on_drop`](Self::kill_on_drop).
+    /// Dropping the future lets the child run on, unless [`kill_on_drop`](Self::kill_on_drop) is
+    /// set.
     pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         let child = self.spawn();
         async { child?.status().await }
     }
 
-    /// Starts the program, now, and returns a future of its status, standard output and standard
-    /// error. By default these are pipes, and its standard input is empty.
+    /// Starts the program immediately, and returns a future of its status and of its standard
+    /// output and error, which are pipes by default. Its standard input is empty by default.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -413,8 +412,7 @@ impl Command {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the child goes on, or is killed:
-    /// [`kill_on_drop`](Self::kill_on_drop). Its output is lost.
+    /// As [`status`](Self::status). The output is lost.
     pub fn output(&mut self) -> impl Future<Output = io::Result<Output>> + Send + use<> {
         let child = self.spawn_with(Stdio::null, Stdio::piped);
         async { child?.output().await }

@@ -1,10 +1,9 @@
-//! Placeholder for `pidfd.rs` and `kqueue.rs` where no descriptor tells of the end of a process.
+//! Replaces `pidfd.rs` and `kqueue.rs` where no descriptor reports the end of a process.
 
 use std::convert::Infallible;
 use std::io;
 use std::process::ExitStatus;
 
-/// Uninhabited.
 #[derive(Debug)]
 pub(super) struct EndDescriptor(Infallible);
 

@@ -1,33 +1,31 @@
-//! [`Unreaped`]: a child until its status is known; and [`Owner`], which sees to it that no zombie
-//! is left.
+//! The end of a child: [`Unreaped`] is a child until its status is known, and [`Owner`] leaves no
+//! zombie.
 //!
-//! **Two steps.** [`Unreaped::ended`] tells that the child has ended, and takes nothing. Then
-//! [`Unreaped::try_wait`] reaps it, under the lock, and keeps the status: for each future that
-//! waits for it, and however many of them were dropped before. It reaps this child alone, by its
-//! pidfd or its number, never "any child", so no child of other code is taken.
+//! **Two steps.** [`Unreaped::ended`] waits for the end of the child without reaping it.
+//! [`Unreaped::try_wait`] reaps it under the lock, and keeps the status for all futures that wait.
+//! It reaps this child alone, by its pidfd or number, so no child of other code is taken.
 //!
-//! **How the end is noticed.** By a source like any other, which is readable from the end on: a
-//! [pidfd](super::descriptor) on Linux, a kqueue on macOS and the BSDs. Elsewhere, and where there
-//! is none (Linux before 5.3, a sandbox, no free descriptor) or the backend cannot wait for it (its
-//! number is too high for `select`), by a thread for each child that is waited for: it sleeps in
-//! waitid(2) with `WNOWAIT`, or on Windows until the process's handle is signalled.
+//! **Waiting for the end.** A source is readable from the end on: a [pidfd](super::descriptor) on
+//! Linux, a kqueue on macOS and the BSDs. Where there is none (Linux before 5.3, a sandbox, no free
+//! descriptor), or the backend refuses it (its number is too high for `select`), a thread waits for
+//! the child: in waitid(2) with `WNOWAIT`, or on Windows for the process's handle.
 //!
-//! **Why not SIGCHLD.** A process has one handler for it. One that other code installs later
-//! without calling ours, or a mask, would take it away, and children would be lost. A thread that
-//! waits for one child depends on nothing that others can change. Nor is it a thread of the pool
-//! for blocking calls, where children that run for days would leave no thread for files.
+//! **Why not SIGCHLD.** A process has one handler for it. Another one, installed later, that does
+//! not call ours, or a mask, would lose children. A thread that waits for one child depends on
+//! nothing that others can change. It is not a pool thread: children that run for days would leave
+//! none for files.
 //!
-//! **If other code reaps the child** (`wait`, or the kernel where SIGCHLD is ignored), its status
-//! is lost. That is [an error](lost), and from then on its number is not used any more: it may be
-//! that of another process. (A pidfd never names another one; only between the start of the child
-//! and pidfd_open(2) may the number have changed hands, if other code reaps any child.)
+//! **If other code reaps the child** (`wait`, or the kernel if SIGCHLD is ignored), its status is
+//! lost, which is [an error](lost). Its number is then no longer used: it may be another process's.
+//! (A pidfd never names another one; only between the start of the child and pidfd_open(2) may the
+//! number be reused, if other code reaps any child.)
 //!
-//! **Zombies.** The last owner of a child (the [`Child`](super::Child), or a future that waits for
-//! it) leaves one that still runs to a task of the background runtime, which reaps it. If that
-//! cannot be started, the next child that is started tries again: [`LEFT`].
+//! **Zombies.** The last owner of a running child (the [`Child`](super::Child), or a future that
+//! waits for it) passes it to a task of the background runtime, which reaps it. If that cannot be
+//! started, the next start of a child tries again: [`LEFT`].
 //!
 //! **In a child of `fork`** the children are its parent's: no handle waits for one or kills it, and
-//! dropping it does nothing.
+//! dropping one has no effect.
 
 use std::io;
 use std::process::ExitStatus;
@@ -42,17 +40,16 @@ use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, Process};
 use crate::time::sleep;
 
-/// Between attempts to reap a child that has ended and cannot be reaped yet: a debugger that traces
-/// it comes first (ptrace(2)), and Apple's kernel takes a moment.
+/// The pause between attempts to reap a child that has ended: a debugger that traces it reaps first
+/// (ptrace(2)), and Apple's kernel takes a moment.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A child whose end is waited for, or known.
 #[derive(Debug)]
 pub(super) struct Unreaped {
     id: u32,
     /// The process that has started it.
     parent: Process,
-    /// `None` if there is none to be had.
+    /// `None` if the system gives none.
     descriptor: Option<EndDescriptor>,
     state: Mutex<State>,
 }
@@ -61,7 +58,7 @@ pub(super) struct Unreaped {
 struct State {
     child: std::process::Child,
     end: Option<End>,
-    /// Set by the thread that waits for the child, if there is one, or by the call that reaps it.
+    /// Set by the thread that waits for the child, or by the call that reaps it.
     thread: Option<Arc<Latch>>,
 }
 
@@ -104,7 +101,7 @@ impl Unreaped {
 
     /// Reaps the child if it has ended.
     pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
-        // Before the lock, which a thread of the parent's may have held.
+        // Before the lock, which a thread of the parent may have held.
         if !self.parent.is_current() {
             return Err(not_own(self.id));
         }
@@ -121,7 +118,7 @@ impl Unreaped {
             };
         }
         let end = state.end;
-        // From now on the number may be another child's, for which the thread would wait.
+        // The thread must stop: the number may now be another child's.
         let thread = end.and_then(|_| state.thread.take());
         drop(state);
         if let Some(ended) = thread {
@@ -134,8 +131,8 @@ impl Unreaped {
         }
     }
 
-    /// Waits for the end of the child, and reaps it. Dropping the future loses nothing: a
-    /// descriptor stays readable, a latch set, and a status known.
+    /// Waits for the end of the child, and reaps it. Cancel safe: a descriptor stays readable, a
+    /// latch set, and a status known.
     pub(super) async fn wait(&self) -> io::Result<ExitStatus> {
         if let Some(status) = self.try_wait()? {
             return Ok(status);
@@ -149,7 +146,7 @@ impl Unreaped {
         }
     }
 
-    /// Completes at the end of the child, which it leaves unreaped.
+    /// Completes at the end of the child, without reaping it.
     async fn ended(&self) -> io::Result<()> {
         let by_descriptor = match &self.descriptor {
             Some(descriptor) => descriptor.readable().await.is_ok(),
@@ -171,7 +168,7 @@ impl Unreaped {
             return Ok(ended.clone());
         }
         let ended = Arc::new(Latch::new());
-        // Otherwise its number may be another child's.
+        // The number may be another child's.
         if state.end.is_some() {
             ended.set();
             return Ok(ended);
@@ -186,7 +183,6 @@ impl Unreaped {
         Ok(state.thread.insert(ended).clone())
     }
 
-    /// Whether its status is known or lost.
     fn is_over(&self) -> bool {
         self.state.lock().end.is_some()
     }
@@ -195,7 +191,7 @@ impl Unreaped {
         if !self.parent.is_current() {
             return Err(not_own(self.id));
         }
-        // Locked, so that it is not reaped before its number is used.
+        // Under the lock, so that it is not reaped before its number is used.
         let mut state = self.state.lock();
         match (state.end, &self.descriptor) {
             (Some(_), _) => Ok(()),
@@ -213,15 +209,15 @@ impl Unreaped {
 
 impl Drop for Unreaped {
     fn drop(&mut self) {
-        // A kqueue is not inherited by a child of `fork` (kqueue(2)), where its number is free, or
-        // that of another descriptor. A pidfd is inherited.
+        // A child of `fork` does not inherit a kqueue (kqueue(2)); its number may be another
+        // descriptor's there. It does inherit a pidfd.
         if !self.parent.is_current() && !cfg!(target_os = "linux") {
             std::mem::forget(self.descriptor.take());
         }
     }
 }
 
-/// The owner of a child: its last clone reaps it, or has it reaped.
+/// The owner of a child. Its last clone reaps it, or has it reaped.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) child: Arc<Unreaped>,
@@ -235,17 +231,17 @@ impl Drop for Owner {
             return;
         }
         if self.kill_on_drop {
-            // It has ended, or is another user's by now: either way it is waited for.
+            // An error means that it has ended, or is another user's: it is waited for in any case.
             let _ = self.child.kill();
         }
-        // On Windows nothing is left of a process once its handles are closed.
+        // On Windows nothing remains of a process once its handles are closed.
         if self.reap_on_drop && cfg!(unix) {
             reap(self.child.clone());
         }
     }
 }
 
-/// Children that nobody could be found to wait for: see [`reap_left`].
+/// Children for which the background runtime could not wait: see [`reap_left`].
 static LEFT: PerProcess<Mutex<Vec<Arc<Unreaped>>>> = PerProcess::new(|| Mutex::new(Vec::new()));
 
 fn reap(child: Arc<Unreaped>) {
@@ -263,7 +259,7 @@ fn reap(child: Arc<Unreaped>) {
     }
 }
 
-/// Tries again to reap the children that were left.
+/// Retries to reap the children in [`LEFT`].
 pub(super) fn reap_left() {
     let left = std::mem::take(&mut *LEFT.get().lock());
     left.into_iter().for_each(reap);

@@ -1,8 +1,8 @@
-//! macOS and the BSDs: a kqueue of its own for each child, which watches for the end
-//! (`EVFILT_PROC`). The event is never taken, so the kqueue stays readable.
+//! Kqueues that watch for the end of a child (`EVFILT_PROC`), on macOS and the BSDs. Each child has
+//! its own. The event is never taken, so the kqueue stays readable.
 //!
-//! Apple's kernel reports the end a little before the child can be reaped (libuv waits for it in
-//! `uv__wait_children`): [`Unreaped::wait`](super::exit::Unreaped::wait) tries again.
+//! Apple's kernel reports the end a little before the child can be reaped (as libuv's
+//! `uv__wait_children` knows): [`Unreaped::wait`](super::exit::Unreaped::wait) retries.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::io::Async;
 pub(super) struct EndDescriptor(Async<OwnedFd>);
 
 impl EndDescriptor {
-    /// `None` if there is none to be had: also of a child that has already ended.
+    /// Returns `None` also for a child that has already ended.
     pub(super) fn open(child: &std::process::Child) -> Option<EndDescriptor> {
         let queue = kqueue().ok()?;
         fcntl_setfd(&queue, FdFlags::CLOEXEC).ok()?;
@@ -29,7 +29,7 @@ impl EndDescriptor {
         };
         let watch = Event::new(filter, EventFlags::ADD, ptr::null_mut());
         let mut none: [Event; 0] = [];
-        // SAFETY: it watches a process, and no descriptor that rustix could not keep open.
+        // SAFETY: it watches a process, not a descriptor that would have to stay open.
         unsafe { kevent(&queue, &[watch], &mut none[..], None) }.ok()?;
         Some(EndDescriptor(Async::of_waitable(queue)))
     }

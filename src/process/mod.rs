@@ -1,5 +1,5 @@
-//! Child processes: [`Command`] starts a program, and [`Child`] is the running program, with its
-//! pipes and its status. Names and behaviour are those of the crate async-process.
+//! Child processes: [`Command`] starts a program; [`Child`] is the running program, with its pipes
+//! and its status. Names and behaviour are async-process's.
 //!
 //! ```
 //! # #[cfg(unix)] {
@@ -22,36 +22,32 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! # What becomes of a child
+//! # Lifetime of a child
 //!
-//! * **Dropping a [`Child`] lets the program run on**, and so does dropping a future that waits for
-//!   it. [`Command::kill_on_drop`] kills it then, [`Child::kill`] at any time.
-//! * **It leaves no zombie** by default ([`Command::reap_on_drop`]), however it and its handle end:
-//!   a child that was dropped while it ran is reaped by a task of the background runtime, which is
-//!   started for that if it is not there. If it cannot be started, the next child's start tries
-//!   again.
-//! * When this process exits, its children run on.
+//! * **Dropping a [`Child`], or a future that waits for it, lets the program run on**, unless
+//!   [`Command::kill_on_drop`] is set. [`Child::kill`] kills it at any time.
+//! * **No zombie is left**, unless [`Command::reap_on_drop`] is unset: a child that was dropped
+//!   while it ran is reaped by a task of the background runtime. If that cannot be started, the
+//!   next start of a child tries again.
+//! * Children outlive this process.
 //!
 //! # Other code that starts or reaps children
 //!
-//! polder waits for its own children, one by one, and for no other. It uses neither SIGCHLD nor a
-//! handler for it. Code that reaps any child (`wait`, `waitpid(-1, …)`), or ignores
-//! SIGCHLD, takes the statuses of polder's children, too: then waiting for one is an error that
-//! says so.
-//!
+//! polder waits for its own children only, one by one, without SIGCHLD. Code that reaps any child
+//! (`wait`, `waitpid(-1, …)`) or ignores SIGCHLD takes the statuses of polder's children, too;
+//! waiting for such a child is an error.
 //! # Platforms
 //!
 //! | | the end of a child | pipes |
 //! |---|---|---|
-//! | Linux 5.3; macOS and the BSDs | a descriptor (a pidfd, a kqueue), which the backend waits for with all others | sources |
+//! | Linux 5.3; macOS and the BSDs | a descriptor (a pidfd, a kqueue) in the backend | sources |
 //! | illumos; Linux before, in a sandbox, or without a free descriptor | a thread for each child that is waited for, in waitid(2) | sources |
-//! | Windows | a thread for each child that is waited for | by the threads of [`io::Unblock`](crate::io::Unblock) |
+//! | Windows | a thread for each child that is waited for | threads of [`io::Unblock`](crate::io::Unblock) |
 //!
-//! In a simulated world there are no other programs: starting one is
-//! [`Unsupported`](std::io::ErrorKind::Unsupported).
+//! In a simulated world starting a program is [`Unsupported`](std::io::ErrorKind::Unsupported).
 //!
-//! In a child of `fork`, a [`Child`] of the parent's is not one of its own: dropping it has no
-//! effect, and its status is an error.
+//! In a child of `fork`, dropping a [`Child`] of the parent has no effect, and its status is an
+//! error.
 
 mod command;
 #[cfg_attr(target_os = "linux", path = "pidfd.rs")]
@@ -95,10 +91,8 @@ use windows as platform;
 /// Named by the error in a simulated world.
 const WHAT: &str = "a child process";
 
-/// A program that was started by a [`Command`].
-///
-/// Dropping it lets the program run on, and leaves no zombie: see
-/// [above](self#what-becomes-of-a-child).
+/// A program started by a [`Command`]. Dropping it lets the program run on, and leaves no zombie:
+/// see [above](self#lifetime-of-a-child).
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -126,7 +120,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// If its pipes cannot be wrapped, it is killed.
+    /// Kills the child if its pipes cannot be wrapped.
     fn new(
         mut child: std::process::Child,
         kill_on_drop: bool,
@@ -152,8 +146,7 @@ impl Child {
         })
     }
 
-    /// Returns the number that the system has given to the process. After [`status`](Self::status)
-    /// it may be another's.
+    /// Returns the process ID. After [`status`](Self::status) it may be another process's.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -168,8 +161,8 @@ impl Child {
         self.owner.child.id()
     }
 
-    /// Kills the process: SIGKILL, or on Windows `TerminateProcess`. It does not wait for the end.
-    /// Killing a process that has ended has no effect.
+    /// Kills the process: by SIGKILL, or `TerminateProcess` on Windows. Does not wait, and has no
+    /// effect after its end.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -210,16 +203,15 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// If other code has reaped it, see [above](self#other-code-that-starts-or-reaps-children).
+    /// If [other code](self#other-code-that-starts-or-reaps-children) has reaped it.
     pub fn try_status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.owner.child.try_wait()
     }
 
-    /// Closes its standard input, and waits for its end. Several futures may wait, and each call
-    /// returns the same status. The future does not borrow the `Child`, which may be killed
-    /// meanwhile.
+    /// Closes its standard input, and waits for its end. Each call returns the same status. The
+    /// future does not borrow the `Child`, which may be killed meanwhile.
     ///
-    /// A child that writes much to a pipe waits until that is read: see [`output`](Self::output).
+    /// A child that fills a pipe waits until it is read: see [`output`](Self::output).
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -228,7 +220,7 @@ impl Child {
     /// polder::block_on(async {
     ///     let mut child = Command::new("sh").args(["-c", "exit 7"]).spawn()?;
     ///     assert_eq!(child.status().await?.code(), Some(7));
-    ///     assert_eq!(child.status().await?.code(), Some(7)); // It is kept.
+    ///     assert_eq!(child.status().await?.code(), Some(7)); // The status is kept.
     ///     std::io::Result::Ok(())
     /// })?;
     /// # }
@@ -237,21 +229,20 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// When awaited: if other code has reaped it, see
-    /// [above](self#other-code-that-starts-or-reaps-children). If neither a descriptor nor a thread
-    /// can wait for it: another call tries again.
+    /// When awaited: if [other code](self#other-code-that-starts-or-reaps-children) has reaped it,
+    /// or if neither a descriptor nor a thread can wait for it; another call tries again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future has no effect but that on the standard input.
+    /// Cancel safe; the standard input is closed.
     pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         self.stdin = None;
         let owner = self.owner.clone();
         async move { owner.child.wait().await }
     }
 
-    /// Closes its standard input, reads its standard output and error to their ends, if they are
-    /// pipes, and waits for its end. Without a pipe an output is empty.
+    /// Closes its standard input, reads its standard output and error to their ends, and waits for
+    /// its end. Without a pipe an output is empty.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -272,7 +263,7 @@ impl Child {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the `Child`; what was read is lost.
+    /// Dropping the future drops the `Child`, and loses what was read.
     pub fn output(mut self) -> impl Future<Output = io::Result<Output>> + Send {
         let status = self.status();
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
@@ -287,7 +278,6 @@ impl Child {
     }
 }
 
-/// Reads the pipe, if there is one, to its end.
 async fn to_end<R: futures_lite::AsyncRead + Unpin>(pipe: Option<R>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {

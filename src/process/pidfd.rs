@@ -1,5 +1,5 @@
-//! Linux: a descriptor of a process (pidfd_open(2), Linux 5.3), which is readable when it has
-//! ended. It names the process even after its number has become another's.
+//! Pidfds: descriptors of processes on Linux (pidfd_open(2), Linux 5.3). A pidfd is readable once
+//! the process has ended, and names it even after its number was reused.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,6 @@ use crate::io::Async;
 pub(super) struct EndDescriptor(Async<OwnedFd>);
 
 impl EndDescriptor {
-    /// `None` if there is none to be had.
     pub(super) fn open(child: &std::process::Child) -> Option<EndDescriptor> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
         Some(EndDescriptor(Async::of_waitable(pidfd)))
@@ -39,7 +38,7 @@ impl EndDescriptor {
                 Ok(status) => return Ok(status.as_ref().map(exit_status)),
                 Err(Errno::INTR) => {}
                 Err(Errno::CHILD) => return Err(Errno::CHILD.into()),
-                // Linux 5.3 has pidfds, and does not wait by them; a sandbox may refuse it.
+                // Linux 5.3 cannot wait for a pidfd, and a sandbox may refuse it.
                 Err(_) => return child.try_wait(),
             }
         }
@@ -54,7 +53,7 @@ impl EndDescriptor {
     }
 }
 
-/// The same as wait(2) would have returned.
+/// Converts to the status that wait(2) would have returned.
 fn exit_status(status: &WaitIdStatus) -> ExitStatus {
     const DUMPED: i32 = 0x80;
     let ended_by = status.terminating_signal().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The parent's ends of a child's pipes: sources on Unix. On Windows these pipes cannot be waited
-//! for, and threads of the pool read and write them.
+//! The parent's ends of a child's pipes: sources on Unix. On Windows these pipes cannot be polled,
+//! so pool threads read and write them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use futures_lite::{AsyncRead, AsyncWrite};
 
 use super::platform::{self, Pipe};
 
-/// The end of a child's standard input, to which the parent writes.
+/// The parent's end of a child's standard input.
 ///
-/// The child reads an end of the file when this is dropped or closed. A child that no longer reads
-/// gives [`BrokenPipe`](io::ErrorKind::BrokenPipe).
+/// Dropping or closing it is the end of the file for the child. Writing fails with
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the child no longer reads.
 ///
 /// ```
 /// # #[cfg(unix)] {
@@ -34,11 +34,11 @@ use super::platform::{self, Pipe};
 ///
 /// # Panics
 ///
-/// `as_fd` and `as_raw_fd` panic if it has been closed.
+/// `as_fd` and `as_raw_fd` panic once it is closed.
 ///
 /// # Cancel safety
 ///
-/// As [`Async`](crate::Async). (Windows: as [`io::Unblock`](crate::io::Unblock).)
+/// As [`Async`](crate::Async), or on Windows [`io::Unblock`](crate::io::Unblock).
 #[derive(Debug)]
 pub struct ChildStdin(Option<Pipe<std::process::ChildStdin>>);
 
@@ -53,7 +53,7 @@ impl ChildStdin {
         Ok(ChildStdin(Some(platform::pipe(pipe)?)))
     }
 
-    /// Turns it into an argument for another command: the child then reads that one's output.
+    /// Converts it for another command, whose output the child then reads.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -73,7 +73,7 @@ impl ChildStdin {
     ///
     /// # Errors
     ///
-    /// If it has been closed; on Unix an error of the system call that makes it blocking again.
+    /// If it was closed; on Unix if it cannot be made blocking again.
     ///
     /// # Cancel safety
     ///
@@ -122,13 +122,12 @@ impl AsyncWrite for ChildStdin {
     }
 }
 
-/// A pipe that the parent reads.
 macro_rules! output {
     ($(#[$docs:meta])* $name:ident, $stream:literal) => {
         $(#[$docs])*
         ///
-        /// A read returns 0, the end of the file, when the child and all that have inherited the
-        /// pipe from it have closed it.
+        /// A read returns 0 when the child, and all processes that have inherited the pipe, have
+        /// closed it.
         ///
         /// ```
         /// # #[cfg(unix)] {
@@ -160,7 +159,7 @@ macro_rules! output {
                 Ok($name(platform::pipe(pipe)?))
             }
 
-            /// Turns it into an argument for another command: it becomes that one's input.
+            /// Converts it to the input of another command.
             ///
             /// ```
             /// # #[cfg(unix)] {
@@ -182,7 +181,7 @@ macro_rules! output {
             ///
             /// # Errors
             ///
-            /// On Unix an error of the system call that makes it blocking again.
+            /// On Unix, if it cannot be made blocking again.
             ///
             /// # Cancel safety
             ///
@@ -213,11 +212,11 @@ macro_rules! output {
 }
 
 output! {
-    /// The end of a child's standard output, from which the parent reads.
+    /// The parent's end of a child's standard output.
     ChildStdout, "stdout"
 }
 output! {
-    /// The end of a child's standard error, from which the parent reads.
+    /// The parent's end of a child's standard error.
     ChildStderr, "stderr"
 }
 
@@ -231,7 +230,7 @@ mod descriptors {
     crate::sys::lend_descriptor!([] ChildStdout, |stdout| stdout.0.as_fd());
     crate::sys::lend_descriptor!([] ChildStderr, |stderr| stderr.0.as_fd());
 
-    /// It stays non-blocking.
+    /// The descriptor stays non-blocking.
     impl TryFrom<ChildStdin> for OwnedFd {
         type Error = io::Error;
 
@@ -240,7 +239,7 @@ mod descriptors {
         }
     }
 
-    /// It stays non-blocking.
+    /// The descriptor stays non-blocking.
     impl TryFrom<ChildStdout> for OwnedFd {
         type Error = io::Error;
 
@@ -249,7 +248,7 @@ mod descriptors {
         }
     }
 
-    /// It stays non-blocking.
+    /// The descriptor stays non-blocking.
     impl TryFrom<ChildStderr> for OwnedFd {
         type Error = io::Error;
 

@@ -1,11 +1,11 @@
-//! Unix: user, group and the like of a command.
+//! Extensions for Unix: a command's user, group and the like.
 //!
 //! ```
 //! use polder::process::Command;
 //! use polder::process::unix::CommandExt;
 //!
 //! polder::block_on(async {
-//!     // The shell calls itself by its name: `$0`.
+//!     // The shell's own name is `$0`.
 //!     let output = Command::new("sh").arg0("my-shell").args(["-c", "echo $0"]).output().await?;
 //!     assert_eq!(output.stdout, b"my-shell\n");
 //!     std::io::Result::Ok(())
@@ -32,7 +32,7 @@ mod sealed {
 
 impl sealed::Sealed for Command {}
 
-/// What [`Command`] can do on Unix: the standard library's trait of this name, for polder's type.
+/// Extends [`Command`] on Unix, like the standard library's trait of this name.
 ///
 /// ```
 /// use polder::process::Command;
@@ -47,7 +47,7 @@ impl sealed::Sealed for Command {}
 /// # std::io::Result::Ok(())
 /// ```
 pub trait CommandExt: sealed::Sealed {
-    /// Sets the child's user. Without the right to do that, spawning fails.
+    /// Sets the child's user. Spawning fails without permission.
     ///
     /// ```
     /// use polder::process::Command;
@@ -60,7 +60,7 @@ pub trait CommandExt: sealed::Sealed {
     /// ```
     fn uid(&mut self, id: u32) -> &mut Command;
 
-    /// Sets the child's group, as [`uid`](Self::uid) its user.
+    /// Sets the child's group, like [`uid`](Self::uid).
     ///
     /// ```
     /// use polder::process::Command;
@@ -95,15 +95,14 @@ pub trait CommandExt: sealed::Sealed {
     ///
     /// # Safety
     ///
-    /// The child has one thread, and locks may be held by those that it lacks. So `f` may call only
-    /// what is async-signal-safe (signal-safety(7)): it must not allocate, nor lock, nor use
-    /// polder. See [`pre_exec`](std::os::unix::process::CommandExt::pre_exec) of the standard
-    /// library.
+    /// The child has one thread, and locks may be held by threads that it lacks. So `f` may call
+    /// only async-signal-safe functions (signal-safety(7)): it must not allocate, lock, or use
+    /// polder. See [`pre_exec`](std::os::unix::process::CommandExt::pre_exec).
     unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static;
 
-    /// Replaces this process by the program, and returns only if that fails.
+    /// Replaces this process by the program. Returns only on failure.
     ///
     /// ```
     /// use polder::process::Command;
@@ -114,7 +113,7 @@ pub trait CommandExt: sealed::Sealed {
     /// ```
     fn exec(&mut self) -> io::Error;
 
-    /// Sets the child's first argument, by default the program as it was given.
+    /// Sets the child's first argument, by default the program as given.
     ///
     /// ```
     /// use polder::process::Command;
@@ -142,7 +141,7 @@ impl CommandExt for Command {
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static,
     {
-        // SAFETY: the caller promises what the standard library's function asks.
+        // SAFETY: the caller keeps the same contract.
         unsafe { self.inner.pre_exec(f) };
         self
     }
@@ -164,37 +163,35 @@ impl CommandExt for Command {
     }
 }
 
-/// The parent's end of a pipe.
 pub(super) type Pipe<T> = Async<T>;
 
 pub(super) fn pipe<T: AsFd + 'static>(pipe: T) -> io::Result<Pipe<T>> {
     Async::new(pipe)
 }
 
-/// Returns the pipe as another program expects it.
+/// Returns the pipe, blocking again, as other programs expect it.
 pub(super) async fn blocking<T: AsFd>(pipe: Pipe<T>) -> io::Result<T> {
     let pipe = pipe.into_inner()?;
     fcntl_setfl(&pipe, fcntl_getfl(&pipe)? - OFlags::NONBLOCK)?;
     Ok(pipe)
 }
 
-/// Whether there was nothing to reap.
 pub(super) fn is_no_child(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::CHILD)
 }
 
-/// Waits for the end of a child of this number, and leaves it unreaped.
+/// Waits for the end of a child of this number, without reaping it.
 fn wait_unreaped(id: libc::id_t, options: libc::c_int) -> io::Result<()> {
     let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = options | libc::WEXITED | libc::WNOWAIT;
-    // SAFETY: `told` has room for what is written there.
+    // SAFETY: `told` has room for what is written.
     match unsafe { libc::waitid(libc::P_PID, id, told.as_mut_ptr(), options) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Kills a child by its number, which is not used if other code has reaped the child before.
+/// Kills a child by its number, unless other code has reaped it.
 pub(super) fn kill(child: &mut std::process::Child) -> io::Result<()> {
     match wait_unreaped(child.id() as libc::id_t, libc::WNOHANG) {
         Err(error) if is_no_child(&error) => Ok(()),
@@ -202,7 +199,7 @@ pub(super) fn kill(child: &mut std::process::Child) -> io::Result<()> {
     }
 }
 
-/// The child's number, which stays its own until it is reaped.
+/// The child's number, which is not reused until it is reaped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle(libc::id_t);
 
@@ -211,7 +208,7 @@ impl Handle {
         Ok(Handle(child.id() as libc::id_t))
     }
 
-    /// Blocks until the child has ended, or was reaped by others, and leaves it unreaped.
+    /// Blocks until the child has ended, or was reaped by others. Does not reap it.
     pub(super) fn wait(&self) {
         let is_interrupted = |error: io::Error| error.kind() == io::ErrorKind::Interrupted;
         while wait_unreaped(self.0, 0).is_err_and(is_interrupted) {}

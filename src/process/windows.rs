@@ -1,4 +1,4 @@
-//! Windows: flags of a process, and arguments as they stand.
+//! Extensions for Windows: creation flags and raw arguments.
 //!
 //! ```
 //! use polder::process::Command;
@@ -25,8 +25,7 @@ mod sealed {
 
 impl sealed::Sealed for Command {}
 
-/// What [`Command`] can do on Windows: the standard library's trait of this name, for polder's
-/// type.
+/// Extends [`Command`] on Windows, like the standard library's trait of this name.
 ///
 /// ```
 /// use polder::process::Command;
@@ -38,7 +37,7 @@ impl sealed::Sealed for Command {}
 /// # std::io::Result::Ok(())
 /// ```
 pub trait CommandExt: sealed::Sealed {
-    /// Sets the flags that `CreateProcess` is passed.
+    /// Sets the creation flags of `CreateProcess`.
     ///
     /// ```
     /// use polder::process::Command;
@@ -83,7 +82,6 @@ impl AsRawHandle for Child {
     }
 }
 
-/// The parent's end of a pipe.
 pub(super) type Pipe<T> = Unblock<T>;
 
 pub(super) fn pipe<T>(pipe: T) -> io::Result<Pipe<T>> {
@@ -99,12 +97,11 @@ pub(super) fn kill(child: &mut std::process::Child) -> io::Result<()> {
     child.kill()
 }
 
-/// A handle is never another process's.
+/// A handle never names another process.
 pub(super) fn is_no_child(_: &io::Error) -> bool {
     false
 }
 
-/// A handle of the child.
 #[derive(Debug)]
 pub(super) struct Handle(OwnedHandle);
 
