@@ -1,6 +1,6 @@
 //! Differences between Unix and Windows above the pollers. `unix` and `windows` have the same
-//! items, except for Unix sockets. Differences among Unix systems are decided within `unix`, at the
-//! system call. Code for sockets only is in `net`.
+//! items, except for Unix sockets; `unix` handles differences among Unix systems at the system
+//! call. `net` is for sockets.
 
 use std::time::Duration;
 
@@ -29,21 +29,21 @@ pub(crate) trait AsDescriptor {
     fn as_descriptor(&self) -> BorrowedDescriptor<'_>;
 }
 
-/// The platform's trait under a common name.
+/// See [`AsDescriptor`].
 pub(crate) trait AsRawDescriptor {
     fn as_raw_descriptor(&self) -> RawDescriptor;
 }
 
-/// The longest timeout of a call that waits; a longer wait is repeated. NetBSD and OpenBSD refuse
-/// more than 100,000,000 seconds, others more milliseconds than fit into an `int`. On Windows the
-/// crate `polling` takes more than fit into a `u32` for no timeout (`dur2timeout` in 3.11).
+/// The longest timeout of one call; longer waits are repeated. NetBSD and OpenBSD refuse more than
+/// 100,000,000 seconds, others milliseconds beyond an `int`. On Windows `polling` takes more than a
+/// `u32` for no timeout (`dur2timeout` in 3.11).
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn invalid(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, words.into())
 }
 
-/// Its source has the number, since an error with words has none.
+/// An error with a message. Its source has the error number.
 #[derive(Debug)]
 struct Explained {
     words: String,
@@ -70,7 +70,6 @@ pub(crate) fn unsupported(words: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, words.into())
 }
 
-/// The result of a system call that returns zero, or sets `errno`.
 fn c_result(returned: i32) -> std::io::Result<()> {
     match returned {
         0 => Ok(()),
@@ -78,7 +77,7 @@ fn c_result(returned: i32) -> std::io::Result<()> {
     }
 }
 
-/// The function is boxed, so that starting a thread is compiled once: that saves 3 KB.
+/// The function is boxed, so that this is compiled once: saves 3 KB.
 pub(crate) fn start_thread(
     name: &str,
     run: Box<dyn FnOnce() + Send>,
@@ -98,12 +97,12 @@ pub(crate) fn start_thread_with_stack(
     builder.spawn(run)
 }
 
-/// Returns a borrow without its lifetime.
+/// Extends the lifetime of a borrow.
 ///
 /// # Safety
 ///
 /// The descriptor must stay open for as long as the result is used.
 pub(crate) unsafe fn lend(descriptor: BorrowedDescriptor<'_>) -> BorrowedDescriptor<'static> {
-    // SAFETY: the caller promises that it is open.
+    // SAFETY: the caller keeps it open.
     unsafe { BorrowedDescriptor::borrow_raw(descriptor.as_raw_descriptor()) }
 }

@@ -1,4 +1,4 @@
-//! Code for sockets that Unix and Windows share: the feature `net`.
+//! Sockets: what Unix and Windows share.
 
 use std::io;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -14,24 +14,23 @@ use super::{
     HasDescriptor, TCP_LEVEL, TCP_OPTIONS, get_number, is_unknown_option, set_number, unsupported,
 };
 
-/// `IOV_MAX`, if there is one (1,024 on Linux, Apple's systems, the BSDs and illumos). The rest is
+/// `IOV_MAX` of systems that have one (Linux, Apple's, the BSDs and illumos). Further slices are
 /// left to the next call.
 pub(crate) const MAX_SLICES: usize = 1_024;
 
-/// Whether a connecting stream is reported as writable only once it is connected, or with an error
-/// or a hang-up: `tcp_poll` in Linux's net/ipv4/tcp.c.
+/// Whether a connecting stream is writable only once it is connected, or has failed: `tcp_poll` in
+/// Linux's net/ipv4/tcp.c.
 pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
     cfg!(any(target_os = "linux", target_os = "android"));
 
-/// As many as tasks run between two polls of the kernel, and 17 KiB of stack.
+/// The number of tasks that run between two polls, and 17 KiB of stack.
 pub(crate) const MAX_DATAGRAMS: usize = 64;
 
-/// Whether fewer datagrams than there is room for mean that there are no more, or an error that
-/// causes an event. On FreeBSD and NetBSD [`receive_many`] also stops at an error that was reported
-/// before.
+/// Whether fewer datagrams than requested mean that there are no more, or an error that causes an
+/// event. On FreeBSD and NetBSD [`receive_many`] also stops at an error that was reported before.
 pub(crate) const ENDS_WHEN_DRAINED: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// A datagram that [`UdpSocket::recv_many`](crate::net::UdpSocket::recv_many) has received.
+/// A datagram received by [`UdpSocket::recv_many`](crate::net::UdpSocket::recv_many).
 ///
 /// ```
 /// use polder::net::Received;
@@ -46,12 +45,12 @@ pub struct Received {
     pub length: usize,
     /// The sender's address.
     pub from: SocketAddr,
-    /// Whether the datagram was longer than the buffer, so that its end is lost.
+    /// Whether the datagram was longer than the buffer, and its end is lost.
     pub is_truncated: bool,
 }
 
 impl Default for Received {
-    /// Nothing, from `0.0.0.0:0`.
+    /// No bytes, from `0.0.0.0:0`.
     fn default() -> Received {
         Received::new(0, None, false)
     }
@@ -67,7 +66,7 @@ impl Received {
     }
 }
 
-/// A datagram that [`UdpSocket::send_many`](crate::net::UdpSocket::send_many) sends.
+/// A datagram for [`UdpSocket::send_many`](crate::net::UdpSocket::send_many).
 ///
 /// ```
 /// use polder::net::Datagram;
@@ -84,7 +83,7 @@ pub struct Datagram<'a> {
     pub to: Option<SocketAddr>,
 }
 
-/// There is no such call here: datagrams are received one by one.
+/// Not available: datagrams are received one by one.
 #[cfg(not(any(
     target_os = "linux",
     target_os = "android",
@@ -127,9 +126,9 @@ pub(crate) fn receive_message(
     Ok((receive_vectored(socket, buffers)?, false))
 }
 
-/// Whether a short read has drained a stream over IP. Unix systems other than Linux and FreeBSD
-/// lack `SO_PROTOCOL`, and are taken to have plain TCP. On Windows interest is re-armed for each
-/// wait, which checks the system's state.
+/// Whether a short read has drained a stream over IP. Other Unix systems lack `SO_PROTOCOL`, and
+/// are assumed to have plain TCP. On Windows interest is re-armed for each wait, which checks the
+/// system's state.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 pub(crate) fn is_plain_tcp(_: &impl HasDescriptor) -> bool {
     true
@@ -167,7 +166,7 @@ impl TcpOption {
     }
 }
 
-/// Returns `None` if the system does not have the option.
+/// Returns `None` if the system lacks the option.
 pub(crate) fn tcp_option(
     socket: &impl HasDescriptor,
     option: TcpOption,
@@ -181,7 +180,7 @@ pub(crate) fn tcp_option(
     }
 }
 
-/// Sets an option to at most [`max_of`](super::max_of) it.
+/// Sets an option, whose value must be at most [`max_of`](super::max_of) it.
 pub(crate) fn set_tcp_option(
     socket: &impl HasDescriptor,
     option: TcpOption,

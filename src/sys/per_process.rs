@@ -1,17 +1,17 @@
 //! Statics that a child of `fork` can use: see [`Process`](super::Process).
 //!
-//! If another thread of the parent was initialising a `OnceLock`, or held a lock, the child would
-//! wait for it forever. Neither cell here waits: concurrent first uses each make a value, one of
-//! which stays. **Why a child never waits for its parent's threads:** it reads nothing of theirs
-//! but a pointer, which is null or points to a complete value.
+//! If a thread of the parent was initialising a `OnceLock`, or held a lock, the child would wait
+//! for it forever. Neither cell here waits: concurrent first uses each make a value, one of which
+//! stays. A child reads nothing of its parent's threads but a pointer, which is null or points to a
+//! complete value.
 
-// Statics, which loom's types cannot be.
+// In statics, where loom's types cannot be used.
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Process;
 
-/// A value that is made on first use, by code that may run more than once.
+/// A value made on first use, possibly more than once.
 pub(crate) struct Race<T: 'static>(AtomicPtr<T>);
 
 impl<T: Send + Sync> Race<T> {
@@ -21,8 +21,8 @@ impl<T: Send + Sync> Race<T> {
 
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
-        // SAFETY: it is null, or comes from `replace`, and is never freed. Acquire makes everything
-        // visible that was written before it was stored.
+        // SAFETY: null, or a pointer from `replace` that is never freed. Acquire makes the value
+        // visible.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -34,31 +34,30 @@ impl<T: Send + Sync> Race<T> {
         }
     }
 
-    /// Stores a new value, unless there is one that `is_right`. The old one is leaked.
+    /// Stores a new value, unless there is one that `is_right`. Leaks the old one.
     #[cold]
     fn replace(&self, is_right: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &'static T {
         let new = Box::into_raw(Box::new(new()));
         loop {
             let old = self.get();
             if let Some(old) = old.filter(|old| is_right(old)) {
-                // SAFETY: it comes from `into_raw` above, and was not stored.
+                // SAFETY: comes from `into_raw` above, and was not stored.
                 drop(unsafe { Box::from_raw(new) });
                 return old;
             }
             let old = old.map_or(ptr::null_mut(), |old| ptr::from_ref(old).cast_mut());
             let stored = (self.0).compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
             if stored.is_ok() {
-                // SAFETY: it comes from `into_raw` above, and is never freed from now on.
+                // SAFETY: comes from `into_raw` above, and is never freed.
                 return unsafe { &*new };
             }
         }
     }
 }
 
-/// A value that each process has for itself: a child of `fork` makes a new one, and leaks the
-/// parent's, neither locked nor dropped, since it concerns the parent's threads. Making it must
-/// have no side effects, since it may be made and dropped; these belong in a lock or a `OnceLock`
-/// within it.
+/// A value for each process. A child of `fork` makes a new one, and leaks the parent's, which
+/// belongs to the parent's threads, without locking or dropping it. `new` must have no side
+/// effects, since its value may be dropped; put those in a lock or a `OnceLock` within.
 pub(crate) struct PerProcess<T: 'static> {
     value: Race<Of<T>>,
     new: fn() -> T,
@@ -94,7 +93,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[cold]
     fn make(&self) -> &'static T {
-        // The process first: children forked after this see that they are other processes.
+        // Read first, so that children forked after this are other processes.
         let process = Process::current();
         let new = || Of {
             process,
@@ -114,7 +113,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A thread that is making the value keeps no other waiting.
+    /// A thread that makes the value blocks no other.
     #[test]
     fn thread_making_value_blocks_no_other() {
         static CELL: Race<u32> = Race::new();
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(CELL.get(), Some(&2));
     }
 
-    /// A child of fork makes its own value also where a thread of its parent has the lock.
+    /// A child of fork makes its own value even if its parent's is locked.
     #[test]
     #[cfg(unix)]
     #[cfg_attr(miri, ignore = "there is no fork")]

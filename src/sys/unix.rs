@@ -64,8 +64,7 @@ macro_rules! lend_descriptor {
 }
 pub(crate) use lend_descriptor;
 
-/// Converts a timeout. If the platform's call takes only milliseconds or microseconds, rustix
-/// rounds up.
+/// Converts a timeout. rustix rounds up if the call takes only milliseconds or microseconds.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: duration.as_secs() as _,
@@ -81,7 +80,7 @@ pub(crate) fn timerfd() -> rustix::io::Result<OwnedDescriptor> {
     timerfd_create(TimerfdClockId::Monotonic, flags)
 }
 
-/// Arms the timer, regardless of its previous state; zero disarms it.
+/// Arms the timer, regardless of its state; zero disarms it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn set_timerfd(timer: &OwnedDescriptor, left: Duration) -> rustix::io::Result<()> {
     use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_settime};
@@ -93,10 +92,10 @@ pub(crate) fn set_timerfd(timer: &OwnedDescriptor, left: Duration) -> rustix::io
     timerfd_settime(timer, TimerfdTimerFlags::empty(), &value).map(drop)
 }
 
-/// Whether `Instant` reads the kernel's own clock. If so, a deadline has passed once the kernel
-/// reports that the timeout computed from it has elapsed. Not so if a preloaded library
-/// (libfaketime) replaces the C library's clock: it may agree with the kernel's for a while only.
-/// The first answer is kept; `false` where it is unknown.
+/// Whether `Instant` reads the kernel's own clock, so that a deadline has passed once the kernel
+/// reports that its timeout has elapsed. Not so if a preloaded library (libfaketime) replaces the C
+/// library's clock, even if it agrees with the kernel's for a while. The first answer is kept;
+/// `false` if unknown.
 #[inline]
 pub(crate) fn has_kernel_clock() -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -119,19 +118,19 @@ fn is_c_librarys_clock() -> bool {
 
     /// Returns the base address and the file name of the function's object.
     fn object_of(function: *const libc::c_void) -> Option<(usize, &'static [u8])> {
-        // SAFETY: null pointers are a valid `Dl_info`, which the call fills in.
+        // SAFETY: an all-zero `Dl_info` is valid, and is filled in.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
         // SAFETY: the address is only looked up.
         if unsafe { libc::dladdr(function, &mut info) } == 0 || info.dli_fname.is_null() {
             return None;
         }
-        // SAFETY: dladdr(3): a pathname, which stays as long as the object, which is not unloaded.
+        // SAFETY: a pathname (dladdr(3)), valid as long as the object, which is not unloaded.
         let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
         let name = path.rsplit(|&byte| byte == b'/').next()?;
         Some((info.dli_fbase as usize, name))
     }
 
-    // A statically linked program, as musl makes them, finds no object, and cannot preload one.
+    // A statically linked program (musl) finds no object, and cannot preload one.
     let Some((our_base, _)) = object_of(is_c_librarys_clock as *const libc::c_void) else {
         return true;
     };
@@ -145,13 +144,13 @@ fn is_c_librarys_clock() -> bool {
     })
 }
 
-/// Asks a timerfd for the time left until an absolute time, for which only the kernel's clock
-/// counts. rustix's `clock_gettime` crashes under valgrind, which hides the vDSO.
+/// Asks a timerfd for the time left until an absolute time, which depends on the kernel's clock
+/// alone. rustix's `clock_gettime` crashes under valgrind, which hides the vDSO.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_kernels_clock() -> rustix::io::Result<bool> {
     use rustix::time::{Itimerspec, TimerfdTimerFlags, timerfd_gettime, timerfd_settime};
 
-    /// Fits the kernel's 64 bits of nanoseconds (292 years), and is after any uptime.
+    /// Later than any uptime, and within the kernel's 64 bits of nanoseconds (292 years).
     const FAR: Duration = Duration::from_secs(250 * 365 * 24 * 3_600);
 
     let timer = timerfd()?;
@@ -181,16 +180,16 @@ fn time_of(clock: libc::clockid_t) -> Option<Duration> {
     (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// The bound with which public functions take a type with a descriptor.
+/// The bound of public functions that take a type with a descriptor.
 pub(crate) use std::os::fd::AsFd as HasDescriptor;
 
-/// Returns the number of readable bytes, if the system reports it for such a descriptor.
+/// Returns the number of readable bytes, if the system reports it.
 pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
     rustix::io::ioctl_fionread(descriptor).ok()
 }
 
-/// Whether a read, or a write, would not block right now: the level, regardless of earlier events.
-/// An error and a hang-up count as ready.
+/// Whether a read, or a write, would not block now, regardless of earlier events. Errors and
+/// hang-ups count as ready.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     let wanted = if to_write {
         PollFlags::OUT
@@ -206,8 +205,8 @@ pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<boo
     }
 }
 
-/// [`is_ready`] by `select(2)`. Apple's `poll` uses a kqueue internally, and reports a descriptor
-/// that a kqueue cannot watch, such as `/dev/tty`, as invalid (xnu, `poll_nocancel`).
+/// [`is_ready`] by `select(2)`. Apple's `poll` uses a kqueue, and reports descriptors that a kqueue
+/// cannot watch, such as `/dev/tty`, as invalid (xnu, `poll_nocancel`).
 #[cfg(any(target_vendor = "apple", all(test, target_os = "linux")))]
 fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
     use rustix::event::{FdSetElement, fd_set_insert, fd_set_num_elements, select};
@@ -236,8 +235,8 @@ fn select_now(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
 }
 
 /// Whether there are bytes to read although a read would block. At TCP's urgent mark, while a
-/// signal is pending, Linux returns `EAGAIN` even if bytes lie behind the mark (`tcp_recvmsg`), and
-/// no further edge follows. `poll` checks the bytes.
+/// signal is pending, Linux returns `EAGAIN` even with bytes behind the mark (`tcp_recvmsg`), and
+/// no edge follows. `poll` checks the bytes.
 #[cold]
 pub(crate) fn is_readable_after_all(socket: &impl AsFd) -> bool {
     cfg!(any(target_os = "linux", target_os = "android")) && is_now(socket, PollFlags::IN)
@@ -252,13 +251,13 @@ pub(crate) fn poll_now(descriptor: &impl AsFd, wanted: PollFlags) -> io::Result<
     let mut asked = [PollFd::new(descriptor, wanted)];
     let at_once = timespec(Duration::ZERO);
     match rustix::io::retry_on_intr(|| rustix::event::poll(&mut asked, Some(&at_once))) {
-        // poll(2) of macOS and illumos, short of memory: an attempt will show.
+        // poll(2) of macOS and illumos, short of memory: the attempt decides.
         Err(Errno::AGAIN) => Ok(wanted),
         result => Ok(result.map(|_| asked[0].revents())?),
     }
 }
 
-/// Returns whether an operation would not block within `limit`; `None` if `value` has none of the
+/// Returns whether an operation would not block within `limit`; `None` if `value` is not one of the
 /// standard library's types with a descriptor.
 pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -> Option<bool> {
     use std::os::unix::net::UnixStream;
@@ -288,12 +287,11 @@ pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -
     let mut asked = [PollFd::from_borrowed_fd(descriptor, wanted)];
     match rustix::event::poll(&mut asked, Some(&timespec(limit))) {
         Err(Errno::INTR) => Some(false),
-        // If it fails, it is not known.
+        // On failure the readiness is unknown.
         result => Some(result != Ok(0)),
     }
 }
 
-/// Whether the limit of the process or the system is reached.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -301,8 +299,8 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     )
 }
 
-/// Whether receiving was shut down on a datagram socket or Unix listener: on Linux, where a call
-/// would block nevertheless.
+/// Whether receiving was shut down on a datagram socket or Unix listener, where Linux's calls would
+/// block nevertheless.
 #[cold]
 pub(crate) fn has_ended(socket: &impl AsFd) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -343,8 +341,8 @@ pub(crate) fn is_listening(socket: &impl AsFd) -> Option<bool> {
     };
 }
 
-/// Whether the descriptor is reported readable, and writable, only because of an error. Usually the
-/// next operation clears the error; an error queue stays until it is read.
+/// Whether the descriptor is readable, and writable, only because of an error. Usually the next
+/// operation clears the error; an error queue stays until it is read.
 pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<[bool; 2]> {
     let events = poll_now(descriptor, PollFlags::IN | PollFlags::OUT)?;
     let ended = events.intersects(PollFlags::HUP | PollFlags::NVAL);
@@ -352,11 +350,11 @@ pub(crate) fn is_only_an_error(descriptor: &impl AsFd) -> io::Result<[bool; 2]> 
     Ok([PollFlags::IN, PollFlags::OUT].map(|flag| only && !events.contains(flag)))
 }
 
-/// Whether the descriptor is a file, which is always ready and so cannot be polled.
+/// Whether the descriptor is a file, which is always ready, so that it cannot be polled.
 pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     use rustix::fs::FileType;
 
-    // Neither Linux's block devices nor the BSDs' can be polled.
+    // Block devices of Linux and the BSDs cannot be polled either.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
     Ok(matches!(
         kind,
@@ -364,7 +362,7 @@ pub(crate) fn is_file(descriptor: &impl AsFd) -> io::Result<bool> {
     ))
 }
 
-/// Whether the file belongs to this user, is unreadable for all others, and has one name.
+/// Whether the file is this user's, inaccessible to others, and has one name.
 pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
@@ -373,24 +371,23 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(metadata.is_file() && is_own)
 }
 
-/// Flags of every send: a closed peer is an error, never a signal. Apple's kernel takes that flag
+/// Flags of every send: a closed peer is an error, not a signal. Apple's kernel takes this flag
 /// (`sendit` in XNU's bsd/kern/uipc_syscalls.c); an old one ignores it, and has only the socket's
 /// option.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | RECEIVE_FLAGS;
 
-/// Flags of every receive, and of every send: on Linux no call blocks, even if another owner of the
-/// socket has cleared `O_NONBLOCK`, which is a flag of the open file.
+/// Flags of every receive and send: on Linux no call blocks, even if another owner of the socket
+/// has cleared `O_NONBLOCK`, which is a flag of the open file.
 ///
-/// On the BSDs and Apple's systems a call with `MSG_DONTWAIT` does not wait for the lock of the
-/// socket's buffer either (`SBLOCKWAIT`, in FreeBSD's sys/sockbuf.h and XNU's bsd/sys/socketvar.h):
-/// it would return `EAGAIN` during another thread's call, and no event would follow.
+/// On the BSDs and Apple's systems `MSG_DONTWAIT` does not wait for the lock of the socket's buffer
+/// either (`SBLOCKWAIT`, in FreeBSD's sys/sockbuf.h and XNU's bsd/sys/socketvar.h): it would return
+/// `EAGAIN` during another thread's call, and no event would follow.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT;
-/// See above.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) const RECEIVE_FLAGS: libc::c_int = 0;
 
-/// See `net::receive` for how the call is made.
+/// `net::receive` explains how the call is made.
 #[inline]
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     // rustix lacks `MSG_NOSIGNAL` on Apple's systems.
@@ -402,9 +399,9 @@ pub(crate) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Registers `call` to run after `main`, or by `exit`.
+/// Registers `call` to run at the normal end of the process.
 pub(crate) fn at_exit(call: extern "C" fn()) -> io::Result<()> {
-    // SAFETY: the function is no closure, and stays valid for as long as the process lives.
+    // SAFETY: a function that captures nothing stays valid for as long as the process lives.
     match unsafe { libc::atexit(call) } {
         0 => Ok(()),
         _ => Err(io::ErrorKind::OutOfMemory.into()),
@@ -420,12 +417,12 @@ pub(crate) fn thread_id() -> u32 {
     number
 }
 
-/// Returns the processor time that a thread of this process has used, if its ID is known.
+/// Returns the processor time of a thread of this process, if its ID is known.
 pub(crate) fn thread_cpu_time(thread: u32) -> Option<Duration> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if thread != 0 {
-        /// A thread's clock (4), of time that it was scheduled (2): the lower bits of a clock ID.
-        /// The bits above are the complement of the thread's ID (MAKE_THREAD_CPUCLOCK in Linux's
+        /// The lower bits of the clock ID of a thread (4), of its scheduled time (2). The others
+        /// are the complement of the thread's ID (MAKE_THREAD_CPUCLOCK in Linux's
         /// include/linux/posix-timers_types.h, as in glibc's pthread_getcpuclockid).
         const THREAD_SCHEDULED: u32 = 4 | 2;
 
@@ -476,8 +473,6 @@ mod tests {
 
     use super::*;
 
-    /// Select and poll say the same of what both can watch.
-    ///
     /// Only Apple's systems use `select_now`; it is tested here.
     #[test]
     fn select_and_poll_agree() {

@@ -29,7 +29,7 @@ impl<T: AsRawSocket> AsRawDescriptor for T {
     }
 }
 
-/// `lend_descriptor!([generics] type, |it| descriptor)`: implements the platform's traits.
+/// Implements the platform's traits: `lend_descriptor!([generics] type, |it| descriptor)`.
 macro_rules! lend_descriptor {
     ([$($generics:tt)*] $type:ty, |$it:ident| $descriptor:expr) => {
         impl<$($generics)*> std::os::windows::io::AsSocket for $type {
@@ -53,7 +53,6 @@ pub(crate) use lend_descriptor;
 
 pub(crate) use std::os::windows::io::AsSocket as HasDescriptor;
 
-/// Not implemented here.
 pub(crate) fn readable_bytes(_socket: &impl AsSocket) -> Option<u64> {
     None
 }
@@ -77,7 +76,7 @@ pub(crate) fn is_ready(socket: &impl AsSocket, to_write: bool) -> io::Result<boo
         events: if to_write { POLLWRNORM } else { POLLRDNORM },
         revents: 0,
     };
-    // SAFETY: one structure, which is ours, and the matching count 1.
+    // SAFETY: one structure, which is ours, and the count 1.
     if unsafe { WSAPoll(&mut asked, 1, 0) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -92,7 +91,7 @@ pub(crate) fn wait_for_value(_: &dyn Any, _: bool, _: Duration) -> Option<bool> 
     None
 }
 
-/// Only Unix has error numbers for it that programs check.
+/// No error number for it is checked by programs.
 pub(crate) fn is_out_of_descriptors(_: &io::Error) -> bool {
     false
 }
@@ -114,7 +113,6 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }
 
-/// Not available here.
 pub(crate) fn thread_cpu_time(_: u32) -> Option<std::time::Duration> {
     None
 }
@@ -152,7 +150,6 @@ impl Process {
     }
 }
 
-/// Not known here.
 pub(crate) fn has_kernel_clock() -> bool {
     false
 }

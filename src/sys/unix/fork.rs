@@ -1,14 +1,13 @@
 //! Children of `fork` that have not called `exec`, and how a process detects that it is one.
 //!
-//! Such a child has a copy of the memory and only the thread that called `fork`. The work of other
-//! threads is never completed there, and their locks stay locked. So state that belongs to a
-//! process records its [`Process`], and the child makes its own: see
-//! [`PerProcess`](crate::sys::PerProcess). The child does use its parent's reactors, to move
-//! sources and timers out of them: see `reactor::fork`.
+//! Such a child has a copy of the memory, and only the thread that called `fork`. Work of other
+//! threads is never completed there, and their locks stay locked. So state of a process records its
+//! [`Process`], and the child makes its own: see [`PerProcess`](crate::sys::PerProcess). The child
+//! uses its parent's reactors only to move sources and timers out of them: see `reactor::fork`.
 //!
 //! The C library calls a function in each child (`pthread_atfork`), which counts. `vfork` and
-//! `posix_spawn` do not, and need not: such a child may only `exec`. `clone` called directly does
-//! not either, but leaves the C library itself in the parent's state.
+//! `posix_spawn` do not, but their children may only `exec`. Nor does a direct `clone`, which
+//! leaves the C library itself in the parent's state.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -17,7 +16,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
-/// A process, as distinct from its parents.
+/// A process, as distinct from its ancestors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process(u32);
 
@@ -52,9 +51,8 @@ fn count_forks() {
     }
 }
 
-/// Makes each `fork` call `before`, then `after` in this process and `in_child` in the child. If it
-/// is called twice with the same functions, they are called twice.
-/// Returns `false` if memory is short.
+/// Makes each `fork` call `before`, then `after` in this process and `in_child` in the child; twice
+/// if called twice. Returns `false` if memory is short.
 pub(crate) fn at_fork(
     before: extern "C" fn(),
     after: extern "C" fn(),
@@ -69,17 +67,17 @@ pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{PoisonError, RwLock};
 
-    /// Read-locked while a test has a child, which inherits other tests' descriptors: what they
-    /// close stays open. A test of what closing causes write-locks it.
+    /// Read-locked while a test has a child, which inherits other tests' descriptors and keeps them
+    /// open. A test of the effects of closing write-locks it.
     pub(crate) static CHILDREN: RwLock<()> = RwLock::new(());
 
     /// Panics unless `check` returns true in a child of `fork`.
     pub(crate) fn in_child(check: impl FnOnce() -> bool) {
         const RIGHT: i32 = 7;
         let _children = CHILDREN.read().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: of the state of other threads the child uses only what `check` is about, and it
-        // ends by libc::_exit, without destructors. libc::alarm ends a child that hangs; both may
-        // always be called.
+        // SAFETY: the child uses only the state of other threads that `check` is about, and ends by
+        // libc::_exit, without destructors. libc::alarm ends a child that hangs; both may always be
+        // called.
         let child = unsafe {
             let child = libc::fork();
             if child == 0 {

@@ -1,5 +1,5 @@
-//! Unix sockets for `POLDER_TOP`, without the feature `net`. The standard library's types listen as
-//! soon as they are bound, and their connections block.
+//! Unix sockets for `POLDER_TOP`, without the feature `net`. The standard library's listen as soon
+//! as they are bound, and their connections block.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,14 +12,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 const BACKLOG: i32 = 16;
 
-/// Binds a listener, at a path where nothing exists yet, that others can never connect to. On Linux
-/// the file gets the mode that the socket has when it is bound. Elsewhere it gets the process's
-/// default mode until that is changed; meanwhile the socket does not listen, and refuses all
-/// connections.
+/// Binds a listener to which no other user can ever connect, at a path where nothing exists. On
+/// Linux the file gets the mode of the unbound socket. Elsewhere it has the process's default mode
+/// until that is changed; until then the socket does not listen, and refuses connections.
 pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     let (socket, address) = socket(path)?;
     let mode = Mode::RUSR | Mode::WUSR;
-    // Other systems than Linux have no mode for an unbound socket, and return an error.
+    // Systems other than Linux return an error: an unbound socket has no mode.
     let _ = rustix::fs::fchmod(&socket, mode);
     rustix::net::bind(&socket, &address)?;
     let listen = || {
@@ -40,7 +39,7 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
 
 pub(crate) fn is_listened_to(path: &Path) -> io::Result<bool> {
     let (socket, address) = socket(path)?;
-    // The listener may not accept, and then a blocking connect would wait.
+    // A blocking connect would wait if the listener does not accept.
     super::set_nonblocking(&socket)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INPROGRESS) => Ok(true),

@@ -1,4 +1,4 @@
-//! Code for sockets on Unix: the feature `net`.
+//! Sockets on Unix.
 
 use std::io;
 #[cfg(any(
@@ -41,7 +41,7 @@ use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::super::{Datagram, MAX_DATAGRAMS, Received, SEND_FLAGS};
 use super::{OwnedDescriptor, RECEIVE_FLAGS};
 
-/// By one call where socket(2) takes the flags.
+/// In one call where socket(2) takes the flags.
 pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::Socket> {
     #[cfg(not(any(target_vendor = "apple", target_os = "solaris")))]
     return socket2::Socket::new(domain, r#type.nonblocking(), None);
@@ -64,7 +64,7 @@ pub(crate) const REFUSES_SECOND_SHUTDOWN: bool =
     cfg!(any(target_vendor = "apple", polder_kqueue_model));
 
 /// The hot path of small messages. On Linux rustix makes the system call inline; libc's function is
-/// a call through the dynamic linker's table, checks for thread cancellation, and passes errors in
+/// called through the dynamic linker's table, checks for thread cancellation, and passes errors in
 /// a thread-local.
 #[inline]
 pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
@@ -74,23 +74,22 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
 
 /// Receives from a Unix stream. Also returns whether a short read shows that the stream is drained.
 ///
-/// Linux ends a read behind a message that carried descriptors (`unix_stream_read_generic`), and
-/// with credentials enabled, between two writers. Both set `MSG_CTRUNC` if there is no room for the
-/// control message; the descriptors are closed. `recvmsg` costs half of the attempt that it saves:
-/// 82 ns against 178 on Linux 6.18; FIONREAD would cost 154. This is the system call
-/// itself, since rustix would ask for the peer's address too.
+/// Linux ends a read behind a message with descriptors (`unix_stream_read_generic`) and, with
+/// credentials enabled, between two writers. Both set `MSG_CTRUNC` without room for the control
+/// message; the descriptors are closed. `recvmsg` costs half of the attempt that it saves: 82 ns of
+/// 178 on Linux 6.18 (FIONREAD: 154). This is libc's: rustix would ask for the peer's address, too.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
 pub(crate) fn receive_message(
     socket: &impl AsFd,
     buffers: &mut [io::IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
-    // SAFETY: all zero is a valid `msghdr`: no address, no slices, no room for control messages.
+    // SAFETY: an all-zero `msghdr` is valid: no address, no slices, no room for control messages.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers.as_mut_ptr().cast();
     message.msg_iovlen = buffers.len() as _;
     // SAFETY: the descriptor is open while it is lent; an `IoSliceMut` has the layout of an
-    // `iovec`, by its documentation, and what the kernel writes goes to the bytes that these lend.
+    // `iovec`, by its documentation, and the kernel writes to the bytes that these lend.
     let read = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, RECEIVE_FLAGS) };
     match usize::try_from(read) {
         Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
@@ -119,7 +118,7 @@ pub(crate) fn receive_many(
     received: &mut [Received],
 ) -> io::Result<usize> {
     let mut addresses = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; MAX_DATAGRAMS];
-    // SAFETY: all zero is a valid `mmsghdr`: no address, no slices, no room for control messages.
+    // SAFETY: an all-zero `mmsghdr` is valid: no address, no slices, no room for control messages.
     let mut messages: [libc::mmsghdr; MAX_DATAGRAMS] = unsafe { std::mem::zeroed() };
     let parts = buffers.iter_mut().zip(&mut addresses).zip(&mut messages);
     let mut count = 0;
@@ -130,9 +129,9 @@ pub(crate) fn receive_many(
         message.msg_hdr.msg_iovlen = 1;
         count += 1;
     }
-    // SAFETY: the descriptor is open while it is lent. The first `count` messages have room for an
-    // address each, and a slice each: an `IoSliceMut` has the layout of an `iovec`, by its
-    // documentation, and what the kernel writes goes to the bytes that it lends.
+    // SAFETY: the descriptor is open while it is lent. Each of the first `count` messages has room
+    // for an address, and a slice: an `IoSliceMut` has the layout of an `iovec`, by its
+    // documentation, and the kernel writes to the bytes that it lends.
     let got = unsafe {
         libc::recvmmsg(
             socket.as_fd().as_raw_fd(),
@@ -160,7 +159,7 @@ pub(crate) fn receive_many(
     Ok(got)
 }
 
-/// Sends datagrams by sendmmsg(2), the first ones. Returns their number, which is not zero.
+/// Sends the first datagrams by sendmmsg(2). Returns their number, which is not zero.
 #[cfg(any(
     target_os = "linux",
     target_os = "android",
@@ -174,7 +173,7 @@ pub(crate) fn send_many(socket: &impl AsFd, datagrams: &[Datagram<'_>]) -> io::R
     let slices: [io::IoSlice<'_>; MAX_DATAGRAMS] = std::array::from_fn(|place| {
         io::IoSlice::new(datagram(place).map_or(&[], |datagram| datagram.bytes))
     });
-    // SAFETY: all zero is a valid `mmsghdr`: no address, no slices, no control messages.
+    // SAFETY: an all-zero `mmsghdr` is valid: no address, no slices, no control messages.
     let mut messages: [libc::mmsghdr; MAX_DATAGRAMS] = unsafe { std::mem::zeroed() };
     for ((message, to), slice) in messages.iter_mut().zip(&to).zip(&slices) {
         if let Some(to) = to {
@@ -185,9 +184,9 @@ pub(crate) fn send_many(socket: &impl AsFd, datagrams: &[Datagram<'_>]) -> io::R
         message.msg_hdr.msg_iovlen = 1;
     }
     let count = datagrams.len().min(MAX_DATAGRAMS);
-    // SAFETY: the descriptor is open while it is lent. The messages have addresses and slices that
-    // live until the end of this function, and are only read: an `IoSlice` has the layout of an
-    // `iovec`, by its documentation.
+    // SAFETY: the descriptor is open while it is lent. Addresses and slices live until the end of
+    // this function, and are only read: an `IoSlice` has the layout of an `iovec`, by its
+    // documentation.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_fd().as_raw_fd(),
@@ -213,12 +212,12 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// Accepts one connection, non-blocking and close-on-exec. Apple's systems have no `accept4`, and a
+/// Accepts one connection, non-blocking and close-on-exec. Apple's systems lack `accept4`, and a
 /// sandbox may allow only the older call.
 ///
 /// On Apple's systems a connection inherits its listener's `SO_NOSIGPIPE` (`sonewconn` in XNU's
-/// bsd/kern/uipc_socket2.c). One that was reset in the queue is returned as aborted: XNU returns it
-/// to an IPv6 listener without an address, since it ignores the error of `soacceptlock`
+/// bsd/kern/uipc_socket2.c). A connection that was reset in the queue is reported as aborted: XNU
+/// returns it to an IPv6 listener without an address, since it ignores the error of `soacceptlock`
 /// (bsd/kern/uipc_syscalls.c; dotnet/runtime#121848), and setting it up may fail with `EINVAL`
 /// (apple/swift-nio#1030), which would mean that the listener does not listen.
 pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
@@ -231,7 +230,7 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
             ) => {}
         other => return other,
     }
-    // Not `accept`: that of socket2 0.6.0 sets `SO_NOSIGPIPE` (rust-lang/socket2#631).
+    // Not `accept`, which sets `SO_NOSIGPIPE` in socket2 0.6.0 (rust-lang/socket2#631).
     let (socket, address) = SockRef::from(listener).accept_raw()?;
     let set_up = (socket.set_cloexec(true)).and_then(|()| socket.set_nonblocking(true));
     if cfg!(target_vendor = "apple") && (address.len() == 0 || set_up.is_err()) {
@@ -240,8 +239,8 @@ pub(crate) fn accept(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockA
     set_up.map(|()| (socket.into(), address))
 }
 
-/// Through libc: for a path that fills `sun_path` to its last byte, Linux returns a length beyond
-/// the structure (`unix_mkname_bsd`), at which rustix 1.1.6 panics.
+/// By libc: for a path that fills `sun_path` to its last byte, Linux returns a length beyond the
+/// structure (`unix_mkname_bsd`), at which rustix 1.1.6 panics.
 #[cfg(not(target_vendor = "apple"))]
 fn accept4(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     use std::os::fd::FromRawFd;
@@ -251,7 +250,7 @@ fn accept4(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
         libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
     );
     // SAFETY: the descriptor is open while it is lent; the kernel writes the address and its
-    // length, no more than there is room for; it returns a descriptor that is not owned yet.
+    // length, within bounds; it returns a descriptor that is not owned yet.
     unsafe {
         SockAddr::try_init(|address, length| {
             match libc::accept4(listener, address.cast(), length, flags) {
@@ -262,8 +261,7 @@ fn accept4(listener: &impl AsFd) -> io::Result<(OwnedDescriptor, SockAddr)> {
     }
 }
 
-/// A restarted server can listen immediately, while connections of its predecessor are in
-/// TIME_WAIT.
+/// A restarted server can listen while its predecessor's connections are in TIME_WAIT.
 pub(crate) const REUSES_ADDRESS: bool = true;
 
 /// Makes the kernel distribute connections among the listeners of one address. Returns whether it
@@ -288,7 +286,7 @@ pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Here `getsockname` of an unbound socket is no error.
+/// `getsockname` of an unbound socket succeeds.
 pub(crate) fn is_unbound(_: &io::Error) -> bool {
     false
 }
@@ -317,8 +315,8 @@ pub(crate) fn abstract_address(name: &[u8]) -> Option<io::Result<SocketAddr>> {
 /// Returns the user and group of a Unix socket's peer, and its process if the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
-    // A `ucred`: three numbers of 32 bits. Not by rustix, in which no process ID is 0: the kernel's
-    // is 0 for a process of another PID namespace.
+    // A `ucred`: three 32-bit numbers. Not by rustix, whose process IDs are not 0: the kernel's is
+    // for a process of another PID namespace.
     let mut ucred = [[0; 4]; 3];
     let bytes = ucred.as_flattened_mut();
     get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, bytes)?;
@@ -360,7 +358,7 @@ pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
 }
 
 /// Whether a Unix socket accepts descriptors from its peer. Linux 6.16 and later can refuse them
-/// (`SO_PASSRIGHTS`, inherited from the listener); then the peer's `sendmsg` fails with EPERM.
+/// (`SO_PASSRIGHTS`, inherited from the listener); the peer's `sendmsg` then fails with EPERM.
 pub(crate) fn passrights(socket: &impl AsFd) -> io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     match get_number(socket, libc::SOL_SOCKET, SO_PASSRIGHTS) {
@@ -385,8 +383,8 @@ pub(crate) fn set_passrights(socket: &impl AsFd, passrights: bool) -> io::Result
     Err(unsupported("this system cannot refuse descriptors"))
 }
 
-/// From include/uapi/asm-generic/socket.h of Linux 6.16, and arch/sparc's own. The crate libc lacks
-/// it for some architectures.
+/// From Linux 6.16's include/uapi/asm-generic/socket.h, and sparc's own. The crate libc lacks it
+/// for some architectures.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SO_PASSRIGHTS: libc::c_int = if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
     92
@@ -402,9 +400,9 @@ pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Ignores the error of setting an option once the connection is closed. XNU refuses all options
-/// once both directions are shut, as after the close of a Unix stream's peer, or a reset of a TCP
-/// stream (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread bytes.
+/// Ignores the error of setting an option of a closed connection. XNU refuses all options once both
+/// directions are shut, as after the close of a Unix stream's peer, or a reset of a TCP stream
+/// (`sosetoptlock` in bsd/kern/uipc_socket.c). There may be unread bytes.
 pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)
@@ -417,8 +415,8 @@ pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether a short read has drained a stream over IP: plain TCP. Unknown for MPTCP, SCTP and SMC,
-/// and with an upper-layer protocol (kTLS ends a read at the end of a record).
+/// Whether a short read has drained a stream over IP: for plain TCP. Unknown for MPTCP, SCTP and
+/// SMC, and with an upper-layer protocol (kTLS ends a read at the end of a record).
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn is_plain_tcp(socket: &impl AsFd) -> bool {
     let protocol = SockRef::from(socket).protocol().ok().flatten();
@@ -430,14 +428,14 @@ fn may_be_quick(protocol: Option<i32>, has_upper_layer: impl FnOnce() -> io::Res
     protocol == Some(libc::IPPROTO_TCP) && has_upper_layer().is_ok_and(|has_one| !has_one)
 }
 
-/// FreeBSD has no such layer: with its kTLS plain reads do not work.
+/// FreeBSD has none: with its kTLS plain reads do not work.
 #[cfg(target_os = "freebsd")]
 fn has_upper_layer(_: &impl AsFd) -> io::Result<bool> {
     Ok(false)
 }
 
 /// Whether the socket has an upper-layer protocol (`TCP_ULP`). If not, Linux returns an empty name
-/// (`do_tcp_getsockopt`). Before 4.13 there was neither the option nor such a protocol.
+/// (`do_tcp_getsockopt`). Linux before 4.13 has neither.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
     let mut name = [0_u8; 16]; // TCP_ULP_NAME_MAX
@@ -450,7 +448,7 @@ fn has_upper_layer(socket: &impl AsFd) -> io::Result<bool> {
 
 pub(crate) const TCP_LEVEL: libc::c_int = libc::IPPROTO_TCP;
 
-/// In the order of [`TcpOption`]; `None` where the system does not have one.
+/// By [`TcpOption`]; `None` where the system lacks one.
 #[cfg(not(target_os = "openbsd"))]
 pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [
     Some(TCP_KEEPIDLE),
@@ -464,7 +462,7 @@ const TCP_USER_TIMEOUT: Option<libc::c_int> = Some(libc::TCP_USER_TIMEOUT);
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
 const TCP_USER_TIMEOUT: Option<libc::c_int> = None;
 
-/// OpenBSD has times of keepalive for the whole system only.
+/// OpenBSD has keepalive times only for the whole system.
 #[cfg(target_os = "openbsd")]
 pub(crate) const TCP_OPTIONS: [Option<libc::c_int>; TcpOption::COUNT] = [None; TcpOption::COUNT];
 
@@ -482,7 +480,7 @@ pub(crate) const MAX_LINGER: Duration = Duration::from_secs(if cfg!(target_vendo
 });
 
 /// The greatest value that is worth a system call. Except for Linux's, limits depend on versions
-/// and settings, and the system's error reports them.
+/// and settings, and the system reports them.
 pub(crate) fn max_of(option: TcpOption) -> u32 {
     if cfg!(any(target_os = "linux", target_os = "android")) {
         option.max_of_linux()
@@ -491,7 +489,7 @@ pub(crate) fn max_of(option: TcpOption) -> u32 {
     }
 }
 
-/// Whether the kernel does not know an option: it is too old, or a sandbox.
+/// Whether the kernel lacks an option: it is too old, or a sandbox.
 pub(crate) fn is_unknown_option(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOPROTOOPT)
 }
@@ -564,7 +562,7 @@ pub(crate) fn has_been_reset(_: &impl AsFd, error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Only TCP without anything above it is known to be drained by a short read.
+    /// A short read drains only TCP without an upper layer.
     #[test]
     fn short_read_drains_plain_tcp_only() {
         let none = || Ok(false);

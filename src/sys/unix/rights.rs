@@ -1,19 +1,18 @@
-//! Privileges that the program's user does not have (set-user-ID and the like): with these,
-//! environment variables must not control the program.
+//! Privileges that the program's user lacks (set-user-ID and the like): with them, the environment
+//! must not control the program.
 //!
-//! A program that has dropped such privileges has equal real and effective IDs, and still holds
-//! what it opened before. So the system is asked how the program was started.
+//! A program that has dropped them has equal real and effective IDs, and still holds what it opened
+//! before. So the system is asked how the program was started.
 
 /// Linux records it at `exec`: getauxval(3).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn has_foreign_rights() -> bool {
-    // SAFETY: it reads a vector that the kernel has passed to the process, and has no
-    // preconditions.
+    // SAFETY: reads a vector that the kernel has passed to the process; no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// issetugid(2). On most of these systems it is also true for a program that has changed its IDs
-/// itself: there a daemon that was root ignores the environment.
+/// issetugid(2). On most of these systems it is also true if the program has changed its IDs
+/// itself, so a daemon that was root ignores the environment.
 #[cfg(any(
     target_vendor = "apple",
     target_os = "dragonfly",
@@ -24,7 +23,7 @@ pub(crate) fn has_foreign_rights() -> bool {
     target_os = "solaris",
 ))]
 pub(crate) fn has_foreign_rights() -> bool {
-    // The oldest version of `libc` that Cargo.toml allows does not have it.
+    // Not in the oldest version of `libc` that Cargo.toml allows.
     unsafe extern "C" {
         safe fn issetugid() -> libc::c_int;
     }
@@ -50,8 +49,6 @@ pub(crate) fn has_foreign_rights() -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// A program that was started as usual has no foreign rights.
-    ///
     /// Tests do not start with privileges; without the symbol, they would not link.
     #[test]
     fn ordinary_program_has_no_foreign_rights() {

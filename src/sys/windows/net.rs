@@ -1,4 +1,4 @@
-//! Code for sockets on Windows: the feature `net`.
+//! Sockets on Windows.
 
 use std::io::{self, Read};
 use std::os::windows::io::{AsRawSocket, AsSocket};
@@ -10,7 +10,7 @@ use windows_sys::Win32::Networking::WinSock;
 use super::super::{AfterAcceptError, TcpOption, c_result};
 use super::OwnedDescriptor;
 
-/// No flags: sending to a closed connection raises no signal.
+/// Sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
 
 pub(crate) const RECEIVE_FLAGS: i32 = 0;
@@ -21,7 +21,7 @@ pub(crate) fn not_listening() -> io::Error {
     io::Error::from_raw_os_error(WinSock::WSAEINVAL)
 }
 
-/// Options can be set after the connection was closed.
+/// Options can be set on a closed connection.
 pub(crate) fn unless_ended(result: io::Result<()>) -> io::Result<()> {
     result
 }
@@ -38,7 +38,7 @@ pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::So
     Ok(socket)
 }
 
-/// For Unix streams only, which do not exist here.
+/// Only for Unix streams, which do not exist here.
 pub(crate) fn passrights(_: &impl AsSocket) -> io::Result<bool> {
     Ok(true)
 }
@@ -80,19 +80,19 @@ pub(crate) fn after_accept_error(error: &io::Error) -> AfterAcceptError {
     }
 }
 
-/// Not set: `SO_REUSEADDR` would let another program take the address away.
+/// `SO_REUSEADDR` would let another program take the address.
 pub(crate) const REUSES_ADDRESS: bool = false;
 
 pub(crate) fn set_balanced(_: &impl AsSocket) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether an unbound socket is the reason.
+/// Whether the cause is an unbound socket.
 pub(crate) fn is_unbound(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
 }
 
-/// Not known before it is used.
+/// Unknown.
 pub(crate) fn is_listening(_: &impl AsSocket) -> Option<bool> {
     None
 }
@@ -103,7 +103,7 @@ pub(crate) fn prepare(_: &socket2::Socket) -> io::Result<()> {
 
 pub(crate) const TCP_LEVEL: i32 = WinSock::IPPROTO_TCP;
 
-/// The names of the [`TcpOption`]s, in their order: since Windows 10, version 1709.
+/// By [`TcpOption`]; since Windows 10, version 1709.
 pub(crate) const TCP_OPTIONS: [Option<i32>; TcpOption::COUNT] = [
     Some(WinSock::TCP_KEEPIDLE),
     Some(WinSock::TCP_KEEPINTVL),
@@ -166,9 +166,9 @@ pub(crate) fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-/// See the Unix version. A system that no longer has the address of a peer that has reset (wine)
-/// has no pending error either, and reports the socket as writable forever. An empty send
-/// distinguishes it from a stream that is not connected yet.
+/// See the Unix version. Where the system has lost the address of a peer that has reset (wine),
+/// there is no pending error either, and the socket stays writable. An empty send distinguishes it
+/// from a stream that is not connected yet.
 pub(crate) fn has_been_reset(socket: &impl AsSocket, error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotConnected
         && matches!(send(socket, &[]), Err(sent) if sent.kind() == io::ErrorKind::ConnectionReset)
