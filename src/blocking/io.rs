@@ -1,8 +1,8 @@
 //! [`Unblock`]: reading, writing, seeking and iterating on threads of the [pool](super::pool).
 //!
-//! Each operation is one [`Call`] of the pool, which locks the value meanwhile. There is at most
-//! one, so the lock is never waited for: while no call is in progress the task has the value to
-//! itself ([`Unblock::get_mut`]). Foreign code runs under that lock, so its poisoning is ignored.
+//! Each operation is one [`Call`] of the pool, which locks the value. There is at most one, so the
+//! lock is never waited for: without a call in progress the task has the value to itself
+//! ([`Unblock::get_mut`]). Foreign code runs under that lock, so its poisoning is ignored.
 //!
 //! **If an operation's future is dropped**, its call continues, and stays here until the next
 //! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read, an end of the file
@@ -31,12 +31,12 @@ use crate::scheduler::budget::{consume, restore};
 use crate::sync::contain;
 use crate::sys;
 
-/// The default maximum number of bytes in one call. tokio uses the same limit for files; larger
-/// calls are not cheaper per byte.
+/// The default maximum number of bytes of a call. tokio's for files; larger calls are not cheaper
+/// per byte.
 const MAX_BYTES: usize = 2 << 20;
 
-/// The maximum number of bytes that are kept between operations. A program may have thousands of
-/// files open, each after one large read, whose allocation costs far less than the read.
+/// The maximum number of bytes kept between operations. A program may have thousands of files open,
+/// each after one large read, whose allocation costs far less than the read.
 const MAX_KEPT: usize = 64 << 10;
 
 /// The pauses between attempts of an operation that would block, if nothing reports readiness. They
@@ -45,17 +45,16 @@ const MAX_KEPT: usize = 64 << 10;
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long `poll` waits for a descriptor at a time: then a thread stops waiting for a dropped
-/// value.
+/// How long `poll` waits for a descriptor at a time, after which a dropped value is noticed.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 const CLOSED: &str = "this Unblock has been closed";
 
-/// An adapter that makes a blocking value asynchronous: its operations run on the blocking pool,
-/// like those of [`unblock`](crate::unblock).
+/// An adapter that makes a blocking value asynchronous: its operations run on the pool of
+/// [`unblock`](crate::unblock).
 ///
-/// It is an [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if the inner value is a
-/// [`Read`], [`Write`], [`Seek`] or [`Iterator`]. Standard input and output:
+/// It implements [`AsyncRead`], [`AsyncWrite`], [`AsyncSeek`] or [`Stream`] if the value implements
+/// [`Read`], [`Write`], [`Seek`] or [`Iterator`]. For standard input and output:
 ///
 /// ```
 /// use polder::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Unblock};
@@ -72,50 +71,46 @@ const CLOSED: &str = "this Unblock has been closed";
 /// # std::io::Result::Ok(())
 /// ```
 ///
-/// Files have a type of their own, [`fs::File`](../fs/struct.File.html).
+/// For files use [`fs::File`](../fs/struct.File.html).
 ///
-/// # What to know
+/// # Notes
 ///
-/// * **A pending read of standard input keeps a thread** until a line or the end is read, even if
-///   the `Unblock` is dropped: it cannot be cancelled. Make only one `Unblock` of it, and keep it.
-///   The thread does not keep the process from exiting.
+/// * **A pending read of standard input occupies a thread** until a line or the end is read: it
+///   cannot be cancelled, even by dropping the `Unblock`. Make only one `Unblock` of it, and keep
+///   it. The thread does not keep the process from exiting.
 /// * Each read, write and item is a call on a thread, which costs some ten microseconds. For small
 ///   pieces use [`BufReader`](crate::io::BufReader) and [`BufWriter`](crate::io::BufWriter); for an
 ///   iterator with many items, one [`unblock`](crate::unblock) that takes them in batches.
-/// * **One operation at a time.** Each waits for the end of the previous one, so the halves of
+/// * **One operation at a time.** Each waits for the previous one, so the halves of
 ///   [`split`](crate::io::split) are for one task. If a value has two directions (a pipe), wrap a
-///   clone of it for each.
-/// * A write that has completed was passed to the value, which may have another buffer: only
-///   `flush` empties that.
-/// * **A value that would block is waited for**, since futures-io forbids
-///   [`WouldBlock`](io::ErrorKind::WouldBlock) as a result: standard output that another program
-///   has made non-blocking, for instance. On Unix this uses poll(2) for the standard library's
-///   files, standard streams, pipes of children and sockets; otherwise attempts with pauses of up
-///   to 20 ms. The wait takes a thread, until a second after the `Unblock` is dropped. So a
-///   socket's read timeout is not reported (use [`time::timeout`](crate::time::timeout)). The
-///   result of [`with_mut`](Unblock::with_mut)'s function, and an iterator's items, are passed on
-///   unchanged.
-/// * In a simulated world its operations return
-///   [`Unsupported`](io::ErrorKind::Unsupported): [`unblock`](crate::unblock) is simulated.
+///   clone for each.
+/// * A completed write was passed to the value; `flush` also empties the value's own buffer.
+/// * **A value that would block is waited for**, such as standard output that another program has
+///   made non-blocking: futures-io forbids [`WouldBlock`](io::ErrorKind::WouldBlock). On Unix this
+///   uses poll(2) for the standard library's files, standard streams, pipes of children and
+///   sockets; otherwise attempts with pauses of up to 20 ms. The wait occupies a thread, until a
+///   second after the `Unblock` is dropped. So a socket's read timeout is not reported (use
+///   [`time::timeout`](crate::time::timeout)). Results of [`with_mut`](Unblock::with_mut) and items
+///   are returned unchanged.
+/// * In a simulated world operations return [`Unsupported`](io::ErrorKind::Unsupported);
+///   [`unblock`](crate::unblock) is simulated.
 ///
 /// # Errors
 ///
-/// The value's own errors; if there is no thread and none can be started; if the value has been
-/// closed; in a simulated world.
+/// The value's own errors; an error if no thread can be started, if it was closed, or in a
+/// simulated world.
 ///
 /// # Panics
 ///
-/// A panic of the value is resumed in the task that awaits the operation, or by the next operation.
-/// The value is kept.
+/// The awaiting task, or the next operation, resumes a panic of the value, which is kept.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future of a read loses no bytes, and dropping the future of an item
-/// loses no item: the next one returns them, or the end. If the future of a write is dropped, its
-/// bytes may be written nevertheless. If the next operation is a write of the same bytes, it is
-/// taken for the dropped one, so they are written once; any other operation waits for the end of
-/// the dropped one, and returns its error. If the `Unblock` is dropped, too, before a thread has
-/// begun the write, it is not made: flush first. A seek, and the function of
+/// Cancel safe: dropping a read loses no bytes, and dropping the future of an item no item; the
+/// next one returns them, or the end. A dropped write may still be made. If the next operation
+/// writes the same bytes, it takes the result of the dropped write, so they are written once. Any
+/// other operation waits for the dropped one, and returns its error. A write is not made if the
+/// `Unblock` is dropped before a thread has begun it: flush first. A seek, and the function of
 /// [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it, and is cancelled if
 /// the `Unblock` is dropped before. A seek accounts for bytes of a dropped read; a write to a value
 /// with one position for both (a file) does not.
@@ -125,20 +120,20 @@ pub struct Unblock<T> {
     value: Option<Arc<Mutex<T>>>,
     call: Option<(Kind, Call<Returned>)>,
     capacity: usize,
-    /// Bytes that were read and not taken: those at `range` of the buffer, which is reused.
+    /// Bytes that were read and not taken, at `range`. The buffer is reused.
     buffer: Vec<u8>,
     range: Range<usize>,
     /// The end or the error that a dropped read has found.
     read_end: Option<Moved>,
     /// An `Option<T::Item>` that was not taken. An item need not be `Sync`.
     item: Mutex<Option<Output>>,
-    /// Of a completed write: the bytes, and the number written.
+    /// The bytes of a completed write, and the number written.
     written: Option<(Vec<u8>, usize)>,
-    /// Of a completed write or flush.
+    /// The error of a completed write or flush.
     failure: Option<io::Error>,
     /// Whether something may have been written since the last flush.
     must_flush: bool,
-    /// Whether a seek has failed since the value has no position: a pipe, a terminal.
+    /// Whether a seek failed since the value has no position: a pipe, a terminal.
     has_no_position: bool,
 }
 
@@ -159,7 +154,7 @@ type Moved = io::Result<u64>;
 
 type Done = (Moved, Option<Output>);
 
-/// The bytes that were read or written, the result, and the output; or a panic of the value.
+/// The bytes that were read or written, the result and the output; or a panic of the value.
 type Returned = (Vec<u8>, thread::Result<Done>);
 
 struct Ended {
@@ -173,7 +168,7 @@ fn unpoisoned<R>(locked: LockResult<R>) -> R {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fails in a simulated world: the time at which another thread finishes depends on no seed.
+/// Fails in a simulated world: the seed does not determine when another thread finishes.
 fn check() -> io::Result<()> {
     crate::kernel::permit("a file of the system, or io::Unblock")
 }
@@ -193,8 +188,7 @@ fn repeat<T: 'static>(
             Err(io::ErrorKind::Interrupted) => {}
             Err(io::ErrorKind::WouldBlock) if is_wanted() => {
                 let waited = sys::wait_for_value(value, kind != Kind::Read, MAX_WAIT);
-                // Otherwise it would spin if the descriptor is not known, or if `poll` and the
-                // operation disagree.
+                // Pauses if the descriptor is unknown, or if `poll` and the operation disagree.
                 if waited.unwrap_or(true) {
                     thread::sleep(pause);
                     pause = (2 * pause).clamp(MIN_PAUSE, MAX_PAUSE);
@@ -228,8 +222,8 @@ impl<T> Unblock<T> {
         Unblock::with_capacity(MAX_BYTES, value)
     }
 
-    /// Wraps a value; one call reads or writes at most `capacity` bytes. The default is 2 MiB. A
-    /// capacity of 0 counts as 1. At most 64 KiB of memory are kept between operations.
+    /// Wraps a value; one call reads or writes at most `capacity` bytes (0 counts as 1). The
+    /// default is 2 MiB. At most 64 KiB of memory are kept between operations.
     ///
     /// ```
     /// use polder::io::Unblock;
@@ -265,16 +259,16 @@ impl<T> Unblock<T> {
     /// # std::io::Result::Ok(())
     /// ```
     ///
-    /// The next operation reports the error of a dropped write. Bytes of a dropped read stay with
-    /// the `Unblock`, for its next read.
+    /// The next operation reports the error of a dropped write. Bytes of a dropped read are kept
+    /// for the next read.
     ///
     /// # Panics
     ///
-    /// If it has been closed, or if a call was in progress when the process forked.
+    /// If it was closed, or if a call was in progress when the process forked.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future loses nothing.
+    /// Cancel safe.
     pub async fn get_mut(&mut self) -> &mut T {
         let settled = poll_fn(|cx| self.poll_idle(cx)).await;
         settled.unwrap_or_else(|error| panic!("{error}"));
@@ -301,8 +295,7 @@ impl<T> Unblock<T> {
     ///
     /// # Panics
     ///
-    /// If `operation` does, if the `Unblock` has been closed, if no thread can be started, or in a
-    /// simulated world.
+    /// If `operation` does, if it was closed, if no thread can be started, or in a simulated world.
     ///
     /// # Cancel safety
     ///
@@ -330,8 +323,8 @@ impl<T> Unblock<T> {
         *output.expect("the function has returned")
     }
 
-    /// Returns the value itself, once no thread uses it. The bytes of a dropped read, and the error
-    /// of a dropped write, are lost: flush before.
+    /// Returns the value, once no thread uses it. The bytes of a dropped read, and the error of a
+    /// dropped write, are lost: flush before.
     ///
     /// ```
     /// use polder::io::{AsyncWriteExt, Unblock};
@@ -365,7 +358,7 @@ impl<T> Unblock<T> {
         is_ahead && !self.has_no_position
     }
 
-    /// Whether nothing is in progress, nor kept for the next operation to return.
+    /// Whether nothing is in progress, nor kept for the next operation.
     #[cfg(feature = "fs")]
     pub(crate) fn is_at_rest(&self) -> bool {
         let has_read = !self.range.is_empty() || self.read_end.is_some();
@@ -382,7 +375,7 @@ impl<T> Unblock<T> {
             restore();
             return Poll::Pending;
         };
-        // If it fails the call stays, so that all later operations fail too.
+        // If it fails the call stays, so that later operations fail, too.
         let (mut buffer, outcome) = ended?;
         self.call = None;
         let (result, mut output) = outcome.unwrap_or_else(|panic| resume_unwind(panic));
@@ -432,7 +425,7 @@ impl<T> Unblock<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// [`poll_idle`](Self::poll_idle), which returns the error of the last operation.
+    /// [`poll_idle`](Self::poll_idle), and returns the error of the last operation.
     fn poll_enter(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_idle(cx))?;
         Poll::Ready(self.report())
@@ -448,8 +441,8 @@ impl<T> Unblock<T> {
         }
     }
 
-    /// Waits for the end of a dropped operation, other than a read, which may never end. The result
-    /// of a write is not for the next one.
+    /// Waits for a dropped operation other than a read, which may never end. Discards the result of
+    /// a write.
     pub(crate) fn poll_written(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if self.call.is_some() && !self.is_in(Kind::Read) && !self.is_in(Kind::Next) {
             ready!(self.poll_idle(cx))?;
@@ -458,7 +451,7 @@ impl<T> Unblock<T> {
         Poll::Ready(self.report())
     }
 
-    /// [`poll_enter`](Self::poll_enter), which also fails if a dropped read has left bytes.
+    /// [`poll_enter`](Self::poll_enter), and fails if a dropped read has left bytes.
     pub(crate) fn poll_settled(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_enter(cx))?;
         if self.range.is_empty() {
@@ -475,7 +468,7 @@ impl<T> Unblock<T> {
     /// Returns the result of the last operation, if that was a write of these bytes.
     fn take_written(&mut self, slices: &[IoSlice<'_>]) -> Option<usize> {
         let (buffer, length) = self.written.take()?;
-        // Zero is the answer to a repetition of the whole write only.
+        // Zero counts only for a repetition of the whole write.
         let is_same = match length {
             0 => begin_with(slices, &buffer),
             _ => begin_with(slices, &buffer[..length]),
@@ -503,7 +496,7 @@ impl<T> Unblock<T> {
 }
 
 impl<T: Send + 'static> Unblock<T> {
-    /// On an error nothing has changed.
+    /// An error changes nothing.
     fn begin<F>(&mut self, kind: Kind, mut buffer: Vec<u8>, mut operation: F) -> io::Result<()>
     where
         F: FnMut(&mut T, &mut Vec<u8>) -> Done + Send + 'static,
@@ -570,7 +563,7 @@ where
 
 /// # Panics
 ///
-/// The iterator's own panics; if there is no thread and none can be started; in a simulated world.
+/// The iterator's own; if no thread can be started; in a simulated world.
 impl<T: Iterator + Send + 'static> Stream for Unblock<T>
 where
     T::Item: Send + 'static,
@@ -702,7 +695,7 @@ impl<T: Seek + Send + 'static> AsyncSeek for Unblock<T> {
         let this = self.get_mut();
         if !this.is_in(Kind::Seek(position)) {
             ready!(this.poll_enter(cx))?;
-            // The value's position is ahead of the task's by the bytes that were not taken.
+            // The value's position is ahead by the bytes that were not taken.
             let ahead = this.range.len() as i64;
             let seek = move |value: &mut T, _: &mut Vec<u8>| {
                 let sought = match position {

@@ -1,6 +1,6 @@
 //! Blocking calls: the [pool](pool) of threads that make them, [`unblock`], which runs a function
-//! on it, and [`Unblock`], an asynchronous adapter for blocking I/O types. Files (`fs`) and name
-//! lookups use the pool too.
+//! there, and [`Unblock`], which makes blocking I/O types asynchronous. Files (`fs`) and name
+//! lookups use the pool, too.
 //!
 //! The public paths are `polder::unblock` and `polder::io::Unblock`.
 

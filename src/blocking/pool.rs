@@ -5,40 +5,41 @@
 //! without a job is **awake** if it will look at the queues before it sleeps. Under the lock one
 //! invariant holds: **if a job may start, a thread is awake**, unless no thread can be started.
 //!
-//! * [`Pool::submit`] keeps it: if no thread is awake, it wakes one, or starts one if none sleeps.
-//! * A thread that takes a job, and leaves another one that may start, does the same first.
-//! * A thread adds itself to the sleeping threads in the step in which it sees that no job may
-//!   start. The thread that removes it counts it as awake in the same step, and then unparks it.
+//! * [`Pool::submit`] wakes a thread if none is awake, or starts one if none sleeps.
+//! * So does a thread that takes a job, if another one may start.
+//! * A thread adds itself to the sleeping ones in the step in which it sees that no job may start.
+//!   The thread that removes it counts it as awake in the same step, and then unparks it.
 //!
-//! **Why no job is left.** An awake thread acquires the lock without running foreign code. There it
-//! takes a job, or finds that none may start. So a job never waits behind a blocked one, while the
-//! limit of its class allows another thread. An unpark that precedes the park is kept. A thread
-//! that is still listed after [`KEEP_ALIVE`] was not needed: it removes itself, and exits.
+//! **Why no job is left.** An awake thread acquires the lock without running foreign code, and
+//! takes a job or finds that none may start. So no job waits behind a blocked one while the limit
+//! of its class allows another thread. An unpark that precedes the park is kept. A thread that is
+//! still listed after [`KEEP_ALIVE`] was not needed: it removes itself, and exits.
 //!
 //! **One thread is awake for any number of jobs**, so that many short calls cost few wake-ups:
 //! until the next thread is running, the awake ones take one job after the other. (With 64 tasks
-//! that call in a loop: 0.1 calls of futex(2) for each, instead of 2.6 when each submitted job woke
-//! a thread.) The thread that fell asleep last is woken first: its memory is in the caches, and the
-//! others exit.
+//! that call in a loop: 0.1 calls of futex(2) each, instead of 2.6 if each submitted job woke a
+//! thread.) The thread that slept last is woken first: its memory is in the caches, and the others
+//! exit.
 //!
 //! **A thread is awake again before it wakes the task that awaits its call**, so that sequential
 //! calls need one thread and no spurious wake-ups. This holds for polder's own wakers, which only
-//! queue a task. Any other waker may block: its thread counts as busy until that has returned
+//! queue a task. Any other waker may block: its thread counts as busy until it has returned
 //! ([`Awaiter`]).
 //!
-//! The queues are plain lists under that lock, since jobs and counts change together. Queueing a
-//! job and taking it costs 94 instructions, 6 of them locked; with `concurrent-queue`, 292 and 11.
+//! The queues are plain lists under the lock, since jobs and counts change together. Queueing and
+//! taking a job costs 94 instructions, 6 of them locked; with `concurrent-queue`, 292 and 11.
 //!
-//! Each job has a [`Class`] with a separate limit, so that five hundred blocked calls do not delay
-//! a name lookup, nor lookups that wait for a dead name server a call.
+//! Each [`Class`] of jobs has a separate limit, so that blocked calls do not delay name lookups,
+//! nor lookups that wait for a dead name server calls.
 //!
-//! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the threads that
-//! exist, each of which tries again when it takes a job. If no thread is certain to become free,
-//! [`Pool::submit`] returns the error, and nothing is queued that would never run.
+//! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the existing
+//! threads, each of which tries again when it takes a job. If none is certain to become free,
+//! [`Pool::submit`] fails, and queues nothing.
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
-//! **A child of `fork`** has none of the threads, and so gets a separate pool. In the child a
+//! **A child of `fork`** has none of the threads, and gets a separate pool. There a [`Call`] of the
+//! parent's pool completes without an output.
 //! [`Call`] of the parent's pool completes without an output.
 
 use std::collections::VecDeque;
@@ -58,25 +59,25 @@ use crate::sys::{PerProcess, Process, start_thread, unsupported};
 use crate::telemetry::WaitReason;
 
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
-/// microseconds (measured: 16), which a program that calls less often than this does not notice.
+/// microseconds, which a program that calls less often does not notice.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// The maximum number of concurrent calls. They mostly wait (for a disk, a terminal, a child
-/// process), so the limit is higher than the number of cores. The default, the environment variable
-/// and its bounds are the same as in the crate `blocking`.
+/// process), so it exceeds the number of cores. The default, the variable and its bounds are those
+/// of the crate `blocking`.
 const MAX_CALLS: usize = 500;
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 const BOUNDS: RangeInclusive<usize> = 1..=10_000;
 
-/// The maximum number of concurrent name lookups. They mostly wait for a name server, five seconds
-/// if it does not answer (resolv.conf(5)). With a lower limit, that many unknown names would delay
-/// all others.
+/// The maximum number of concurrent name lookups. They wait for a name server, five seconds if it
+/// does not answer (resolv.conf(5)): with a lower limit, that many unknown names would delay all
+/// others.
 const MAX_LOOKUPS: usize = 64;
 
-/// Jobs of the first class are taken first.
+/// Classes of jobs, of which the first has priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// It ends within a bounded time.
+    /// Ends within a bounded time.
     Lookup,
     /// A function of the user, which may block forever.
     Call,
@@ -84,7 +85,7 @@ pub(crate) enum Class {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
-    /// The numbers of waiting and of running jobs, if the limit of their class is reached.
+    /// The numbers of waiting and running jobs of a class that has reached its limit.
     pub(crate) full: Option<(usize, usize)>,
     pub(crate) is_idle: bool,
     pub(crate) done: usize,
@@ -92,15 +93,15 @@ pub(crate) struct Load {
 
 pub(crate) struct Pool {
     state: Mutex<State>,
-    /// Starts a thread that calls [`Pool::work`]. Tests replace it with a function that fails.
+    /// Starts a thread that calls [`Pool::work`]. Tests replace it by one that fails.
     start: fn(&'static Pool) -> io::Result<()>,
 }
 
 struct State {
     queues: [Queue; 2],
-    /// Threads that have no job, and look for one before they sleep.
+    /// The number of threads that have no job, and look for one before they sleep.
     awake: usize,
-    /// Threads that were not woken yet, in the order in which they fell asleep.
+    /// The sleeping threads, in the order in which they fell asleep.
     asleep: Vec<(ThreadId, Thread)>,
     done: usize,
 }
@@ -119,14 +120,14 @@ fn max_calls() -> usize {
     limit.unwrap_or(MAX_CALLS)
 }
 
-/// `None` if the text is not a number.
+/// Returns `None` if the text is not a number.
 fn limit(text: &str) -> Option<usize> {
     let limit: usize = text.parse().ok()?;
     Some(limit.clamp(*BOUNDS.start(), *BOUNDS.end()))
 }
 
 fn start(pool: &'static Pool) -> io::Result<()> {
-    // Linux shows names of up to 15 bytes in full (prctl(2), PR_SET_NAME).
+    // Linux shows names of up to 15 bytes (prctl(2), PR_SET_NAME).
     start_thread("polder-blocking", Box::new(|| pool.work())).map(drop)
 }
 
@@ -163,8 +164,8 @@ impl State {
         self.done = self.done.wrapping_add(1);
     }
 
-    /// Whether an existing thread is certain to become free for a job of this class. A thread that
-    /// runs a call may never become free, so only calls wait for it.
+    /// Whether an existing thread is certain to become free for a job of this class. A call may
+    /// never end, so only calls wait for it.
     fn is_served(&self, class: Class) -> bool {
         let [lookups, calls] = &self.queues;
         self.awake > 0 || lookups.running > 0 || class == Class::Call && calls.running > 0
@@ -184,7 +185,6 @@ impl Pool {
         }
     }
 
-    /// For a dump.
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let full = (state.queues.iter())
@@ -196,11 +196,11 @@ impl Pool {
         }
     }
 
-    /// Queues `job` for a thread of the pool.
     ///
     /// # Errors
     ///
-    /// No thread can be started, and no existing one is certain to become free. The job is dropped.
+    /// If no thread can be started, and no existing one is certain to become free. The job is
+    /// dropped.
     pub(crate) fn submit(&'static self, class: Class, job: Arc<dyn Job>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.queues[class as usize].jobs.push_back(job);
@@ -215,7 +215,7 @@ impl Pool {
                 let job = state.queues[class as usize].jobs.pop_back();
                 drop(state);
                 discard(job);
-                // Another kind: EAGAIN, the error for a lack of threads, is `WouldBlock`.
+                // Another kind: EAGAIN, for a lack of threads, is `WouldBlock`.
                 Err(io::Error::other(format!(
                     "cannot start a thread for blocking calls: {error}"
                 )))
@@ -238,16 +238,16 @@ impl Pool {
         Ok(call)
     }
 
-    /// Keeps the invariant: starts a thread if needed, or takes a sleeping one off the list, which
-    /// the caller has to [`wake`].
+    /// Keeps the invariant: starts a thread if needed, or removes a sleeping one from the list,
+    /// which the caller has to [`wake`].
     fn find_thread(&'static self, state: &mut State) -> io::Result<Option<Thread>> {
         if state.awake > 0 || state.startable() == 0 {
             return Ok(None);
         }
         let found = state.asleep.pop().map(|(_, thread)| thread);
         if found.is_none() {
-            // Under the lock, which the new thread takes first: if it fails to start, it was never
-            // seen as awake.
+            // Under the lock, which the new thread takes first: a thread that fails to start was
+            // never seen as awake.
             (self.start)(self)?;
         }
         state.awake += 1;
@@ -260,7 +260,7 @@ impl Pool {
         let mut state = self.state.lock();
         loop {
             if let Some((class, job)) = state.take() {
-                // If no other thread can be started, this one takes the next job later.
+                // If no thread can be started, this one takes the next job later.
                 let found = self.find_thread(&mut state).ok().flatten();
                 drop(state);
                 std::mem::take(&mut awaiter).wake();
@@ -294,7 +294,7 @@ impl Pool {
         let (end, mut left) = (Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
         loop {
             drop(state);
-            // Returns immediately if the thread was unparked meanwhile, and may return spuriously.
+            // Returns immediately if it was unparked meanwhile, and may return spuriously.
             thread::park_timeout(left);
             state = self.state.lock();
             let place = (state.asleep.iter()).position(|(listed, _)| *listed == id);
@@ -310,15 +310,15 @@ impl Pool {
     }
 }
 
-/// Wakes a thread that was taken off the list: outside the lock, which it takes first.
+/// Wakes a removed thread: outside the lock, which it takes first.
 fn wake(found: Option<Thread>) {
     if let Some(thread) = found {
         thread.unpark();
     }
 }
 
-/// A call of a function on the pool. **Dropping it cancels the call** if that has not begun: then
-/// the dropping thread drops the function.
+/// A call of a function on the pool. **Dropping it cancels the call** and drops the function, if
+/// that has not begun.
 pub(crate) struct Call<T> {
     shared: Arc<SharedCall<T>>,
     is_detached: bool,
@@ -331,8 +331,8 @@ pub(crate) struct SharedCall<T> {
     only_queues: AtomicBool,
     /// Whether its [`Call`] was dropped. Accessed under the stage's lock.
     is_unwanted: AtomicBool,
-    /// The process that made it. In a child of `fork` another thread of the parent may have held
-    /// the lock.
+    /// The process that made it. In a child of `fork` the lock may be held by a thread of the
+    /// parent.
     process: Process,
 }
 
@@ -340,7 +340,7 @@ enum Stage<T> {
     Submitted(Box<dyn FnOnce() -> T + Send>),
     Running,
     /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
-    /// Without a [`Call`] the output is dropped, though others may keep this: see `AbortHandle`.
+    /// Dropped if there is no [`Call`], even if an `AbortHandle` keeps this.
     Done(Option<T>),
 }
 
@@ -380,9 +380,8 @@ impl<T> Call<T> {
         (call, job)
     }
 
-    /// Polls for the output. `None` if the function panicked or was cancelled, or its output was
-    /// taken; and in a child of the process that made the call, since a parent's thread might hold
-    /// the lock.
+    /// Polls for the output. `None` if it was taken, or the function panicked or was cancelled; and
+    /// in a child of the process that made the call.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<T>> {
         if !self.shared.process.is_current() {
             return Poll::Ready(None);
@@ -457,12 +456,12 @@ impl<T> SharedCall<T> {
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         if !self.shared.process.is_current() {
-            // Another thread of the parent may have held the lock.
+            // A thread of the parent may have held the lock.
             std::mem::forget(self.shared.clone());
             return;
         }
         self.shared.stage.clear_waker();
-        // Drops any output here: the thread may still hold the job for a while.
+        // Drops any output here: the thread may keep the job for a while.
         let (function, output) = self.shared.stage.update(|stage| {
             self.shared.is_unwanted.store(true, Ordering::Relaxed);
             match stage {
@@ -528,7 +527,6 @@ mod tests {
         }
     }
 
-    /// A leaked pool.
     fn pool(lookups: usize, calls: usize) -> &'static Pool {
         started_by(start, lookups, calls)
     }
@@ -543,14 +541,12 @@ mod tests {
         pool
     }
 
-    /// The limit from the environment is a number within bounds.
     #[test]
     fn environment_limit_must_be_in_range() {
         let limits = ["100", "0", "50000", "", "many"].map(limit);
         assert_eq!(limits, [Some(100), Some(1), Some(10_000), None, None]);
     }
 
-    /// `idle` threads have no job.
     #[derive(Debug, PartialEq)]
     struct Counts {
         waiting: [usize; 2],
@@ -642,12 +638,12 @@ mod tests {
         };
         crate::block_on(calls());
         crate::block_on(crate::spawn(async move { calls().await }));
-        // A thread may exit meanwhile, if the machine is busy for half a second.
+        // A thread may exit if the machine is busy for half a second.
         let started = STARTED.load(Ordering::SeqCst);
         assert!(started < 10, "{started} threads for one call at a time");
     }
 
-    /// Of several calls, the next thread is started when the last one has begun to work.
+    /// The next thread is started when the last one has begun to work.
     #[test]
     fn simultaneous_calls_start_threads_gradually() {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -710,7 +706,6 @@ mod tests {
         });
     }
 
-    /// The pool is full when queued jobs wait for running ones.
     #[test]
     fn full_when_jobs_wait_for_others() {
         let pool = pool(1, 2);
@@ -756,14 +751,14 @@ mod tests {
             idle: 0,
         };
         assert_eq!(pool.counts(), expected);
-        // The threads that had calls are idle now, and still do not take lookups beyond the limit.
+        // The idle threads that had calls take no lookups beyond the limit.
         calls.open();
         all(blocked);
         eventually("the calls are counted as done", || {
             let counts = pool.counts();
             (counts.waiting, counts.running) == ([18, 0], [2, 0])
         });
-        // After that calls can be made, though the limit of lookups is blocked.
+        // Calls can be made although the limit of lookups is reached.
         all(calls.calls(pool, Class::Call, 20));
         lookups.open();
         all(more);
@@ -771,7 +766,6 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// A job that panics ends no thread and is counted.
     #[test]
     fn panicking_job_counted_thread_lives() {
         let pool = pool(1, 2);
@@ -819,8 +813,7 @@ mod tests {
         }
     }
 
-    /// A call that is cancelled before it begins never runs, and its function is dropped
-    /// immediately.
+    /// Its function is dropped immediately.
     #[test]
     fn call_cancelled_before_start_never_runs() {
         let pool = pool(1, 1);
@@ -886,7 +879,7 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// An output that comes without a call is dropped although others keep what they shared.
+    /// An output without a call is dropped although others keep the shared part.
     #[test]
     fn unclaimed_output_dropped_despite_sharers() {
         let pool = pool(1, 1);
@@ -924,7 +917,7 @@ mod tests {
         }
     }
 
-    /// Without threads and without one to be had a job is refused with words.
+    /// If there are no threads and none can be started, a job is refused with a message.
     #[test]
     fn no_thread_at_all_refuses_job() {
         let _alone = REFUSING.lock();
@@ -941,7 +934,6 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// If no thread can be started, the existing ones take the job.
     #[test]
     fn failed_thread_start_leaves_jobs_to_others() {
         let _alone = REFUSING.lock();

@@ -11,9 +11,8 @@ use crate::telemetry::Mark;
 
 /// Runs `f`, which may block or compute for long, on a pool of threads.
 ///
-/// Works on any thread, within a runtime or not. The pool grows under load, up to 500 threads (the
-/// environment variable `BLOCKING_MAX_THREADS`, from 1 to 10,000, changes that). Threads that were
-/// idle for half a second exit. Calls wait while all threads are busy. The threads are named
+/// Works on any thread. The pool grows to 500 threads (`BLOCKING_MAX_THREADS`, from 1 to 10,000, in
+/// the environment), then calls wait. Threads that were idle for half a second exit. They are named
 /// `polder-blocking`. [`io::Unblock`](crate::io::Unblock) and `polder::fs` share this limit; name
 /// lookups have one of their own.
 ///
@@ -32,9 +31,9 @@ use crate::telemetry::Mark;
 ///
 /// # Panics
 ///
-/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and no
-/// thread of the pool is certain to become free; then `f` is not called. In a child of `fork` it
-/// panics if the call was in progress in the parent.
+/// Awaiting the task resumes a panic of `f`. It also panics if no thread could be started, and none
+/// is certain to become free (`f` is then not called), and in a child of `fork` if the call was in
+/// progress in the parent.
 #[doc(alias("spawn_blocking", "block_in_place", "asyncify"))]
 #[track_caller]
 pub fn unblock<T, F>(f: F) -> Task<T>
