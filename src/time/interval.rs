@@ -1,4 +1,4 @@
-//! Intervals: ticks at a fixed period, with a choice for missed ticks.
+//! [`Interval`]: ticks at a fixed period.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::clock::now;
 
 /// How an [`Interval`] treats missed ticks.
 ///
-/// Ticks are due at 0, 10, 20, … milliseconds. After the first one, the next call is at 35:
+/// With ticks due at 0, 10, 20, … milliseconds, if the first call after 0 is at 35:
 ///
 /// | | ready immediately | then due at |
 /// |---|---|---|
@@ -38,7 +38,7 @@ use crate::clock::now;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
-    /// The missed ticks follow immediately, one after the other. The grid stays the same.
+    /// The missed ticks follow immediately. The grid stays the same.
     #[default]
     Burst,
     /// The next tick is due one period after the missed one was taken.
@@ -69,7 +69,7 @@ pub enum MissedTickBehavior {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: no tick is lost, see [`Interval`].
+/// Cancel safe: no tick is lost.
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
@@ -91,7 +91,7 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: no tick is lost, see [`Interval`].
+/// Cancel safe: no tick is lost.
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval {
         timer: Timer::at(start),
@@ -100,7 +100,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     }
 }
 
-/// An endless sequence of ticks, made by [`interval`] and [`interval_at`]; also a [`Stream`].
+/// An endless sequence of ticks, made by [`interval`] and [`interval_at`]. Also a [`Stream`].
 ///
 /// ```
 /// use polder::stream::StreamExt;
@@ -121,7 +121,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 #[doc(alias = "IntervalStream")]
 #[must_use = "it ticks only while it is polled"]
 pub struct Interval {
-    /// For the next tick. It has no deadline if that is too far away to be represented.
+    /// For the next tick, without a deadline if that is too far away to be represented.
     timer: Timer,
     period: Duration,
     missed: MissedTickBehavior,
@@ -161,7 +161,7 @@ impl Interval {
     ///     let period = Duration::from_millis(2);
     ///     let mut ticks = interval(period);
     ///     let first = ticks.tick().await;
-    ///     // No need to catch up any more.
+    ///     // Do not catch up any more.
     ///     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ///     polder::time::sleep(3 * period).await;
     ///     ticks.tick().await;
@@ -296,7 +296,7 @@ impl Interval {
         self.timer.set(Some(instant), None);
     }
 
-    /// The polling form of [`tick`](Self::tick).
+    /// Polls for the next [`tick`](Self::tick).
     ///
     /// ```
     /// use polder::time::interval;
@@ -311,7 +311,7 @@ impl Interval {
     /// });
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // Polled even if there is no next tick, so that a reset wakes the waiter.
+        // Polled even without a next tick, so that a reset wakes the waiter.
         let due = std::task::ready!(Pin::new(&mut self.timer).poll(cx));
         let next = due.checked_add(self.period);
         // The clock is read only if the result depends on it.

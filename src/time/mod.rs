@@ -1,8 +1,7 @@
 //! Timers: sleeping, timeouts, intervals.
 //!
-//! A timer never fires early. It can be made, polled and dropped on any thread, inside a runtime or
-//! not: it moves to the worker that polls it. A deadline too far away to be represented never
-//! passes.
+//! A timer never fires early. It can be made, polled and dropped on any thread, and moves to the
+//! worker that polls it. A deadline too far away to be represented never passes.
 //!
 //! ```
 //! use polder::time::{interval, sleep, timeout};
@@ -19,16 +18,16 @@
 //!
 //! * A single wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout`],
 //!   [`timeout_at`].
-//! * A period: [`interval`] ticks immediately and then every period, with a choice for missed ticks
-//!   ([`MissedTickBehavior`]).
+//! * A period: [`interval`], which ticks immediately and then every period; [`MissedTickBehavior`]
+//!   says how missed ticks are treated.
 //! * A deadline that changes while it is awaited, and programs that use async-io: [`Timer`]. Its
-//!   [`interval`](Timer::interval) fires for the first time after one period, and always bursts.
+//!   [`interval`](Timer::interval) first fires after one period, and always bursts.
 //!
 //! # Retries
 //!
 //! Each attempt has a time limit and a new connection: on the old one, a late response would be
-//! taken for the response to the next request. The pauses double, up to a limit. The server may
-//! have executed the request: give non-idempotent requests an idempotency key.
+//! taken for that of the next request. The pauses double, up to a limit. The server may have
+//! executed the request: give non-idempotent requests an idempotency key.
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
@@ -90,7 +89,7 @@ pub use timer::{Sleep, Timer, sleep, sleep_until};
 
 use std::time::Instant;
 
-/// Returns the current time, by the clock that timers use: [`Instant::now`], or a simulated world's
+/// Returns the current time of the clock that timers use: [`Instant::now`], or a simulated world's
 /// time.
 ///
 /// ```

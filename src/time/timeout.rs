@@ -1,4 +1,4 @@
-//! Time limits for futures.
+//! [`timeout`]: time limits for futures.
 
 use std::error::Error;
 use std::fmt;
@@ -12,8 +12,8 @@ use pin_project_lite::pin_project;
 
 use super::timer::{Sleep, sleep, sleep_until};
 
-/// Limits `future` to `duration`. The future is polled first: if it is ready, its output is
-/// returned even after the deadline.
+/// Limits `future` to `duration`. The future is polled first, so its output is returned if it is
+/// ready, even after the deadline.
 ///
 /// # Examples
 ///
@@ -39,8 +39,8 @@ use super::timer::{Sleep, sleep, sleep_until};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if `future` is: dropping the timeout drops `future`. A timeout that is polled by
-/// reference keeps it, even after the deadline.
+/// Cancel safe if `future` is. A timeout that is polled by reference keeps `future`, even after the
+/// deadline.
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout {
         future: future.into_future(),
@@ -95,8 +95,7 @@ pin_project! {
     /// assert!(late.is_err());
     /// ```
     ///
-    /// After it has returned [`Elapsed`], it returns that on every poll, and no longer polls the
-    /// future.
+    /// After it has returned [`Elapsed`], it does so on every poll, and no longer polls the future.
     ///
     /// # Errors
     ///
@@ -104,11 +103,11 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// If it is polled after completion, and as [`Timer`](crate::Timer).
+    /// If it is polled after its future has completed, and as [`Timer`](crate::Timer).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe if the future is: dropping the timeout drops the future.
+    /// Cancel safe if the future is.
     #[must_use = "futures do nothing unless they are polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {

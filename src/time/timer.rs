@@ -1,4 +1,4 @@
-//! The timer, the basis of all other types of time, and sleeping.
+//! [`Timer`], on which all other types of time are based, and sleeping.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use crate::runtime::background;
 use crate::scheduler::{self, budget};
 use crate::sync::wake_all;
 
-/// A deadline, or a series of deadlines: a future that yields the [`Instant`] when it fires, and a
-/// stream that yields one for each period.
+/// A deadline, or a series of deadlines: a future that yields the [`Instant`] at which it was due,
+/// and a stream that yields one for each period.
 ///
-/// The interface is `async-io`'s. A one-shot timer stays ready after it fires, until it is reset
-/// (async-io's never completes again); as a stream, it ends. With a period it waits for the next
-/// deadline. The yielded instant is the deadline.
+/// The interface is `async-io`'s. A one-shot timer stays ready after it fires, until it is set
+/// again (async-io's never completes again); as a stream, it ends. With a period it waits for the
+/// next deadline.
 ///
 /// ```
 /// use polder::Timer;
@@ -29,7 +29,7 @@ use crate::sync::wake_all;
 ///     let when = Instant::now() + Duration::from_millis(2);
 ///     let mut timer = Timer::at(when);
 ///     assert_eq!((&mut timer).await, when);
-///     assert_eq!((&mut timer).await, when); // It is done, and stays so,
+///     assert_eq!((&mut timer).await, when); // It stays ready,
 ///     assert_eq!(timer.next().await, None);
 ///     timer.set_after(Duration::from_millis(2)); // until it is set again.
 ///     assert!(timer.await > when);
@@ -51,8 +51,7 @@ use crate::sync::wake_all;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping a timer has no effect. A timer that is polled by reference keeps its
-/// deadline.
+/// Cancel safe. A timer that is polled by reference keeps its deadline.
 ///
 /// # Panics
 ///
@@ -66,10 +65,10 @@ pub struct Timer {
     state: State,
     /// Whether it has fired and has no period: it is ready until it is set.
     done: bool,
-    /// Whether the next poll reads the clock. False once a poll has read it, and for a deadline
-    /// that was set as a duration from now.
+    /// Whether the next poll reads the clock: not if a poll has read it, or the deadline was set as
+    /// a duration from now.
     may_be_due: bool,
-    /// Whether the last poll found the budget used up: then the next poll is free. Otherwise a
+    /// Whether the last poll found the budget used up. The next poll is then free; otherwise a
     /// future that is polled before this one, and always takes the whole budget, would starve it.
     deferred: bool,
 }
@@ -105,7 +104,7 @@ impl Timer {
         }
     }
 
-    /// Returns a timer that never fires, unless it is set.
+    /// Returns a timer that does not fire until it is set.
     ///
     /// ```
     /// use polder::{Timer, future};
@@ -122,8 +121,8 @@ impl Timer {
         Timer::new(None, None)
     }
 
-    /// Returns a timer that fires once, `duration` from now; if that is too long to be represented,
-    /// never. A timer that is first polled after its deadline fires one turn later.
+    /// Returns a timer that fires once, after `duration`; never if that is too long to be
+    /// represented. A timer that is first polled after its deadline fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -133,7 +132,7 @@ impl Timer {
     ///     let start = Instant::now();
     ///     let when = Timer::after(Duration::from_millis(2)).await;
     ///     assert!(when >= start + Duration::from_millis(2));
-    ///     assert!(Instant::now() >= when); // It is never early.
+    ///     assert!(Instant::now() >= when); // Never early.
     /// });
     /// ```
     #[doc(alias = "sleep")]
@@ -157,8 +156,8 @@ impl Timer {
         Timer::new(Some(instant), None)
     }
 
-    /// Returns a timer that fires every `period`, for the first time one period from now. Missed
-    /// periods burst: [`time::interval`](crate::time::interval) can skip them.
+    /// Returns a timer that fires every `period`, first after one period. Missed periods burst;
+    /// [`time::interval`](crate::time::interval) can skip them.
     ///
     /// ```
     /// use polder::Timer;
@@ -178,7 +177,7 @@ impl Timer {
         timer
     }
 
-    /// Returns a timer that fires every `period`, for the first time at `start`.
+    /// Returns a timer that fires every `period`, first at `start`.
     ///
     /// ```
     /// use polder::Timer;
@@ -210,8 +209,7 @@ impl Timer {
         self.when.is_some() && !self.done
     }
 
-    /// Sets it to fire once, `duration` from now. A task that waits for it waits for the new
-    /// deadline.
+    /// Sets it to fire once, after `duration`. A waiting task then waits for the new deadline.
     ///
     /// ```
     /// use polder::Timer;
@@ -228,8 +226,8 @@ impl Timer {
         self.may_be_due = duration.is_zero();
     }
 
-    /// Sets it to fire once, at `instant`. If it is pushed back, and polled only after `instant`,
-    /// it fires one turn later.
+    /// Sets it to fire once, at `instant`. If that is later than before, and it is polled only
+    /// after `instant`, it fires one turn later.
     ///
     /// ```
     /// use polder::Timer;
@@ -244,7 +242,7 @@ impl Timer {
         self.set(Some(instant), None);
     }
 
-    /// Sets it to fire every `period`, for the first time one period from now.
+    /// Sets it to fire every `period`, first after one period.
     ///
     /// ```
     /// use polder::Timer;
@@ -264,7 +262,7 @@ impl Timer {
         self.may_be_due = period.is_zero();
     }
 
-    /// Sets it to fire every `period`, for the first time at `start`.
+    /// Sets it to fire every `period`, first at `start`.
     ///
     /// ```
     /// use polder::Timer;
@@ -331,7 +329,7 @@ impl Timer {
                 State::Set(handle) => {
                     let here = scheduler::driver();
                     let state = handle.poll(here.as_deref(), cx.waker());
-                    // Not if its reactor has closed, or its user waits on another worker now.
+                    // Not if its reactor has closed, or its user now waits on another worker.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
                             background::with_reactor(|reactor, _| handle.is_locked_in(reactor))
@@ -362,7 +360,7 @@ impl Timer {
                                 self.state = State::Set(handle);
                                 return Poll::Pending;
                             }
-                            // The reactor has closed since; the next lookup finds another.
+                            // The reactor has just closed; the next lookup finds another.
                             Ok(None) => continue,
                             Err(error) => {
                                 panic!("polder: the background runtime cannot be started: {error}")
@@ -378,7 +376,7 @@ impl Timer {
                     }
                 },
             };
-            // A suspended timer has no deadline, and looks pending.
+            // A suspended timer has no deadline, and seems pending.
             let Some(when) = self.when else {
                 return Poll::Pending;
             };
@@ -399,7 +397,7 @@ impl Timer {
                 self.done = true;
                 self.state = State::Idle(None);
             }
-            // None if it is too far away to be represented.
+            // `None` if it is too far away to be represented.
             Some(period) => {
                 self.reset(when.checked_add(period));
                 // It may have missed some.
@@ -440,7 +438,7 @@ impl Stream for Timer {
     }
 }
 
-/// Sleeps for `duration`; if it is too long to be represented, forever.
+/// Sleeps for `duration`; forever if that is too long to be represented.
 ///
 /// ```
 /// use std::time::Duration;
@@ -454,7 +452,7 @@ impl Stream for Timer {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future has no effect.
+/// Cancel safe.
 #[doc(alias = "delay_for")]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(Timer::after(duration))
@@ -476,13 +474,13 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future has no effect.
+/// Cancel safe.
 #[doc(alias = "delay_until")]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::at(deadline))
 }
 
-/// The future of [`sleep`] and [`sleep_until`]. After it has completed, it is ready until it is
+/// The future of [`sleep`] and [`sleep_until`]. Once complete, it stays ready until it is
 /// [`reset`](Self::reset).
 ///
 /// ```
@@ -490,7 +488,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// use std::time::{Duration, Instant};
 ///
 /// polder::block_on(async {
-///     // A limit for something idle, pushed back whenever something happens.
+///     // An idle timeout, pushed back by each activity.
 ///     let mut idle = sleep(Duration::from_millis(2));
 ///     let deadline = Instant::now() + Duration::from_millis(4);
 ///     idle.reset(deadline);
@@ -501,7 +499,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping it has no effect; polled by reference, it keeps its deadline.
+/// Cancel safe. Polled by reference, it keeps its deadline.
 ///
 /// # Panics
 ///
@@ -553,7 +551,7 @@ impl Sleep {
     /// ```
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
-        // After it has fired, the clock is not read: the kernel's clock may have been ahead.
+        // Once it has fired, the clock is not read: the kernel's clock may have been ahead.
         self.has_fired() || self.deadline().is_some_and(|deadline| now() >= deadline)
     }
 
