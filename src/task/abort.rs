@@ -13,11 +13,11 @@ pub(crate) trait Abort: Send + Sync + UnwindSafe + RefUnwindSafe {
     fn is_finished(&self) -> bool;
 }
 
-/// Cancels a task that is awaited, or was detached, elsewhere.
+/// Cancels a task that is awaited elsewhere, or was detached.
 ///
 /// Returned by [`Task::abort_handle`](super::Task::abort_handle) and
-/// [`TaskSet::spawn`](crate::TaskSet::spawn). Dropping it has no effect. It keeps the memory of the
-/// task, as a [`Task`](super::Task) does, but not the future.
+/// [`TaskSet::spawn`](crate::TaskSet::spawn). Dropping it has no effect. Like a
+/// [`Task`](super::Task), it keeps the memory of the task; not the future.
 ///
 /// # Examples
 ///
@@ -43,21 +43,21 @@ pub(super) enum Target {
 }
 
 impl AbortHandle {
-    /// Cancels the task, unless it is done. Does not wait: the task's worker drops the future,
+    /// Cancels the task, unless it is done. Does not wait: the task's worker drops the future
     /// between two polls, as described at [`Task::cancel`](super::Task::cancel).
     ///
     /// Awaiting the task waits until the future has been dropped. Then a
     /// [`FallibleTask`](super::FallibleTask) yields `None`, a [`TaskSet`](crate::TaskSet) skips the
-    /// task, and awaiting the [`Task`](super::Task) itself panics. If the task is done by then, or
-    /// a poll in progress returns the output, the output can still be awaited. A function given to
-    /// `unblock` that has begun runs to its end.
+    /// task, and awaiting the [`Task`](super::Task) itself panics. The output of a task that was
+    /// done, or of a poll in progress, can still be awaited. A function given to `unblock` that has
+    /// begun runs to its end.
     ///
     /// ```
     /// polder::block_on(async {
     ///     let task = polder::spawn(async { 5 });
     ///     let abort = task.abort_handle();
     ///     polder::future::yield_now().await;
-    ///     abort.abort(); // It is done already.
+    ///     abort.abort(); // It is already done.
     ///     assert_eq!(task.await, 5);
     /// });
     /// ```
@@ -68,8 +68,7 @@ impl AbortHandle {
         }
     }
 
-    /// Returns whether the task has ended: it is done, or was cancelled, and its future has been
-    /// dropped.
+    /// Returns whether the task has ended, and its future was dropped.
     ///
     /// ```
     /// polder::block_on(async {

@@ -1,8 +1,8 @@
 //! The future that a task runs, [`TaskFuture`], and its result, [`TaskResult`].
 //!
 //! A `TaskFuture` enters the task in its worker's list if the first poll does not complete it, and
-//! reports the end of the task when the future is dropped. A panic of the future becomes the task's
-//! result. A panic of its destructor is contained.
+//! reports the task's end when the future is dropped. A panic of the future becomes the task's
+//! result; a panic of its destructor is contained.
 
 use std::any::Any;
 use std::future::Future;
@@ -43,18 +43,18 @@ pin_project! {
 }
 
 pin_project! {
-    /// One enum, since the reference marks its variants. An `Option` of the future would need a
+    /// One enum, since the reference marks its variants; an `Option` of the future would need a
     /// tag.
     #[project = StageProjection]
     enum Stage<'a, F> {
         Alive {
             header: &'a Header,
-            // Its place in its worker's list, from the end of the first poll on.
+            // The index in its worker's list, from the end of the first poll on.
             key: Option<OwnedKey>,
             #[pin]
             future: F,
         },
-        // Within `drop`, and if it was forgotten.
+        // Within `drop`, and if the future was forgotten.
         Dropped,
     }
 }
@@ -98,7 +98,7 @@ impl<F: Future> Future for TaskFuture<'_, F> {
             unreachable!("it is polled with its future");
         };
         if header.is_aborted() {
-            // The task drops this, and with it the future, before its result can be taken.
+            // The task drops this, and so the future, before its result can be taken.
             return Poll::Ready(TaskResult::cancelled(header));
         }
         scheduler::set_running(cx.waker(), header);
@@ -122,8 +122,8 @@ impl<F: Future> Future for TaskFuture<'_, F> {
     }
 }
 
-/// Polls a user's future. When it is done, or has panicked, drops it, and contains a panic of its
-/// destructor.
+/// Polls a future. Drops it when it is done or has panicked; a panic of its destructor is
+/// contained.
 #[inline]
 pub(crate) fn poll_and_drop<F: Future>(
     mut future: Pin<&mut Option<F>>,
@@ -141,7 +141,7 @@ pub(crate) fn poll_and_drop<F: Future>(
 
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// The task of a result, which may outlive the task's memory: async-task drops a detached task's
+/// The origin of a result, which may outlive the task's memory: async-task drops a detached task's
 /// output later, and a handle may be dropped anywhere. Keeping the name would cost each spawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin {
@@ -157,7 +157,7 @@ impl Origin {
     }
 }
 
-/// A panic that is not taken is reported.
+/// The result of a task. Dropping it reports an untaken panic.
 pub(crate) struct TaskResult<T> {
     /// `None` if the task was cancelled, or the result was taken.
     result: Option<Result<T, Panic>>,
@@ -180,7 +180,7 @@ impl<T> TaskResult<T> {
         }
     }
 
-    /// `None` if the task was cancelled.
+    /// Returns `None` if the task was cancelled.
     pub(crate) fn into_result(mut self) -> Option<Result<T, Panic>> {
         if let Some(Err(panic)) = &self.result {
             observe_panic(self.origin.site, &**panic);
@@ -230,7 +230,7 @@ fn resume(site: &'static Location<'static>, panic: Panic) -> ! {
     resume_unwind(panic)
 }
 
-/// Records that a task spawned at `site` has ended with a panic.
+/// Records that a task spawned at `site` has panicked.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
 pub(crate) fn record_panic(site: &'static Location<'static>, panic: Panic) -> Panic {
     if let Some(kernel) = kernel::current() {
@@ -239,8 +239,8 @@ pub(crate) fn record_panic(site: &'static Location<'static>, panic: Panic) -> Pa
     panic
 }
 
-/// Records that a panic is passed to the code that awaits the task, or reported. A panic that never
-/// gets here belongs to a leaked handle.
+/// Records that a panic is passed to the awaiting code, or reported. One that never gets here
+/// belongs to a leaked handle.
 #[cfg_attr(feature = "kernel", cold, inline(never))]
 fn observe_panic(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     if let Some(kernel) = kernel::current() {
@@ -248,7 +248,7 @@ fn observe_panic(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     }
 }
 
-/// Reports a panic that is not taken. The hook has already printed its location and message.
+/// Reports an untaken panic. The hook has already printed its location and message.
 fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     observe_panic(site, panic);
@@ -256,8 +256,8 @@ fn report(site: &'static Location<'static>, panic: &(dyn Any + Send)) {
         return;
     }
     spans::task_panicked(site, message);
-    // `eprintln!`, unlike `io::stderr`, is captured by a test harness. It panics if it cannot write
-    // to standard error; that is ignored.
+    // `eprintln!`, unlike `io::stderr`, is captured by test harnesses. It panics if it cannot
+    // write, which is ignored.
     let _ = catch_unwind(|| {
         eprintln!("polder: the task spawned at {site} panicked, and nobody awaits it: {message}");
     });

@@ -1,5 +1,5 @@
-//! Tasks: the handles that [`spawn`](crate::spawn) returns, cancellation, the running task's id and
-//! name, and yielding.
+//! Tasks: the handles that [`spawn`](crate::spawn) returns, their cancellation, the running task's
+//! id and name, and yielding.
 //!
 //! ```
 //! use polder::task::{AbortHandle, Task};
@@ -12,15 +12,15 @@
 //! });
 //! ```
 
-// The task itself (its state, its waker, its allocation) is `async_task`'s. It wraps the user's
-// future in a `TaskFuture`.
+// async-task has the state, the waker and the allocation of a task, and wraps the user's future in
+// a `TaskFuture`.
 //
-// **Where a future is polled and dropped.** A pinned task has a worker. Only that
-// worker's thread runs or drops the runnable, and so polls and drops the future, regardless of the
-// thread that wakes or cancels the task. So `spawn_local` can take futures that are not `Send`. (A
-// worker that has closed takes no runnable. But it closes only after the last such future was
-// dropped; a future that was never polled may be dropped by its spawner.) A stealable task
-// may be polled and dropped on any worker of its runtime.
+// **Where a future is polled and dropped.** The runnable of a pinned task is run and dropped only
+// by its worker's thread, and so the future is polled and dropped there, regardless of the thread
+// that wakes or cancels the task. So `spawn_local` can take futures that are not `Send`. (A closed
+// worker takes no runnable, but it closes only after the last such future was dropped; one that was
+// never polled may be dropped by its spawner.) Other tasks may be polled and dropped on any worker
+// of their runtime.
 
 mod abort;
 mod future;
@@ -55,16 +55,16 @@ pub use crate::blocking::unblock;
 
 /// Lets other tasks run if the running one has done much work since its last poll.
 ///
-/// Within one poll a task may complete 128 operations on sockets, timers, events and tasks, and 32
-/// within its first poll. A transfer counts as one operation for each 2 KiB: so the limit is 256
-/// KiB, and 64 KiB in the first poll. So a task cannot starve others, even if it never has to wait.
-/// This call counts as one operation, for work that polder does not see: a channel of another
-/// crate, a part of a long computation, each of thousands of empty WebSocket frames in a buffer.
+/// In one poll a task may complete 128 operations on sockets, timers, events and tasks, and 32 in
+/// its first poll. A transfer counts as one operation for each 2 KiB, so the limits are 256 KiB and
+/// 64 KiB. So no task can starve others, even if it never has to wait. This call counts as one
+/// operation, for work that polder does not see: a channel of another crate, a part of a long
+/// computation, each of thousands of empty WebSocket frames in a buffer.
 ///
-/// The bytes of sockets and of an [`Async`](crate::Async) that is read and written as a stream
-/// count; not those of `duplex`, of files, nor of functions that are passed to an `Async`.
+/// The bytes of sockets and of an [`Async`](crate::Async) stream count; those of `duplex`, of files
+/// and of functions passed to an `Async` do not.
 ///
-/// Only tasks and the future of [`block_on`](crate::block_on) have a budget: elsewhere this returns
+/// Only tasks and the future of [`block_on`](crate::block_on) have a budget. Elsewhere this returns
 /// immediately.
 ///
 /// # Examples
@@ -88,8 +88,8 @@ pub use crate::blocking::unblock;
 pub async fn consume_budget() {
     let mut was_refused = false;
     poll_fn(|cx| {
-        // Only once: a future polled before this one in the same task may take the whole budget in
-        // each poll.
+        // Only once: a future polled before this one in the same task may take the whole budget
+        // each time.
         if was_refused {
             return Poll::Ready(());
         }
@@ -100,7 +100,7 @@ pub async fn consume_budget() {
     .await;
 }
 
-/// Makes a task that is pinned to the worker at index `worker`; `create` makes its future there.
+/// Makes a task that is pinned to the worker at index `worker`, where `create` makes its future.
 pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
     worker: usize,
@@ -114,10 +114,10 @@ where
 {
     let create = Some(create);
     let (future, affinity) = (Created::Not { create }, Affinity::pinned(worker));
-    // SAFETY: until its first poll the future is `create`, which is `Send`. Only the worker at this
-    // index polls it: the task is not stealable. Once it was polled, only that worker drops it; if
-    // it was not, any thread may drop it (see `scheduler::schedule_new` and `Shared::left`). The
-    // output is `Send`, so the handle may be used on any thread.
+    // SAFETY: until its first poll the future is `create`, which is `Send`, and which any thread
+    // may drop (see `scheduler::schedule_new` and `Shared::left`). The task is pinned, so only this
+    // worker polls the future, and drops it once it was polled. The output is `Send`, so the handle
+    // may be used on any thread.
     unsafe { new(shared, affinity, future, label, Kind::Local) }
 }
 
@@ -146,12 +146,12 @@ impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
     }
 }
 
-/// Makes a task of `shared`, and does not schedule it.
+/// Makes a task of `shared`, without scheduling it.
 ///
 /// # Safety
 ///
-/// If `future` is not `Send`, the task must be pinned to a worker. In addition, that worker must
-/// belong to this thread, or the future must be `Send` until it is polled, and its output too.
+/// If `future` is not `Send`, the task must be pinned to a worker; and that worker must belong to
+/// this thread, or the future must be `Send` until it is polled, and its output, too.
 #[inline]
 pub(crate) unsafe fn new<F>(
     shared: &Arc<Shared>,
@@ -165,13 +165,13 @@ where
     F::Output: 'static,
 {
     label.size = label.size.max(size_of::<F>());
-    // With debug assertions, the future is boxed: then a program with many tasks builds in half the
-    // time, since the code of a task is compiled once for each type of output, instead of twice for
-    // each future. Miri and ThreadSanitizer check what is shipped.
+    // With debug assertions the future is boxed: a program with many tasks builds in half the time,
+    // since task code is compiled once for each output type, not twice for each future. Miri and
+    // ThreadSanitizer check what is shipped.
     #[cfg(all(debug_assertions, not(any(miri, tsan))))]
     let future: Pin<Box<dyn Future<Output = F::Output>>> = Box::pin(future);
-    // SAFETY: what the caller promises of its future holds for the box, which contains nothing
-    // else, although the type of the box does not say that it is `Send`.
+    // SAFETY: the caller's promise for its future holds for the box, which contains nothing else,
+    // although its type does not say that it is `Send`.
     unsafe { allocate(shared, affinity, future, label, kind) }
 }
 
@@ -234,8 +234,8 @@ where
 ///
 /// `None` outside of tasks: on a plain thread, and in the future of [`block_on`](crate::block_on).
 /// A function given to `unblock`, and a `block_on` within it, has the id of the `Task` that
-/// `unblock` has returned. The destructors of a cancelled future run within its task, as does the
-/// destructor of an output that is not awaited.
+/// `unblock` has returned. Destructors of a cancelled future, and of an output that is not awaited,
+/// run within its task.
 ///
 /// ```
 /// assert!(polder::task::id().is_none());
@@ -247,9 +247,9 @@ pub fn id() -> Option<Id> {
     scheduler::running_id()
 }
 
-/// Returns the name of the task that runs on this thread. `None` outside of tasks, like [`id`], and
-/// in a task without a name: see [`Builder`]. The destructor of an output
-/// that is not awaited has an id and no name.
+/// Returns the name of the task that runs on this thread. `None` where [`id`] is, in a task without
+/// a name (see [`Builder`]), and in the destructor of an output that is not
+/// awaited.
 ///
 /// ```
 /// let task = polder::task::Builder::new().name("indexer").spawn(async { polder::task::name() });
@@ -261,7 +261,7 @@ pub fn name() -> Option<Name> {
 }
 
 /// Records that the running task's future will not be polled again, for its abort handles. Called
-/// before a result is reported by other means than the task, so that both agree.
+/// before its result is reported by other means, so that both agree.
 pub(crate) fn set_finished() {
     scheduler::with_running(Header::set_finished);
 }
@@ -316,11 +316,11 @@ impl Builder {
 
 /// A spawned task.
 ///
-/// Awaiting it returns the output of the future. **Dropping it cancels the task**: use
-/// [`detach`](Self::detach) to let it continue.
+/// Awaiting it returns the output of the future. **Dropping it cancels the task**;
+/// [`detach`](Self::detach) lets it continue.
 ///
-/// If the future panics, awaiting the task resumes the panic, and nothing else is affected. If the
-/// task is no longer awaited, the panic is reported on standard error.
+/// Awaiting a task resumes its panic, which affects nothing else. The panic of a task that is no
+/// longer awaited is reported on standard error.
 ///
 /// # Examples
 ///
@@ -337,22 +337,21 @@ impl Builder {
 /// # Panics
 ///
 /// Awaiting a task panics if it is polled after completion, or was cancelled by an [`AbortHandle`]
-/// or the end of its runtime. [`fallible`](Self::fallible) returns `None` instead.
+/// or the end of its runtime; [`fallible`](Self::fallible) returns `None` instead.
 ///
-/// The waker with which a task is awaited must not panic when it is cloned, woken or dropped:
-/// `async-task` aborts the process then. (Wakers of tasks and of `block_on` do not panic. Sockets,
-/// timers and events take any waker.)
+/// A waker that awaits a task must not panic when it is cloned, woken or dropped: `async-task` then
+/// aborts the process. Wakers of tasks and of `block_on` do not. Sockets, timers and events take
+/// any waker.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if polled through `&mut`: dropping that future loses nothing. Dropping the task
-/// itself cancels it.
+/// Cancel safe if polled through `&mut`. Dropping the task itself cancels it.
 #[doc(alias = "JoinHandle")]
 #[must_use = "dropping a task cancels it; use `.detach()` to let it run"]
 pub struct Task<T> {
     inner: Inner<T>,
     id: Id,
-    /// Whether it was awaited before. Then it had to wait, or the budget was used up, which must
+    /// Whether it was awaited before. It then had to wait, or the budget was used up, which must
     /// not refuse it again.
     was_polled: bool,
 }
@@ -376,7 +375,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// Lets the task continue without a handle, until its future is done or its runtime ends.
+    /// Lets the task continue without a handle, until it is done or its runtime ends.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -393,14 +392,14 @@ impl<T> Task<T> {
     }
 
     /// Cancels the task, and waits until its future has been dropped. Returns the output if the
-    /// task was done before.
+    /// task was already done.
     ///
-    /// The future is dropped between two polls. If another worker is polling it, and that poll
-    /// returns the output, this call returns it too. If the poll returns `Pending`, the future is
-    /// dropped with everything that it owns, including the result of an operation that has
-    /// succeeded in that poll: bytes that were read, a connection that was accepted, a message
-    /// received from a channel. If such a result must not be lost, ask the task to stop, with an
-    /// [`Event`](crate::event::Event) or a channel, and await it.
+    /// The future is dropped between two polls. If a poll in progress on another worker returns the
+    /// output, so does this call. If it returns `Pending`, the future is dropped with everything
+    /// that it owns, including the result of an operation that has succeeded in that poll: bytes
+    /// that were read, an accepted connection, a received message. If such a result must not be
+    /// lost, ask the task to stop, with an [`Event`](crate::event::Event) or a channel, and await
+    /// it.
     ///
     /// A function given to [`unblock`] that has begun cannot be stopped: this waits for its end,
     /// and returns its output.
@@ -437,7 +436,7 @@ impl<T> Task<T> {
         result.and_then(TaskResult::take)
     }
 
-    /// Returns whether the task is done, or was cancelled and its future dropped.
+    /// Returns whether the task has ended, and its future was dropped.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -456,8 +455,8 @@ impl<T> Task<T> {
         }
     }
 
-    /// Returns a handle that yields `None` if the task was cancelled, where awaiting a `Task`
-    /// panics.
+    /// Returns a handle that yields `None` where awaiting the `Task` panics because it was
+    /// cancelled.
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
@@ -470,7 +469,7 @@ impl<T> Task<T> {
         FallibleTask(self)
     }
 
-    /// Returns the id of the task, like [`task::id`](id) within it.
+    /// Returns the id of the task, which is [`task::id`](id) within it.
     ///
     /// ```
     /// polder::block_on(async {
@@ -486,7 +485,7 @@ impl<T> Task<T> {
 
     #[inline]
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Option<TaskResult<T>>> {
-        // Only a task that is already done could keep others waiting.
+        // Only a task that is already done could starve others.
         let is_first = !std::mem::replace(&mut self.was_polled, true);
         if is_first && self.is_finished() && consume(cx).is_pending() {
             return Poll::Pending;
@@ -519,8 +518,8 @@ fn consume(cx: &Context<'_>) -> Poll<()> {
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Returns a handle that cancels the task, even while this one is awaited elsewhere, or after
-    /// it was detached. See [`AbortHandle::abort`] for the result of awaiting an aborted task.
+    /// Returns a handle that cancels the task, even while it is awaited elsewhere, or after it was
+    /// detached. [`AbortHandle::abort`] describes awaiting an aborted task.
     ///
     /// ```
     /// use polder::future;
@@ -529,7 +528,7 @@ impl<T: Send + 'static> Task<T> {
     /// polder::block_on(async {
     ///     let task = polder::spawn(pending::<u8>());
     ///     let abort = task.abort_handle();
-    ///     // One half awaits the task, and the other aborts it.
+    ///     // One half awaits the task, the other aborts it.
     ///     let (output, ()) = future::zip(task.fallible(), async { abort.abort() }).await;
     ///     assert_eq!(output, None);
     ///     assert!(abort.is_finished());
@@ -587,7 +586,7 @@ impl<T> fmt::Debug for Task<T> {
 ///
 /// # Cancel safety
 ///
-/// As [`Task`]: cancel safe if polled through `&mut`; dropping it cancels the task.
+/// As [`Task`].
 #[must_use = "dropping a task cancels it"]
 #[derive(Debug)]
 pub struct FallibleTask<T>(Task<T>);
@@ -620,7 +619,7 @@ impl<T> FallibleTask<T> {
     ///
     /// # Cancel safety
     ///
-    /// As [`Task::cancel`]: dropping the future still cancels the task.
+    /// As [`Task::cancel`].
     pub async fn cancel(self) -> Option<T> {
         self.0.cancel().await
     }
