@@ -1,6 +1,6 @@
 //! Signals of the operating system: [`ctrl_c`], and [`Signals`] for the others.
 //!
-//! One thread, started on first use, wakes the waiters of a signal in any runtime or executor.
+//! One thread, started on first use, wakes the waiters, in any runtime or executor.
 //!
 //! ```
 //! use polder::future;
@@ -45,15 +45,15 @@ use crate::sync::{NeedsClone, Spare, drop_all};
 use crate::sys::invalid;
 use crate::telemetry::WaitReason;
 
-/// Waits for the next Ctrl-C (`SIGINT`) after this call. Every future that waits receives it.
-/// **After the first call, Ctrl-C no longer ends the process**, even without a waiter.
+/// Waits for the next Ctrl-C (`SIGINT`) after this call. Every waiting future receives it. **After
+/// the first call, Ctrl-C no longer ends the process**, even without a waiter.
 ///
 /// # Examples
 ///
 /// ```
 /// polder::block_on(async {
 ///     let stop = polder::signal::ctrl_c(); // Ctrl-C is caught from now on.
-///     // Nobody presses the keys here, so the program sends the signal itself.
+///     // For this example, the program sends the signal itself.
 ///     signal_hook::low_level::raise(signal_hook::consts::SIGINT)?;
 ///     stop.await?;
 ///     println!("stopping");
@@ -68,7 +68,7 @@ use crate::telemetry::WaitReason;
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping the future has no effect. A Ctrl-C before its first poll is reported.
+/// Cancel safe. A Ctrl-C before the first poll is reported.
 pub fn ctrl_c() -> CtrlC {
     CtrlC {
         signals: Signals::new([Signal::Int]),
@@ -92,7 +92,7 @@ pub fn ctrl_c() -> CtrlC {
 ///
 /// # Errors
 ///
-/// When awaited: the system's error, if it refused the handler or its thread.
+/// As [`ctrl_c`].
 ///
 /// # Panics
 ///
@@ -100,7 +100,7 @@ pub fn ctrl_c() -> CtrlC {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping it has no effect. A Ctrl-C between two polls is reported by the next one.
+/// Cancel safe. A Ctrl-C between two polls is reported by the next one.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct CtrlC {
@@ -121,20 +121,20 @@ impl Future for CtrlC {
     }
 }
 
-/// An endless stream of the signals that it listens to.
+/// An endless stream of signals.
 ///
 /// Each listener receives every signal after it was made; there can be any number, in any number of
-/// runtimes. Signals of one kind between two polls are reported once, as the system itself merges
-/// pending signals.
+/// runtimes. Signals of one kind between two polls are reported once, as the system merges pending
+/// signals.
 ///
 /// **Once a signal was listened to, its default action (usually ending the process) is disabled**,
 /// even without a listener: otherwise a late signal would do what the program meant to prevent.
 /// `signal_hook::low_level::emulate_default_handler` performs the default action.
 ///
-/// On Unix, polder's own thread does not block a signal that is listened to, even if all other
-/// threads do. So do not also wait for it by sigwait(3) or a signalfd. A signal to a single thread
-/// that blocks it stays with that thread. In a child of `fork` the parent's listeners work too:
-/// each process receives the signals that are sent to it.
+/// On Unix, polder's thread does not block a signal that is listened to, even if all other threads
+/// do. So do not also wait for it by sigwait(3) or a signalfd. A signal to a single thread that
+/// blocks it stays with that thread. In a child of `fork` the parent's listeners work, too: each
+/// process receives its own signals.
 ///
 /// # Examples
 ///
@@ -162,12 +162,11 @@ impl Future for CtrlC {
 /// # Platforms
 ///
 /// Windows has [`Signal::Int`] (Ctrl-C), and [`Signal::Term`] and [`Signal::Abrt`], which only the
-/// program itself raises there. On Unix, [`Signal::number`] tells whether the platform has a
-/// signal.
+/// program itself raises. On Unix, [`Signal::number`] returns whether the platform has a signal.
 ///
 /// # Panics
 ///
-/// In a child of `fork`, polling a parent's listener starts a thread, and panics if that fails.
+/// In a child of `fork`, if polling a parent's listener cannot start a thread.
 ///
 /// # Cancel safety
 ///
@@ -198,7 +197,7 @@ impl Signals {
     /// use polder::signal::{Signal, Signals};
     /// use std::io::ErrorKind;
     ///
-    /// // By name, or by the system's number. From now on neither ends the process.
+    /// By name, or by number. From now on neither ends the process.
     /// let _stop = Signals::new([Signal::Int, Signal::try_from(15)?])?;
     /// // A signal that cannot be caught cannot be listened to.
     /// assert_eq!(Signals::new([Signal::Kill]).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -208,13 +207,12 @@ impl Signals {
     /// # Errors
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an empty list; a signal that cannot be
-    /// caught ([`Signal::Kill`], [`Signal::Stop`]), or the handler of which must not return, since
-    /// the faulting instruction would run again ([`Signal::Ill`], [`Signal::Fpe`],
-    /// [`Signal::Segv`]); and a [number](Signal::Other) without a signal.
-    /// [`Unsupported`](io::ErrorKind::Unsupported) for a signal that the platform lacks. Otherwise
-    /// the system's error.
+    /// caught ([`Signal::Kill`], [`Signal::Stop`]) or whose handler must not return, since the
+    /// faulting instruction would run again ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
+    /// and a [number](Signal::Other) without a signal. [`Unsupported`](io::ErrorKind::Unsupported)
+    /// for a signal that the platform lacks. Otherwise the system's error.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
-        // All of them are checked before the first is caught.
+        // All are checked before the first is caught.
         let mut subscriptions: Vec<Subscription> = Vec::new();
         for signal in signals {
             let number = signal.check()?;
@@ -303,7 +301,7 @@ impl Signals {
         spare: &mut Spare,
     ) -> Result<Poll<Signal>, NeedsClone> {
         let mut registry = registry::lock();
-        // It is running already, unless this listener comes from the parent process.
+        // Already running, unless this listener comes from the parent process.
         if let Err(error) = registry.start() {
             drop(registry);
             panic!("polder: the thread for signals cannot be started: {error}");

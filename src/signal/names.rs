@@ -1,4 +1,4 @@
-//! Names of signals, the platform's numbers, and which of them can be listened to.
+//! [`Signal`]: the names of signals and the platform's numbers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +14,8 @@ macro_rules! signals {
     ($($(#[$doc:meta])* $signal:ident = $name:ident;)*) => {
         /// A signal.
         ///
-        /// Every variant exists on every platform; listening to a signal that the platform lacks is
-        /// an error. Displayed by the C library's name, and converted from a number by `try_from`.
+        /// Every variant exists on every platform; listening to one that the platform lacks is an
+        /// error. Displayed by the C library's name, and converted from a number by `try_from`.
         ///
         /// ```
         /// use polder::signal::{Signal, Signals};
@@ -31,9 +31,9 @@ macro_rules! signals {
         #[non_exhaustive]
         pub enum Signal {
             $($(#[$doc])* $signal,)*
-            /// A signal without a variant, such as a real-time signal, by its number. `try_from`
-            /// never returns this for a signal that has a variant; made by hand with such a number,
-            /// it is a separate signal.
+            /// A signal without a variant, such as a real-time signal, by number. `try_from` never
+            /// returns this for a number with a variant; made by hand with such a number, it is a
+            /// separate signal.
             Other(i32),
         }
 
@@ -178,8 +178,8 @@ impl Signal {
 ///
 /// # Errors
 ///
-/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number without a signal, or of a signal that
-/// cannot be listened to; see [`Signals::new`](super::Signals::new).
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a number without a signal, or of one that
+/// cannot be listened to: see [`Signals::new`](super::Signals::new).
 impl TryFrom<i32> for Signal {
     type Error = io::Error;
 

@@ -2,7 +2,7 @@
 //!
 //! 1. The handler increments the counter of its signal and notifies the thread.
 //! 2. The thread compares the counters with its copy. Under the lock it takes the wakers of waiters
-//!    for a signal that was counted since, and calls them outside of it: first tasks' own wakers,
+//!    for signals that were counted since, and calls them outside of it: first tasks' own wakers,
 //!    then the others one at a time, since these may block ("Foreign wakers" in
 //!    `reactor/parker.rs`).
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
@@ -12,8 +12,8 @@
 //!
 //! **A child of `fork`** inherits the handlers and the counters, but neither the thread nor the
 //! waiters, which are [`PerProcess`]. Its first listener starts a thread when it is made or polled.
-//! Until then the handler counts, and does not notify, since the descriptor leads to the parent's
-//! thread. No signal is lost: a listener compares the counter after [`Registry::start`].
+//! Until then the handler counts without notifying: the descriptor leads to the parent's thread. No
+//! signal is lost: a listener compares the counter after [`Registry::start`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -28,8 +28,8 @@ use crate::slab::Slab;
 use crate::sync::{StaticMutex, wake_all};
 use crate::sys::{self, PerProcess, Process};
 
-/// The counters by signal number; each counts from the moment its signal is caught. No platform has
-/// a number above 127.
+/// The counters by signal number, which is at most 127 on all platforms. Each counts from the
+/// moment its signal is caught.
 pub(super) static COUNTS: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
 
 pub(super) fn count(number: usize) -> u64 {
@@ -40,13 +40,13 @@ pub(super) fn mask(number: usize) -> u128 {
     1 << number
 }
 
-/// The signals that have an installed handler, in this process or a parent. Changed only under the
-/// lock of the registry.
+/// The signals with an installed handler, in this process or a parent. Written under the lock of
+/// the registry.
 static CAUGHT: [AtomicBool; COUNTS.len()] = [const { AtomicBool::new(false) }; COUNTS.len()];
 
 #[derive(Default)]
 struct State {
-    /// Set once, under the lock of the registry. Handlers read it, and take no lock.
+    /// Set once, under the lock of the registry. Handlers read it without a lock.
     thread: OnceLock<platform::Thread>,
     registry: StaticMutex<Registry>,
 }
@@ -68,9 +68,9 @@ pub(super) struct Key {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) mask: u128,
-    /// `None` once one of them was received, until it is polled again.
+    /// `None` once a signal was received, until it is polled again.
     pub(super) waker: Option<Waker>,
-    /// Whether that is a task's own waker, which only queues that task.
+    /// Whether that is a task's own waker, which only queues the task.
     pub(super) is_task_waker: bool,
 }
 
@@ -81,13 +81,13 @@ pub(super) fn lock() -> MutexGuard<'static, Registry> {
 impl Registry {
     /// Starts the thread of this process, if it has none.
     ///
-    /// The fence pairs with the one in [`came`]: a handler that does not see the thread yet has
+    /// The fence pairs with that in [`came`]: a handler that does not see the thread yet has
     /// counted, and the caller, which reads the counters after this, sees that.
     pub(super) fn start(&mut self) -> io::Result<()> {
         let own = STATE.get();
         if own.thread.get().is_none() {
             let thread = platform::start()?;
-            // Cannot fail: no other thread sets it, because of the lock.
+            // Cannot fail: the lock is held.
             let _ = own.thread.set(thread);
             fence(Ordering::SeqCst);
         }
@@ -95,13 +95,13 @@ impl Registry {
     }
 
     pub(super) fn catch(&mut self, number: usize) -> io::Result<()> {
-        // The thread first: starting it can fail, and an installed handler is never removed.
+        // Started first, since it can fail, and an installed handler is never removed.
         self.start()?;
         if !CAUGHT[number].load(Ordering::Relaxed) {
-            // SAFETY: the handler is async-signal-safe: see `came`.
+            // SAFETY: `came` is async-signal-safe.
             unsafe { low_level::register(number as i32, move || came(number))? };
             CAUGHT[number].store(true, Ordering::SeqCst);
-            // So that the thread unblocks it.
+            // So that the thread unblocks the signal.
             if let Some(thread) = STATE.get().thread.get() {
                 platform::notify(thread);
             }
@@ -132,7 +132,7 @@ impl Registry {
     }
 }
 
-/// Handles a signal by atomic operations and [`platform::notify`]: without allocations and locks.
+/// The handler: atomic operations and [`platform::notify`], without allocations and locks.
 fn came(number: usize) {
     COUNTS[number].fetch_add(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -146,10 +146,10 @@ fn caught() -> u128 {
     numbers.fold(0, |all, number| all | mask(number))
 }
 
-/// Starts the thread. It blocks no signal that has a handler: a process whose parent blocks a
-/// signal blocks it in all threads, and the signal would stay pending. A signal that is caught
-/// later is unblocked after the notification by [`Registry::catch`], which is sent after the entry
-/// in [`CAUGHT`].
+/// Starts the thread, which unblocks the signals that have a handler: a signal that a parent
+/// process blocks is blocked in all threads, and would stay pending. A signal that is caught later
+/// is unblocked after the notification by [`Registry::catch`], which follows the entry in
+/// [`CAUGHT`].
 pub(super) fn start_thread(wait: impl Fn() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let run = move || {
         let mut seen = [0; COUNTS.len()];
@@ -179,7 +179,7 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
     if changed == 0 {
         return;
     }
-    // The wakers are taken, not cloned: cloning would run foreign code under the lock.
+    // Wakers are taken: cloning them would run foreign code under the lock.
     let mut registry = lock();
     let places = registry.waiters.places();
     let own: Vec<Waker> = (registry.waiters.values_mut())
@@ -188,7 +188,7 @@ fn wake_waiters(seen: &mut [u64; COUNTS.len()]) {
         .collect();
     drop(registry);
     wake_all(own);
-    // A waiter that is registered meanwhile, in any place, sees the count.
+    // A waiter that is registered meanwhile sees the count.
     wake_all((0..places).filter_map(|place| {
         let mut registry = lock();
         let waiter = registry.waiters.get_mut(place)?;

@@ -1,4 +1,5 @@
-//! The thread on Unix, which a handler notifies by an eventfd or a socket pair, like a poller.
+//! The thread for signals on Unix, which handlers notify by an eventfd or a socket pair, like a
+//! poller.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,12 +16,11 @@ use crate::poller::WakeDescriptor;
 /// Never closed.
 pub(super) type Thread = Arc<WakeDescriptor>;
 
-/// How long the thread sleeps after an unexpected error of `read`. It then checks the counters
-/// anyway: a signal may be late, but is not lost.
+/// How long the thread sleeps after an unexpected error of `read`. It then checks the counters, so
+/// a signal may be late, but is not lost.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// signal-hook's iterator is not used, since it panics on an unexpected error of a receive: Ctrl-C
-/// would no longer work.
+/// signal-hook's iterator panics on an unexpected error of a receive: Ctrl-C would no longer work.
 pub(super) fn start() -> io::Result<Thread> {
     let wake = Arc::new(that_blocks(WakeDescriptor::new()?)?);
     let its_wake = wake.clone();
@@ -38,8 +38,8 @@ fn that_blocks(wake: WakeDescriptor) -> io::Result<WakeDescriptor> {
 
 pub(super) fn unblock(signals: u128) {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the set is initialised by `sigemptyset`, and only read by `pthread_sigmask`. The
-    // numbers are those of signals that have a handler.
+    // SAFETY: `sigemptyset` initialises the set, and `pthread_sigmask` only reads it. The numbers
+    // are of signals with a handler.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for number in (1..COUNTS.len()).filter(|number| signals & mask(*number) != 0) {
@@ -60,12 +60,12 @@ pub(super) fn exists(number: i32) -> bool {
     (1..COUNTS.len() as i32).contains(&number) && asked() == 0
 }
 
-/// If it is interrupted or memory is short: a handler has no other way to reach the thread.
+/// For interruptions and a lack of memory: a handler has no other way to reach the thread.
 const ATTEMPTS: usize = 8;
 
-/// For handlers: calls `write`, which is async-signal-safe (signal-safety(7)). If a socket has no
-/// room, unread bytes are pending, so the thread will check the counters. A failure may set
-/// `errno`, which signal-hook-registry 1.4.8 restores after the handler (vorner/signal-hook#191).
+/// Called by handlers: `write` is async-signal-safe (signal-safety(7)). If a socket has no room,
+/// unread bytes are pending, and the thread will check the counters. A failure may set `errno`,
+/// which signal-hook-registry 1.4.8 restores after the handler (vorner/signal-hook#191).
 pub(super) fn notify(wake: &Thread) {
     (0..ATTEMPTS).find(|_| wake.try_write().is_ok());
 }
@@ -79,7 +79,6 @@ mod tests {
 
     const MANY: usize = 100_000;
 
-    /// An eventfd, if there is one, and a socket pair.
     fn wakes() -> Vec<Thread> {
         let made = [
             WakeDescriptor::new(),
@@ -90,7 +89,6 @@ mod tests {
         that_block.map(|wake| Arc::new(wake.unwrap())).into()
     }
 
-    /// Handlers never block however late the thread is and it learns that something came.
     #[test]
     fn handlers_never_block_and_thread_learns() {
         for wake in wakes() {
@@ -104,7 +102,6 @@ mod tests {
         }
     }
 
-    /// A notification after the thread has read all others is not lost.
     #[test]
     fn notification_after_full_read_not_lost() {
         for wake in wakes() {

@@ -1,5 +1,6 @@
-//! The thread on Windows, which a handler unparks: there is no pipe to write to. The C library
-//! calls a handler on a separate thread, and resets it afterwards; signal-hook installs it again.
+//! The thread for signals on Windows, which handlers unpark: there is no pipe to write to. The C
+//! library calls a handler on a separate thread, and resets it afterwards; signal-hook installs it
+//! again.
 
 use std::io;
 
@@ -21,7 +22,7 @@ pub(super) fn start() -> io::Result<Thread> {
 /// Windows has no masks.
 pub(super) fn unblock(_: u128) {}
 
-/// For handlers: unparking takes no lock and allocates nothing.
+/// Called by handlers: unparking takes no lock and does not allocate.
 pub(super) fn notify(listener: &Thread) {
     listener.unpark();
 }
