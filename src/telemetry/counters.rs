@@ -1,9 +1,9 @@
-//! The counters of a worker's activity, for any reader.
+//! The counters of a worker's activity.
 //!
-//! Each counter is written only by the worker's own thread, with a plain load and store. A reader
-//! sees a recent value of each counter, but not several counters at the same moment.
+//! Each is written only by the worker's own thread, with a plain load and store. A reader sees a
+//! recent value of each, but not of several at the same moment.
 //!
-//! The workers of a pool drive one reactor, so the counters belong to the
+//! The workers of a pool share a reactor, so the counters belong to the
 //! [`Driver`](crate::reactor::Driver).
 
 // Not loom's: only `Counters::task` depends on their order, and its test steps through that.
@@ -16,14 +16,13 @@ use std::time::Duration;
 use super::trace::Mark;
 use super::trace_ring::Ring;
 
-/// One poll in this many is timed: then the two clock readings cost each poll a nanosecond.
+/// One poll in this many is timed, so that the two clock readings cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;
 
-/// Buckets of a histogram: up to one microsecond, up to two, up to four, …; the last one, beyond
-/// 2^20 microseconds, about a second, has no limit.
+/// Buckets of a histogram: up to 1, 2, 4, … 2^20 microseconds (about a second), and above.
 pub(crate) const BUCKETS: usize = 22;
 
-/// Replaces a task's id while the future of `block_on` is polled. No task has this id.
+/// Replaces a task's id while the future of `block_on` is polled. No task has it.
 pub(crate) const MAIN_FUTURE: u64 = u64::MAX;
 
 /// Written by one thread.
@@ -36,21 +35,20 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// For the counting thread only.
+    /// Called only by the counting thread.
     #[inline]
     pub(crate) fn add(&self, count: usize) {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// For the counting thread only. Releases what this thread has written before: see
-    /// [`Counters::task`].
+    /// Called only by the counting thread. Releases its earlier writes: see [`Counters::task`].
     #[inline]
     pub(crate) fn set(&self, count: usize) {
         self.0.store(count, Ordering::Release);
     }
 }
 
-/// Durations, in buckets by powers of two, as one thread counts them.
+/// Durations, in buckets by powers of two, counted by one thread.
 #[derive(Default)]
 pub(crate) struct Histogram {
     pub(crate) buckets: [Counter; BUCKETS],
@@ -58,7 +56,7 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// For the counting thread only.
+    /// Called only by the counting thread.
     pub(crate) fn record(&self, duration: Duration) {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanoseconds)].add(1);
@@ -75,14 +73,14 @@ fn bucket(nanoseconds: u64) -> usize {
     (bits as usize).min(BUCKETS - 1)
 }
 
-/// Counters of one worker. Aligned, since only its thread writes them.
+/// The counters of a worker. Aligned, since only its thread writes them.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
     /// Includes the last run of a cancelled task.
     pub(crate) polls: Counter,
-    /// Polls of futures of `block_on`, and calls that drive the worker, except for a simulated
-    /// worker's steps.
+    /// Polls of futures of `block_on`, and calls that drive the worker, except a simulated worker's
+    /// steps.
     pub(crate) main_polls: Counter,
     /// The id of the running task, or [`MAIN_FUTURE`], or zero.
     task: AtomicU64,
@@ -93,17 +91,14 @@ pub(crate) struct Counters {
     /// Notifications by other threads while it was parked.
     pub(crate) notified: Counter,
     pub(crate) parks: Counter,
-    /// Reported by the kernel.
     pub(crate) events: Counter,
     pub(crate) timers_fired: Counter,
     pub(crate) timer_lateness: Histogram,
-    /// Operations that were refused.
     pub(crate) budget_exhausted: Counter,
     /// Stealable tasks that another thread has woken and this worker has taken.
     pub(crate) remote_wakes: Counter,
-    /// From other workers.
     pub(crate) stolen: Counter,
-    /// The largest number of ready tasks, as seen at the timed polls.
+    /// The largest number of ready tasks at the timed polls.
     pub(crate) longest_queue: Counter,
     /// Durations of one poll in [`SAMPLE`].
     pub(crate) poll_times: Histogram,
@@ -123,35 +118,35 @@ impl Counters {
         self.trace.get()
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     #[inline]
     pub(crate) fn set_task(&self, id: u64, site: &'static Location<'static>) {
-        // A reader that sees this site also sees what was written before it, the count of polls.
+        // A reader that sees this site also sees the count of polls, which was written before.
         (self.site).store(ptr::from_ref(site).cast_mut(), Ordering::Release);
         self.task.store(id, Ordering::Release);
     }
 
-    /// A future of `block_on` is about to be polled. On the worker's thread.
+    /// Called before a future of `block_on` is polled, on the worker's thread.
     #[inline]
     pub(crate) fn begin_main_poll(&self, site: &'static Location<'static>) {
         self.main_polls.add(1);
         self.set_task(MAIN_FUTURE, site);
     }
 
-    /// A call drives the worker, maybe within a poll. That poll then counts as another one when it
-    /// is [restored](Self::restore_task). On the worker's thread.
+    /// Called when a call drives the worker, maybe within a poll, which counts as another one when
+    /// it is [restored](Self::restore_task). On the worker's thread.
     pub(crate) fn begin_drive(&self) {
         self.main_polls.add(1);
         self.reset_task();
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     #[inline]
     pub(crate) fn reset_task(&self) {
         self.task.store(0, Ordering::Release);
     }
 
-    /// Restores the result of [`task`](Self::task). On the worker's thread.
+    /// Restores the result of [`task`](Self::task), on the worker's thread.
     pub(crate) fn restore_task(&self, task: Option<(u64, &'static Location<'static>)>) {
         self.reset_task();
         if let Some((id, site)) = task {
@@ -159,8 +154,8 @@ impl Counters {
         }
     }
 
-    /// Returns the running task and where it was spawned. `None` if no task runs, or another one
-    /// has started meanwhile.
+    /// Returns the running task and its spawn site. `None` if no task runs, or another one has
+    /// started meanwhile.
     pub(crate) fn task(&self) -> Option<(u64, &'static Location<'static>)> {
         self.read_task(|| ())
     }
@@ -177,29 +172,29 @@ impl Counters {
         between();
         let site = self.site.load(Ordering::Acquire);
         between();
-        // The site belongs to this task if no other poll has begun meanwhile. A reader that sees
-        // what the next poll has written also sees that it was counted before. (An unchanged id is
-        // not enough: the first task may run again after the next one.)
+        // The site belongs to this task if no other poll has begun: a reader that sees what the
+        // next poll has written also sees its count. (An unchanged id is not enough: the first task
+        // may run again after the next one.)
         let is_same = id != 0 && self.task.load(Ordering::Acquire) == id && polls() == before;
-        // SAFETY: null, or what `set_task` was given, of which all are `'static`: it comes from
-        // `ptr::from_ref`, and borrows nothing of the Runnable.
+        // SAFETY: null, or from `set_task`, which made it by `ptr::from_ref` of a `'static`
+        // location, which borrows nothing from the Runnable.
         let site = unsafe { site.as_ref() };
         site.filter(|_| is_same).map(|site| (id, site))
     }
 
-    /// On the worker's thread.
+    /// Called on the worker's thread.
     #[inline]
     pub(crate) fn set_jiffy(&self, jiffy: u32) {
         self.jiffy.store(jiffy, Ordering::Relaxed);
     }
 
-    /// When the worker last read the clock.
+    /// Returns the jiffy in which the worker last read the clock.
     #[inline]
     pub(crate) fn jiffy(&self) -> u32 {
         self.jiffy.load(Ordering::Relaxed)
     }
 
-    /// Its wake costs more than this.
+    /// Costs less than the timer's wake.
     pub(crate) fn count_fired(&self, late: Duration) {
         self.timers_fired.add(1);
         self.timer_lateness.record(late);
@@ -236,7 +231,6 @@ mod tests {
         Location::caller()
     }
 
-    /// A bucket ends with its power of two microseconds.
     #[test]
     fn bucket_ends_at_power_of_two_us() {
         assert_eq!([0, 1, 1_000].map(bucket), [0, 0, 0]);

@@ -1,9 +1,7 @@
-//! The identity of a task: its [`Id`], the [`Name`] given by its spawner, and the place of its
-//! spawn; together a [`Label`].
+//! The identity of a task: its [`Id`], its [`Name`] and its spawn site, which make a [`Label`].
 //!
-//! **Ids** are counted, since addresses repeat. A worker takes a block of [`BLOCK`] ids from the
-//! one counter of the process, and assigns them without an atomic. Other threads take one at a
-//! time.
+//! Ids are counted, since addresses repeat. A worker takes blocks of [`BLOCK`] ids from the counter
+//! of the process, and assigns them without an atomic. Other threads take single ones.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -12,20 +10,20 @@ use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
-// A static, which loom's types cannot be.
+// In a static, where loom's types cannot be used.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernel::{self, Kernel};
 
-/// One locked instruction per block of spawns. Unused ids are lost, out of 2^64. Small under Miri,
-/// where steps are slow, so that block ends are tested.
+/// One locked instruction per block. Unused ids are lost, out of 2^64. Small under Miri, where
+/// steps are slow, so that block ends are tested.
 const BLOCK: u64 = if cfg!(miri) { 8 } else { 1_024 };
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Identifies a task. No two tasks of a process have the same id, even if the first has ended.
+/// Identifies a task, uniquely in the process and forever.
 ///
-/// Ids have no other meaning: they are not in the order of spawning, and there are gaps.
+/// Ids have no other meaning: they are not in the order of spawning, and have gaps.
 ///
 /// ```
 /// polder::block_on(async {
@@ -43,7 +41,7 @@ impl Id {
         Id::after(take(1).0)
     }
 
-    /// The number that is printed.
+    /// Returns the number, which is also what is printed.
     ///
     /// ```
     /// let task = polder::spawn(async {});
@@ -77,7 +75,7 @@ impl fmt::Debug for Id {
 
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
-    /// The number before the next id, and the number of the last id in the block.
+    /// The number before the next id, and the last id of the block.
     last: Cell<u64>,
     end: Cell<u64>,
 }
@@ -110,10 +108,10 @@ fn take(count: u64) -> (u64, u64) {
     }
 }
 
-/// The name of a task, for people: see [`Builder`](crate::task::Builder). Several tasks may have the
-/// same one. Cloning it is cheap.
+/// The name of a task: see [`Builder`](crate::task::Builder). Tasks may share a name. Cloning it is
+/// cheap.
 ///
-/// It is made of text that is `'static` or reference-counted:
+/// Its text is `'static` or reference-counted:
 ///
 /// ```
 /// use polder::task::Name;
@@ -206,7 +204,7 @@ pub(crate) struct Label {
     pub(crate) site: &'static Location<'static>,
     /// Boxed, since nearly all tasks have none.
     pub(crate) name: Option<Box<Name>>,
-    /// The size of a future that was boxed before; zero for others.
+    /// The size of a future that was boxed before; otherwise zero.
     pub(crate) size: usize,
 }
 
@@ -234,7 +232,6 @@ impl From<&'static Location<'static>> for Label {
 mod tests {
     use super::*;
 
-    /// Ids of blocks and of single threads are all different.
     #[test]
     fn ids_of_blocks_and_threads_unique() {
         let ids = [Ids::default(), Ids::default()];

@@ -1,11 +1,11 @@
-//! The core's records about itself, which `diagnostics` reads. Nothing here decides what runs, and
-//! nothing runs foreign code:
+//! The core's records about itself, read by `diagnostics`. Nothing here affects scheduling or calls
+//! foreign code.
 //!
-//! * [`counters`]: a worker's activity, written by its own thread only;
-//! * [`identity`]: a task's id, its name, and the place of its spawn;
+//! * [`counters`]: a worker's activity, written by its own thread;
+//! * [`identity`]: a task's id, name and spawn site;
 //! * [`wait_reason`]: what a task waits for, as a word in its metadata;
 //! * [`open`]: the number of open sockets of the process;
-//! * [`trace`]: single events, if the runtime is traced, kept in [`trace_log`] and [`trace_ring`];
+//! * [`trace`]: events of a traced runtime, kept in [`trace_log`] and [`trace_ring`];
 //! * [`requests`]: questions that only the worker's own thread can answer.
 
 mod counters;

@@ -1,28 +1,28 @@
 //! The number of the process's open sockets, by kind.
 //!
-//! Sockets belong to no runtime, so they are counted for the whole process. Only this count shows a
-//! leak of connections that no task waits for. A source holds an [`Open`] from its creation until
-//! it is closed or given away, so clones count once. Beside a socket's system calls two atomic
-//! additions do not show, even under contention.
+//! Sockets belong to no runtime, so they are counted for the process. Only this shows a leak of
+//! connections that no task waits for. A source holds an [`Open`] from its creation until it is
+//! closed or given away, so clones count once. Two atomic additions are negligible beside a
+//! socket's system calls, even under contention.
 //!
-//! Sockets of simulated worlds are not counted: nothing else in the process must change what a
+//! Sockets of simulated worlds do not count: other activity of the process must not change what a
 //! world sees.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use crate::kernel::sockets::SocketType;
 
-/// Descriptors that were given to an `Async`.
+/// Descriptors in an `Async`.
 const ASYNC: usize = SocketType::UnixDatagram as usize + 1;
 
-/// Not loom's atomics, which a static cannot have; nothing is synchronised by them.
+/// Not loom's atomics, which cannot be in a static; they synchronise nothing.
 static OPEN: [AtomicUsize; ASYNC + 1] = [const { AtomicUsize::new(0) }; ASYNC + 1];
 
 fn count_of(socket_type: Option<SocketType>) -> &'static AtomicUsize {
     &OPEN[socket_type.map_or(ASYNC, |socket_type| socket_type as usize)]
 }
 
-/// Guard: counts an open socket, or a descriptor given to an `Async`, which has no type.
+/// Counts an open socket, or a descriptor in an `Async`, which has no type.
 pub(crate) struct Open(Option<SocketType>);
 
 impl Open {

@@ -1,18 +1,18 @@
 //! Questions of other threads for a worker, which answers them between two polls: see
 //! `diagnostics::request`.
 //!
-//! An asker puts a question in the list, and then unparks the worker, which looks there whenever it
-//! was unparked: so no question is lost (see `reactor::parker`). A worker in the middle of a task
-//! does not answer. The asker waits only for a while, and then withdraws the question, so that no
-//! question outlives its asker. If the worker has taken the question by then, which the list's lock
-//! decides, the asker waits longer.
+//! An asker adds a question to the list, and then unparks the worker, which checks the list
+//! whenever it was unparked: so no question is lost (see `reactor::parker`). A worker in the
+//! middle of a task does not answer. The asker waits for a limited time, and then withdraws the
+//! question, so that it does not outlive its asker. If the worker has taken it by then (decided
+//! under the list's lock), the asker waits longer.
 //!
-//! **Workers that ask each other.** The asker may itself be in the middle of a task, as for a debug
-//! page that two clients request at once. So it waits for a [`ThreadSignal`], which is notified by
-//! each answer, and by each question for a worker that has [announced](Requests::announce) it, and
-//! answers the questions for its own worker. A question is added, and a signal announced, under the
-//! lock of the list. So either the question finds the signal, or the worker finds the question when
-//! it first looks. `loom` checks this below.
+//! **Workers that ask each other.** The asker may itself be in a task, such as a debug page that
+//! two clients request at once. So it waits for a [`ThreadSignal`], which is notified by each answer, and
+//! by each question for a worker that has [announced](Requests::announce) it, and answers the
+//! questions for its own worker. Questions are added, and a signal is announced, under the lock
+//! of the list: so either the question finds the signal, or the worker finds the question when it
+//! first looks. `loom` checks this below.
 
 use std::ptr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl<Q: ?Sized> Requests<Q> {
         }
     }
 
-    /// Adds a question. The caller unparks the worker afterwards.
+    /// Adds a question. The caller then unparks the worker.
     pub(crate) fn ask(&self, question: Arc<Q>) {
         let mut list = self.list.lock();
         list.questions.push(question);
@@ -55,7 +55,7 @@ impl<Q: ?Sized> Requests<Q> {
         }
     }
 
-    /// Sets what questions notify. Called by the worker, which looks for questions afterwards.
+    /// Sets what questions notify. Called by the worker, which then checks the list.
     pub(crate) fn announce(&self, signal: Option<Arc<ThreadSignal>>) {
         self.list.lock().signal = signal;
     }
@@ -75,7 +75,7 @@ impl<Q: ?Sized> Requests<Q> {
         questions.iter().for_each(|question| answer(question));
     }
 
-    /// Withdraws a question. Returns false if the worker has taken it.
+    /// Withdraws a question. Returns `false` if the worker has taken it.
     pub(crate) fn withdraw(&self, question: &Q) -> bool {
         let mut list = self.list.lock();
         let before = list.questions.len();
@@ -195,7 +195,6 @@ mod loom_tests {
         });
     }
 
-    /// A question that is withdrawn is answered or gone.
     #[test]
     fn withdrawn_question_answered_or_gone() {
         check(|| {
@@ -245,7 +244,7 @@ mod loom_tests {
                         signal.wait(None);
                     }
                     own.announce(None);
-                    // Back in its loop, which looks once more.
+                    // Back in its loop, it checks once more.
                     answer();
                 }
             };

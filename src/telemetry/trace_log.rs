@@ -1,7 +1,7 @@
 //! The storage for the events of a traced runtime: see `diagnostics::trace`.
 //!
-//! A worker writes its own events to a [`Ring`] among its counters. Events of all other threads are
-//! in one more ring, behind a lock. No foreign code runs under the locks here.
+//! A worker writes its events to a [`Ring`] among its counters. Those of all other threads are in
+//! one more ring, behind a lock. No foreign code runs under the locks here.
 
 use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
@@ -13,15 +13,15 @@ use crate::clock::now;
 use crate::sync::Mutex;
 
 pub(crate) struct TraceLog {
-    /// When it began, by both clocks.
+    /// The start, by both clocks.
     pub(crate) start: Instant,
     pub(crate) start_time: SystemTime,
-    /// For each worker.
+    /// Of each worker.
     capacity: usize,
     /// Written under the lock `pushing`.
     pub(crate) others: Ring,
     pushing: Mutex<()>,
-    /// The names of tasks, for which an event has no room, at most `capacity`.
+    /// The names of tasks, at most `capacity`; an event has no room for one.
     names: Mutex<VecDeque<(u64, Name)>>,
 }
 

@@ -1,13 +1,13 @@
-//! The latest events of one worker, kept for a later reader: see `diagnostics::trace`.
+//! A ring of one worker's latest events: see `diagnostics::trace`.
 //!
-//! A [`Ring`] is written by one thread at a time, without a lock, and may be read by any thread.
-//! When it is full, the oldest event is overwritten.
+//! It is written by one thread at a time, without a lock, and may be read by any thread. When it is
+//! full, the oldest event is overwritten.
 //!
-//! **How it is read.** Each event is three words, written and read one by one. The writer
-//! increments `begun`, writes the words, and increments `done`. A reader copies the events that are
-//! done, then reads `begun`, and omits the events that may have been overwritten meanwhile. The
-//! fences ensure that a reader that sees a word of a later event also sees that this event was
-//! begun. So no returned event is torn, and the location in a torn event is never dereferenced.
+//! **Reading.** Each event is three words. The writer increments `begun`, writes the words, and
+//! increments `done`. A reader copies the events that are done, then reads `begun`, and omits
+//! events that may have been overwritten. By the fences, a reader that sees a word of a later event
+//! also sees that this event was begun. So no returned event is torn, and the location of a torn
+//! one is never dereferenced.
 
 use std::panic::Location;
 use std::ptr;
@@ -38,7 +38,7 @@ pub(crate) struct Ring {
 
 #[derive(Default)]
 struct Slot {
-    /// The time in nanoseconds, in 56 bits, which last for 833 days; and the kind.
+    /// The nanoseconds in 56 bits, enough for 833 days, and the kind.
     head: AtomicU64,
     number: AtomicU64,
     site: AtomicPtr<Location<'static>>,
@@ -57,11 +57,10 @@ impl Ring {
     }
 
     fn slot(&self, number: u64) -> &Slot {
-        // The length is a power of two.
         &self.slots[number as usize & (self.slots.len() - 1)]
     }
 
-    /// Returns the latest events, the oldest first, and the number of earlier ones.
+    /// Returns the latest events, oldest first, and the number of earlier ones.
     pub(crate) fn events(&self) -> (Vec<Event>, u64) {
         let len = self.slots.len() as u64;
         let done = self.done.load(Ordering::Acquire);
@@ -72,8 +71,8 @@ impl Ring {
         let first_whole = torn.max(first);
         let whole = words.into_iter().skip((first_whole - first) as usize);
         let events = whole.filter_map(|(head, number, site)| {
-            // SAFETY: null, or from a whole event, for which `push_at` made it by `ptr::from_ref`:
-            // all of these are `'static`, and borrow nothing from a Runnable.
+            // SAFETY: null, or from a whole event: `push_at` made it by `ptr::from_ref` of a
+            // `'static` location, which borrows nothing from a Runnable.
             let site = unsafe { site.as_ref() };
             Some(Event {
                 at: Duration::from_nanos(head >> KIND_BITS),
@@ -96,7 +95,7 @@ impl Ring {
         let (kind, number, site) = into_parts(what);
         let count = self.done.load(Ordering::Relaxed);
         self.begun.store(count + 1, Ordering::Relaxed);
-        // Before the words: see the head.
+        // Before the words: see the head of this file.
         fence(Ordering::Release);
         let slot = self.slot(count);
         (slot.head).store(at << KIND_BITS | kind, Ordering::Relaxed);
@@ -155,9 +154,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// Records read while the writer wraps around are whole and in order.
-    ///
-    /// Each event has the same value as its time and as its number; a torn one does not.
+    /// The time and the number of each event are equal, unless it is torn.
     #[test]
     fn ring_read_during_wrap_is_whole() {
         loom::model(|| {

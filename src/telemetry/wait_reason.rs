@@ -1,11 +1,10 @@
 //! The wait reason of a task, recorded by the leaf future that it polled last.
 //!
-//! Sockets and timers are found by the wakers that they keep. Other leaves record themselves when
-//! they return `Pending`, with [`record_wait`]: in a word of the task's metadata, which is reset
-//! when a poll begins and when the task is woken. If a poll has several leaves, the last one
-//! counts.
+//! Sockets and timers are found by the wakers that they keep. Other leaves record themselves with
+//! [`record_wait`] when they return `Pending`, in a word of the task's metadata, which is reset
+//! when a poll begins and when the task is woken. Of several leaves in a poll, the last one counts.
 
-/// The kind of what the task waits for, and its identity: an address, or a number.
+/// The kind of thing that the task waits for, and its identity: an address or number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum WaitReason {
     Event(usize),
