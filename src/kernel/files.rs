@@ -1,9 +1,8 @@
-//! [`Files`]: what `polder::fs` asks of a kernel that has files of its own.
+//! [`Files`]: the files of a kernel, for `polder::fs`.
 //!
-//! A call is a future of owned values. It does nothing before it is polled, and what is left of it
-//! when it is dropped is for the kernel to say. Paths are the program's, relative ones too. Links,
-//! and permissions that are set, are the system's: [`permit`](super::Kernel::permit) is asked for
-//! them.
+//! A call is a future of owned values, which does nothing before it is polled. The kernel defines
+//! the effect of dropping it. Paths are as the program wrote them, possibly relative. Links and the
+//! setting of permissions are the system's; [`permit`](super::Kernel::permit) is called for them.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -18,7 +17,7 @@ use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 /// A call.
 pub type Call<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 
-/// The files of a kernel. The calls are those of the functions of the same names in `std::fs`.
+/// The files of a kernel. Calls correspond to the functions of the same names in `std::fs`.
 pub trait Files {
     /// Opens a file.
     fn open(&self, path: PathBuf, options: OpenOptions) -> Call<Box<dyn OpenFile>>;
@@ -38,26 +37,26 @@ pub trait Files {
     /// Removes a file.
     fn remove_file(&self, path: PathBuf) -> Call<()>;
 
-    /// Returns the metadata of a path; of a link itself, unless it `follows` links.
+    /// Returns the metadata of a path; if it `follows` links, of their target.
     fn metadata(&self, path: PathBuf, follows: bool) -> Call<Metadata>;
 
-    /// Returns the absolute path without links, `.` and `..`.
+    /// Returns the absolute path, with links, `.` and `..` resolved.
     fn canonicalize(&self, path: PathBuf) -> Call<PathBuf>;
 
-    /// Creates a directory. `recursive`: with its parents, and it may exist.
+    /// Creates a directory; if `recursive`, its parents, too, and it may exist.
     fn create_dir(&self, path: PathBuf, recursive: bool) -> Call<()>;
 
     /// Lists a directory.
     fn read_dir(&self, path: PathBuf) -> Call<Vec<DirEntry>>;
 
-    /// Removes a directory. `recursive`: with everything in it.
+    /// Removes a directory; if `recursive`, with its content.
     fn remove_dir(&self, path: PathBuf, recursive: bool) -> Call<()>;
 }
 
-/// An open file of a kernel. Its reads and writes are at its position, and a write that has
-/// completed needs no flush. Dropping it closes it.
+/// An open file of a kernel. It reads and writes at its position. A completed write needs no flush.
+/// Dropping it closes it.
 pub trait OpenFile: AsyncRead + AsyncWrite + AsyncSeek + Debug + Unpin + Send + Sync {
-    /// Waits until what was written is on the disk.
+    /// Waits until what was written is on disk.
     fn sync(&self) -> Call<()>;
 
     /// Truncates or extends the file.
@@ -69,11 +68,11 @@ pub trait OpenFile: AsyncRead + AsyncWrite + AsyncSeek + Debug + Unpin + Send + 
     /// Returns another handle of the open file, with the same position.
     fn try_clone(&self) -> io::Result<Box<dyn OpenFile>>;
 
-    /// Returns the file of the system that is lent in its place to code that asks for a descriptor.
+    /// Returns the file of the system whose descriptor is lent.
     fn lend(&self) -> &std::fs::File;
 }
 
-/// How a file is opened: as `std::fs::OpenOptions` says.
+/// The options of `std::fs::OpenOptions`.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)] // Those of the standard library.
 pub struct OpenOptions {
@@ -85,14 +84,14 @@ pub struct OpenOptions {
     pub create_new: bool,
 }
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     /// The name, without the directory.
     pub name: OsString,
-    /// `None` if the directory does not say.
+    /// `None` if the directory does not report it.
     pub file_type: Option<FileType>,
-    /// The number of the file: see [`Stat::ino`].
+    /// See [`Stat::ino`].
     pub ino: u64,
 }
 
@@ -107,48 +106,47 @@ pub enum FileType {
     Fifo,
     BlockDevice,
     CharDevice,
-    /// Of Windows.
+    /// On Windows.
     Other,
 }
 
-/// A kernel's knowledge of a file or directory.
+/// The metadata of a file or directory.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     /// Its type.
     pub file_type: FileType,
     /// The length in bytes.
     pub length: u64,
-    /// The mode of Unix, with the bits of the type. Elsewhere only the bits 0o222 count: whether it
-    /// may be written.
+    /// The Unix mode, with the bits of the type. On other systems only the bits 0o222 count:
+    /// whether it may be written.
     pub mode: u32,
-    /// When it was last written to, where that is known.
+    /// The time of the last write, if known.
     pub modified: Option<SystemTime>,
-    /// When it was last read, where that is known.
+    /// The time of the last read, if known.
     pub accessed: Option<SystemTime>,
-    /// When it was created, where that is known.
+    /// The time of creation, if known.
     pub created: Option<SystemTime>,
-    /// The parts that one platform has.
+    /// The parts that only one platform has.
     pub stat: Stat,
 }
 
-/// The fields of stat(2) by which Unix tells more, and the attributes of Windows. Zero is what a
-/// file system says that has none.
+/// The other fields of Unix's stat(2), and the attributes of Windows. A missing value is zero.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)] // Those of `std::os::unix::fs::MetadataExt`.
 pub struct Stat {
     pub dev: u64,
-    /// The number by which a file is known on its device.
+    /// The number of the file on its device.
     pub ino: u64,
     pub nlink: u64,
     pub uid: u32,
     pub gid: u32,
     pub rdev: u64,
-    /// Seconds since 1970, and nanoseconds. So are the next two.
+    /// Seconds since 1970 and nanoseconds, like the next two.
     pub atime: (i64, i64),
     pub mtime: (i64, i64),
     pub ctime: (i64, i64),
     pub blksize: u64,
     pub blocks: u64,
-    /// `FILE_ATTRIBUTE_…`, of Windows.
+    /// `FILE_ATTRIBUTE_…` of Windows.
     pub attributes: u32,
 }

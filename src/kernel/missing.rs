@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use super::Kernel;
 
-/// Uninhabited: there is nothing that another kernel has made.
+/// Uninhabited: no other kernel has made anything.
 pub struct Boxed<T: ?Sized>(Infallible, PhantomData<Box<T>>);
 
 impl<T: ?Sized> Deref for Boxed<T> {

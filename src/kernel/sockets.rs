@@ -1,8 +1,8 @@
-//! [`Sockets`] and [`Socket`]: what the sockets of `net` ask of a kernel.
+//! [`Sockets`] and [`Socket`]: the sockets of a kernel, for `polder::net`.
 //!
-//! A socket is its kernel's from its creation to its end, whichever kernel a thread has meanwhile.
-//! A call on it may come from any thread. One that would block fails with `WouldBlock`; the
-//! kernel's [`Poller`](super::Poller)s report when it is worth another attempt.
+//! A socket belongs to its kernel from creation to end, regardless of the calling thread's kernel.
+//! Any thread may call it. A call that would block fails with `WouldBlock`; the kernel's
+//! [`Poller`](super::Poller)s report when to try again.
 
 use std::fmt::{self, Debug, Display};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,8 +18,8 @@ use super::Boxed;
 
 /// Makes the sockets of a kernel.
 pub trait Sockets {
-    /// Creates a socket that is bound to an address. A listener also listens, with a queue of
-    /// `backlog`. `None`: a Unix datagram socket without an address.
+    /// Creates a socket bound to an address. A listener also listens, with a queue of `backlog`.
+    /// Without an address: a Unix datagram socket.
     fn bind(
         &self,
         socket_type: SocketType,
@@ -31,8 +31,8 @@ pub trait Sockets {
     fn pair(&self, socket_type: SocketType) -> io::Result<[Boxed<dyn Socket>; 2]>;
 
     /// Connects a Unix stream, or begins to connect a TCP stream
-    /// ([`finish_connect`](Socket::finish_connect)). If the queue of a Unix listener is full, it
-    /// fails with `WouldBlock`, and is called again later.
+    /// ([`finish_connect`](Socket::finish_connect)). Fails with `WouldBlock` if the queue of a Unix
+    /// listener is full, and is called again later.
     fn connect(&self, socket_type: SocketType, address: &Address) -> io::Result<Boxed<dyn Socket>>;
 }
 
@@ -41,14 +41,14 @@ pub trait Sockets {
 /// `id`, `ready`, `kind`, `local_addr` and `peer_addr` may be called under locks of the runtime:
 /// they do not block, and drop no socket.
 pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// Returns the number by which pollers of the kernel know it. No socket of another kernel of
-    /// the process has it. The lower half is shown in dumps and traces.
+    /// Returns its number for the kernel's pollers, which is unique among the kernels of the
+    /// process. Dumps and traces show the lower half.
     fn id(&self) -> u64;
 
     /// Returns its readiness, as [flags](super::READABLE).
     fn ready(&self) -> io::Result<u8>;
 
-    /// Returns its kind, as a dump shows it.
+    /// Returns its kind, for a dump.
     fn kind(&self) -> &'static str;
 
     /// Returns the descriptor that is lent to code outside polder by `AsFd` and the like, which
@@ -61,7 +61,7 @@ pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Returns its own address.
     fn local_addr(&self) -> io::Result<Address>;
 
-    /// Returns the address of its peer.
+    /// Returns its peer's address.
     fn peer_addr(&self) -> io::Result<Address>;
 
     /// Sets the peer of a datagram socket.
@@ -73,38 +73,37 @@ pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Accepts a connection.
     fn accept(&self) -> io::Result<(Boxed<dyn Socket>, Address)>;
 
-    /// Reads from a stream, or receives a datagram. Returns the number of bytes, and whether the
-    /// read shows that nothing is left: neither bytes, nor an end, nor an error. `peeks`: the bytes
-    /// stay.
+    /// Reads from a stream, or receives a datagram. Returns the number of bytes, and whether
+    /// nothing is left: neither bytes, nor an end, nor an error. If it `peeks`, the bytes stay.
     fn read(&self, buffers: &mut [IoSliceMut<'_>], peeks: bool) -> io::Result<(usize, bool)>;
 
     /// Writes to a stream.
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Receives a datagram. Returns its length, the sender's address, and whether its end was lost.
-    /// `peeks`: it stays.
+    /// Receives a datagram. Returns its length, the sender's address, and whether it was truncated.
+    /// If it `peeks`, the datagram stays.
     fn receive(&self, bytes: &mut [u8], peeks: bool) -> io::Result<(usize, Address, bool)>;
 
     /// Sends a datagram, to the peer unless an address is given.
     fn send(&self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize>;
 
-    /// Returns an option that is on or off.
+    /// Returns a boolean option.
     fn flag(&self, flag: Flag) -> io::Result<bool>;
 
-    /// Returns how long closing it lingers.
+    /// Returns `SO_LINGER`.
     fn linger(&self) -> io::Result<Option<Duration>>;
 
-    /// Returns an option with a number.
+    /// Returns a numeric option.
     fn number(&self, number: Number) -> io::Result<u32>;
 
-    /// Returns an option of TCP. `None`: the kernel does not have it.
+    /// Returns a TCP option, or `None` if the kernel lacks it.
     fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>>;
 
     /// Sets an option.
     fn set(&self, option: Opt) -> io::Result<()>;
 }
 
-/// The public type that a socket belongs to.
+/// The public type of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketType {
     TcpStream,
@@ -118,20 +117,19 @@ pub enum SocketType {
 /// The address of a socket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Address {
-    /// Of a TCP or UDP socket.
+    /// Of TCP and UDP.
     Internet(SocketAddr),
-    /// Of a Unix socket.
+    /// Of Unix sockets.
     Unix(Name),
 }
 
 /// The name of a Unix socket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Name {
-    /// It has none.
     Unnamed,
-    /// A path, as the program has written it.
+    /// A path, as the program wrote it.
     Path(Vec<u8>),
-    /// A name of Linux's abstract namespace.
+    /// A name in Linux's abstract namespace.
     Abstract(Vec<u8>),
 }
 
@@ -154,7 +152,7 @@ impl Display for Name {
     }
 }
 
-/// An option that is on or off.
+/// A boolean option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flag {
     Broadcast,
@@ -162,38 +160,38 @@ pub enum Flag {
     MulticastLoopV4,
     MulticastLoopV6,
     Nodelay,
-    /// Whether a Unix socket accepts descriptors that its peer sends.
+    /// Whether a Unix socket accepts descriptors from its peer.
     Passrights,
 }
 
-/// An option with a number, which every system has.
+/// A numeric option that every system has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Number {
     MulticastTtlV4,
     Ttl,
 }
 
-/// An option of TCP that has a number for its value, and that not every system has.
+/// A numeric option of TCP that not every system has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpOption {
-    /// Seconds from the last sign of life to keepalive's first probe.
+    /// Seconds without traffic before keepalive's first probe.
     KeepIdle,
     /// Seconds between probes.
     KeepInterval,
-    /// Probes without an answer after which the connection ends.
+    /// The number of unanswered probes that ends the connection.
     KeepCount,
     /// Milliseconds for which data may stay unacknowledged; zero means the system's default.
     UserTimeout,
 }
 
-/// A multicast group, and the interface on which it is joined, by address or by index.
+/// A multicast group and its interface, by address or index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, u32),
 }
 
-/// An option and its new value. One of TCP is at most what Linux takes.
+/// An option and its new value. TCP's are at most Linux's maxima.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opt {
     Flag(Flag, bool),
