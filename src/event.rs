@@ -1,5 +1,5 @@
-//! Signals between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`], which is
-//! set once and for all waiters. Both work on any thread and under any executor.
+//! Notifications between tasks and threads: [`Event`], which one waiter consumes, and [`Latch`],
+//! which is set once for all waiters. Both work on any thread and under any executor.
 //!
 //! ```
 //! use polder::event::{Event, Latch};
@@ -21,17 +21,17 @@
 //! # thread.join().unwrap();
 //! ```
 //!
-//! The state of each is behind one lock, held briefly; wakers are cloned, called and dropped
-//! outside it. A waiter checks the signal and registers its waker under that lock, and `set` takes
-//! the wakers under it, so no signal is lost between the two.
+//! The state is behind one lock, held briefly; wakers are cloned, called and dropped outside it. A
+//! waiter checks the state and registers its waker under that lock, and `set` takes the wakers
+//! under it, so no notification is lost between the two.
 //!
-//! A wait that completes without waiting takes one operation from the task's cooperation budget. If
-//! the budget refuses it, the wait keeps the signal, and completes when it is polled again.
+//! A wait that completes immediately takes one operation from the task's budget. If that is used
+//! up, the wait keeps the notification, and completes when it is polled again.
 //!
-//! **Setting a latch** calls tasks' own wakers first. The others are foreign code, and may block,
-//! so a thread that drives no worker takes these out one at a time. Meanwhile the next `set` finds
-//! the rest, and each waiter is done if it is polled: see "Foreign wakers" in `reactor`.
-//! Other operations take constant time.
+//! **Setting a latch** calls tasks' own wakers first. The others are foreign code and may block, so
+//! a thread that drives no worker takes these one at a time. Meanwhile the next `set` finds the
+//! rest, and a waiter that is polled is done: see "Foreign wakers" in `reactor`. Other
+//! operations take constant time.
 
 use std::fmt;
 use std::future::Future;
@@ -44,9 +44,9 @@ use crate::slab::Slab;
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
 use crate::telemetry::WaitReason;
 
-/// A signal that resets itself: [`set`](Self::set) releases one waiter, or the next one if there is
-/// no waiter (tokio: `Notify` with `notify_one`). Setting it twice without a waiter counts once.
-/// Waiters are released in the order of their first polls.
+/// A notification that resets itself: [`set`](Self::set) releases one waiter, or the next one if
+/// there is none (tokio: `Notify` with `notify_one`). Setting it twice without a waiter counts
+/// once. Waiters are released in the order of their first polls.
 ///
 /// # Examples
 ///
@@ -57,7 +57,7 @@ use crate::telemetry::WaitReason;
 /// polder::block_on(async {
 ///     let event = Arc::new(Event::new());
 ///     event.set();
-///     event.wait().await; // Returns at once: it is set.
+///     event.wait().await; // Returns immediately.
 ///
 ///     let setter = event.clone();
 ///     std::thread::spawn(move || setter.set());
@@ -84,7 +84,7 @@ impl State {
     }
 }
 
-/// Linked in order until they are released, and kept until they are polled.
+/// A list of the waiters, linked in order until they are released, and kept until they are polled.
 #[derive(Default)]
 struct Queue {
     waiters: Slab<Waiter>,
@@ -94,7 +94,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiter {
-    /// `None`, and not linked, after it is released.
+    /// `None` after its release; it is then not linked.
     waker: Option<Waker>,
     /// Whether it only queues its task.
     is_task_waker: bool,
@@ -175,12 +175,12 @@ impl Event {
         Event::default()
     }
 
-    /// Sets the event: releases the longest-waiting waiter, or the next one if there is none.
+    /// Releases the longest-waiting waiter, or the next one if there is none.
     ///
     /// ```
     /// let event = polder::event::Event::new();
     /// event.set();
-    /// event.set(); // It is set already: one wait consumes both.
+    /// event.set(); // Already set: one wait consumes both.
     /// polder::block_on(event.wait());
     /// assert!(!event.is_set());
     /// ```
@@ -189,7 +189,7 @@ impl Event {
         wake_all(waker);
     }
 
-    /// Resets the event, if no waiter has consumed it. Released waiters stay released.
+    /// Resets the event, unless a waiter has consumed it. Released waiters stay released.
     ///
     /// ```
     /// let event = polder::event::Event::new();
@@ -201,7 +201,7 @@ impl Event {
         self.0.lock().set = false;
     }
 
-    /// Returns whether the event is set and no waiter has consumed it.
+    /// Returns whether the event is set and was not consumed.
     ///
     /// ```
     /// polder::block_on(async {
@@ -234,8 +234,7 @@ impl Event {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if the future is dropped after its release, the next waiter is released
-    /// instead.
+    /// Cancel safe: if the future is dropped after its release, the next waiter is released.
     pub fn wait(&self) -> EventWait<'_> {
         EventWait(Wait::new(&self.0, Kind::Event))
     }
@@ -249,8 +248,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// The future of [`Event::wait`]. It is in the queue from its first poll until it completes or is
-/// dropped.
+/// The future of [`Event::wait`], queued from its first poll until it completes or is dropped.
 ///
 /// ```
 /// use polder::event::Event;
@@ -262,14 +260,14 @@ impl fmt::Debug for Event {
 ///     assert!(future::poll_once(&mut first).await.is_none());
 ///     assert!(future::poll_once(&mut second).await.is_none());
 ///     event.set(); // Releases the first waiter.
-///     drop(first); // It is dropped, so the second one is released.
+///     drop(first); // So the second one is released.
 ///     second.await;
 /// });
 /// ```
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: if it is dropped after its release, the next waiter is released instead.
+/// Cancel safe: if it is dropped after its release, the next waiter is released.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct EventWait<'a>(Wait<'a>);
@@ -282,7 +280,7 @@ impl Future for EventWait<'_> {
     }
 }
 
-/// A signal that is set once and stays set: it releases all waiters, present and future.
+/// A flag that is set once and permanently: it releases all waiters, present and future.
 ///
 /// # Examples
 ///
@@ -302,7 +300,7 @@ impl Future for EventWait<'_> {
 ///     for task in tasks {
 ///         task.await;
 ///     }
-///     ready.wait().await; // Returns at once from now on.
+///     ready.wait().await; // Returns immediately from now on.
 /// });
 /// ```
 #[doc(alias("CancellationToken", "Notify"))]
@@ -382,7 +380,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future has no effect.
+    /// Cancel safe.
     pub fn wait(&self) -> LatchWait<'_> {
         LatchWait(Wait::new(&self.0, Kind::Latch))
     }
@@ -413,7 +411,7 @@ impl fmt::Debug for Latch {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropping it has no effect.
+/// Cancel safe.
 #[must_use = "futures do nothing unless they are polled"]
 #[derive(Debug)]
 pub struct LatchWait<'a>(Wait<'a>);
@@ -426,7 +424,7 @@ impl Future for LatchWait<'_> {
     }
 }
 
-/// The kind of signal: only an event is reset by a completed wait.
+/// Only an event is reset by a completed wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Event,
@@ -439,8 +437,7 @@ struct Wait<'a> {
     kind: Kind,
     /// Its key while it is in the queue.
     key: Option<usize>,
-    /// Whether the last poll found the budget used up: then the next poll is free. Otherwise a
-    /// future that is polled before this one, and always takes the whole budget, would starve it.
+    /// Whether the last poll found the budget used up. The next poll is then free: see `Timer`.
     deferred: bool,
 }
 
@@ -483,8 +480,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Makes one attempt under the lock. `paid`: whether the budget has granted an operation.
-    /// Returns `None` if it must be asked, since the wait is over.
+    /// Makes one attempt under the lock. `paid` is whether the budget has granted an operation;
+    /// returns `None` if it must be asked, since the wait is over.
     fn poll_locked(
         &mut self,
         waker: &Waker,
@@ -534,7 +531,7 @@ impl Drop for Wait<'_> {
         let mut state = self.state.lock();
         let own = state.queue.remove(key);
         let next = match (&own, self.kind) {
-            // It was released, and has not taken the signal.
+            // It was released, and has not taken the notification.
             (None, Kind::Event) => state.set_once(),
             _ => None,
         };

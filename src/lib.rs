@@ -2,8 +2,8 @@
 //! poll, select, event ports or IOCP.
 //!
 //! A program uses [`TcpListener`](net::TcpListener), [`TcpStream`](net::TcpStream), [`Timer`] and
-//! [`spawn`], and runs unchanged on each [`Backend`]. The program chooses one, or the environment
-//! variable `POLDER_BACKEND`; the default is the platform's best.
+//! [`spawn`], and runs unchanged on each [`Backend`]. The program or the environment variable
+//! `POLDER_BACKEND` chooses one; the default is the platform's best.
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
@@ -36,16 +36,16 @@
 //! # Where to go
 //!
 //! * **Running futures:** [`block_on`], [`spawn`], [`spawn_local`]; [`unblock`] for blocking calls
-//!   and computations; [`TaskSet`] for tasks that belong together and end together;
-//!   [`Runtime::scope`] for tasks that borrow. [`task`] has a task's access to its own id and name.
+//!   and computations; [`TaskSet`] for tasks that belong together; [`Runtime::scope`] for tasks
+//!   that borrow; [`task`] for a task's own id and name.
 //! * **Sockets:** [`net`] has TCP, UDP and, on Unix, [Unix sockets]; [`net::serve()`] is an accept
 //!   loop with a limit, back-off and graceful shutdown.
-//! * **Anything else that has a descriptor** (pipes, inotify, another library's sockets):
-//!   [`Async`]. Files: [`fs`]. The standard streams: [`io::Unblock`].
+//! * **Other descriptors** (pipes, inotify, another library's sockets): [`Async`]. Files: [`fs`].
+//!   The standard streams: [`io::Unblock`].
 //! * **Programs:** [`process`]. **Time, events, signals:** [`time`] ([`Timer`], sleeping, timeouts,
 //!   intervals), [`event`] ([`event::Event`], [`event::Latch`]), [`signal`].
-//! * **A custom runtime:** [`Runtime`] chooses a [`Backend`], is driven turn by turn within a
-//!   foreign loop, or has [several workers](runtime::Builder::workers):
+//! * **A custom runtime:** a [`Runtime`] can choose a [`Backend`], be driven by a foreign loop, or
+//!   have [several workers](runtime::Builder::workers):
 //!
 //!   ```
 //!   # #[cfg(unix)] {
@@ -68,21 +68,21 @@
 //!   [`ready!`] are futures-lite's.
 //! * **Tests:** [`test!`] runs a test on every backend, with a time limit; `polder_sim::test!` with
 //!   a paused clock. [`always!`] and [`sometimes!`] are checked in simulated worlds (the crate
-//!   `polder-sim`), and do nothing elsewhere.
+//!   `polder-sim`), and have no effect elsewhere.
 //! * **Observing a program:** [`diagnostics`] has metrics of a runtime, dumps, which show what each
 //!   task waits for, stalls, and traces; a [`task::Builder`] gives tasks names.
-//! * **The kernel interface alone:** [`poller`], for those who write their own loop.
+//! * **The kernel interface alone:** [`poller`], for programs with their own loop.
 //!
-//! Names and behaviour follow `smol`, `async-io` and `async-net`, and the traits are those of
-//! futures-io, so crates that are generic over these traits work as they are.
+//! Names and behaviour follow `smol`, `async-io` and `async-net`. The traits are those of
+//! futures-io, so crates that are generic over them work unchanged.
 //!
 //! # More pages
 //!
-//! They are in the folder `docs` of the repository and of the published package, in this order:
+//! In the folder `docs` of the repository and of the published package:
 //!
 //! * `COMPARE.md`: other runtimes, and when not to use polder. `MIGRATING.md`: tables for users of
 //!   smol, async-std, tokio, turmoil and madsim.
-//! * `DIAGNOSTICS.md`: what a running program does. `SIMULATION.md`: deterministic simulation
+//! * `DIAGNOSTICS.md`: diagnostics of a running program. `SIMULATION.md`: deterministic simulation
 //!   testing.
 //! * `PLATFORM.md`: each platform and backend. `PERFORMANCE.md`: figures beside tokio and smol.
 //! * `API.md`: decisions about the interface. For contributors: `DESIGN.md`, `EXTENDING.md`,
@@ -90,9 +90,9 @@
 //!
 //! # Errors
 //!
-//! Operations return [`std::io::Error`]. Errors of connecting, reading and writing are the system's
-//! own, with its number. Errors raised by polder, and those of binding and resolving, have a
-//! message that names the operation, the address, or the setter with its range and the value.
+//! Operations return [`std::io::Error`]. Errors of connecting, reading and writing are the
+//! system's, with its number. Errors of polder, and those of binding and resolving, have a message
+//! that names the operation, the address, or the setter with its range and the value.
 //!
 //! # Features
 //!
@@ -120,16 +120,14 @@
 //!
 //! * **Dropping a [`Task`] cancels it.** [`Task::detach`] lets it run.
 //! * [`block_on`] cancels all tasks that are still running when it returns.
-//! * Another crate's `block_on` within a task blocks that task's worker, which then serves
-//!   neither its sockets nor its timers: waiting for one of those there never ends (with a pool
-//!   of workers, in a task that may move, an idle worker serves them a little later). A nested
-//!   [`block_on`] can wait for tasks that it spawns itself; the tasks around it are blocked
-//!   meanwhile, so it must not wait for them.
-//! * Nothing panics because there is no runtime: on a plain thread sockets, timers and [`spawn`]
-//!   use a background runtime, started on first use. (The exception is [`spawn_local`], which
-//!   panics with a message.)
+//! * Another crate's `block_on` within a task blocks that task's worker, with its sockets and
+//!   timers: waiting for one of these there never ends (with a pool of workers, in a stealable
+//!   task, an idle worker serves them a little later). A nested [`block_on`] of polder can wait for
+//!   tasks that it spawns; it must not wait for the tasks around it, which are blocked.
+//! * Nothing panics for lack of a runtime: on a plain thread sockets, timers and [`spawn`] use a
+//!   background runtime, started on first use. The exception is [`spawn_local`].
 //!
-//! A child of `fork` without `exec` may use polder: `docs/PLATFORM.md` has what works there.
+//! A child of `fork` without `exec` may use polder, within the limits of `docs/PLATFORM.md`.
 //!
 #![cfg_attr(unix, doc = "[Unix sockets]: net::unix")]
 #![cfg_attr(
@@ -172,12 +170,9 @@ pub mod future {
         ready, try_zip, yield_now, zip,
     };
 
-    /// *What may surprise:*
-    ///
-    /// * It also returns `None` if the future is an operation that is ready, and the task has used
-    ///   up its budget: 128 operations in one poll of a task, and 32 in its first. So a loop that
-    ///   drains a socket by `poll_once` ends early. The functions that try (`try_recv`) have no
-    ///   such limit.
+    /// *Unlike elsewhere:* it also returns `None` if the future is a ready operation, and the
+    /// task's budget is used up ([`consume_budget`](crate::task::consume_budget)). So a loop that
+    /// drains a socket by `poll_once` ends early. Functions such as `try_recv` have no such limit.
     ///
     /// *futures-lite's own words:*
     #[doc(inline)]
@@ -230,10 +225,10 @@ mod sync;
 mod sys;
 pub mod stream {
     //! Re-exports of futures-lite's streams. [`Timer`](crate::Timer), [`TaskSet`](crate::TaskSet)
-    //! and the connections that listeners accept are streams too.
+    //! and the connections of listeners are streams, too.
     //!
-    //! The streams of [`or`] and [`race`] stay pending when both of theirs have ended. One that
-    //! ends with the second is `futures_util::stream::select`.
+    //! The streams of [`or`] and [`race`] stay pending when both of theirs have ended.
+    //! `futures_util::stream::select` ends with the second.
     //!
     //! ```
     //! use polder::stream::{self, StreamExt};
@@ -280,19 +275,19 @@ pub use task::unblock;
 pub use task::{FallibleTask, Task};
 pub use time::Timer;
 
-/// Not public: the expansion of [`test!`].
+/// The expansion of [`test!`].
 #[doc(hidden)]
 pub mod __testing {
     pub use crate::testing::{DEFAULT_LIMIT, Outcome, run};
 }
 
-/// Not public: the expansion of [`always!`] and [`sometimes!`].
+/// The expansion of [`always!`] and [`sometimes!`].
 #[doc(hidden)]
 pub mod __checks {
     pub use crate::checks::{asks_for, buggify, checks_here, does_not_hold, note_sometimes};
 }
 
-/// The README's examples run too.
+/// Runs the README's examples.
 #[cfg(all(doctest, unix, feature = "net", feature = "signal"))]
 #[doc = include_str!("../README.md")]
 pub mod readme {}
