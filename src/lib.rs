@@ -29,8 +29,7 @@
 //!     drop(server); // Dropping a task cancels it.
 //!     std::io::Result::Ok(())
 //! })?;
-//! # }
-//! # std::io::Result::Ok(())
+//! # } std::io::Result::Ok(())
 //! ```
 //!
 //! # Where to go

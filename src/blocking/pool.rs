@@ -40,7 +40,6 @@
 //!
 //! **A child of `fork`** has none of the threads, and gets a separate pool. There a [`Call`] of the
 //! parent's pool completes without an output.
-//! [`Call`] of the parent's pool completes without an output.
 
 use std::collections::VecDeque;
 use std::io;

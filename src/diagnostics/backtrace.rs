@@ -53,7 +53,7 @@ impl Backtrace {
     /// ```
     /// use polder::diagnostics::Backtrace;
     ///
-    /// For a tool that resolves names later.
+    /// /// For a tool that resolves names later.
     /// fn addresses(backtrace: &Backtrace) -> Vec<String> {
     ///     backtrace.addresses().iter().map(|at| format!("{at:#x}")).collect()
     /// }

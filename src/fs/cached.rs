@@ -28,7 +28,6 @@
 //! * An `O_DIRECT` read still waits for the disk.
 //! * A file's position has a lock (`fdget_pos`), which duplicates share: a read here waits while a
 //!   thread reads a duplicate from disk.
-//!   thread reads one from the disk meanwhile, a read here waits for that.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -48,7 +47,6 @@ const MAX_BYTES: usize = 256 << 10;
 /// The file's own position, which the call moves (preadv2(2)).
 const POSITION: u64 = u64::MAX;
 
-/// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Disk {
     /// Can be asked not to block.
@@ -152,7 +150,6 @@ fn open_regular(path: &Path, max: u64) -> Option<(fs::File, Look, Access)> {
     Some((file, found, access))
 }
 
-/// Opens a file for reading.
 pub(super) fn open(path: &Path) -> Option<(fs::File, Access)> {
     let (file, _, access) = open_regular(path, u64::MAX)?;
     let flags = rustix::fs::fcntl_getfl(&file).ok()?;
@@ -160,7 +157,6 @@ pub(super) fn open(path: &Path) -> Option<(fs::File, Access)> {
     Some((file, access))
 }
 
-/// Reads a whole small file.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let (file, found, mut access) = open_regular(path, MAX_BYTES as u64 - 1)?;
     let length = usize::try_from(found.length).ok()?;
@@ -182,7 +178,6 @@ pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the metadata of a path.
 pub(super) fn metadata(path: &Path) -> Option<fs::Metadata> {
     let file = place(path).ok()?;
     let disk = disk_of(look(&file).ok()?.device)?;
@@ -254,7 +249,6 @@ impl Access {
         self.seeks
     }
 
-    /// Reads at the file's position.
     pub(super) fn read(&mut self, mut file: &fs::File, bytes: &mut [u8]) -> Option<usize> {
         let most = bytes.len().min(MAX_BYTES);
         let bytes = &mut bytes[..most];
@@ -283,7 +277,6 @@ impl Access {
         }
     }
 
-    /// Moves the file's position.
     pub(super) fn seek(&self, mut file: &fs::File, to: SeekFrom) -> Option<io::Result<u64>> {
         self.seeks.then(|| file.seek(to))
     }

@@ -141,7 +141,7 @@ impl Metadata {
     ///
     /// ```
     /// # polder::block_on(async {
-    /// Not every file system records it.
+    /// // Not every file system records it.
     /// println!("{:?}", polder::fs::metadata("Cargo.toml").await?.created());
     /// # std::io::Result::Ok(()) }).unwrap();
     /// ```

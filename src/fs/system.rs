@@ -77,7 +77,6 @@ pub(super) async fn here<R>(f: impl FnOnce() -> Option<R>) -> io::Result<Option<
     Ok(result)
 }
 
-/// Reads a whole file on a pool thread.
 pub(super) fn read(path: PathBuf) -> io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?;
     access(&file, Access::of); // So that the next call may find its disk known.
@@ -154,7 +153,6 @@ impl OpenOptions {
         Some(File::of_system(file, access))
     }
 
-    /// Opens a file on a pool thread.
     pub(super) fn open_on_thread(&self, path: PathBuf) -> io::Result<File> {
         let file = self.to_system().open(path)?;
         let access = access(&file, Access::of);
@@ -209,7 +207,6 @@ impl SystemFile {
         call_system("a file of the system", move || f(&file)).await
     }
 
-    /// Duplicates the handle.
     pub(super) fn try_clone(&self) -> io::Result<SystemFile> {
         Ok(SystemFile::new(self.file.try_clone()?, self.access))
     }

@@ -16,10 +16,10 @@
 //!
 //! # In a simulated world
 //!
-//! `ino` is unique on the host, and survives power failures. `dev` is a number of the host. `nlink`
-//! is one, also of directories (as on Btrfs), and zero of a removed file that is open. `blocks`
-//! counts the written sectors of 512 bytes; `blksize` is 4,096. `uid`, `gid`, `rdev` and all times
-//! are zero.
+//! `ino` is never reused on the host, and survives power failures. `dev` is a number of the host.
+//! `nlink` is one, also of directories (as on Btrfs), and zero of a removed file that is open.
+//! `blocks` counts the written sectors of 512 bytes; `blksize` is 4,096. `uid`, `gid`, `rdev` and
+//! all times are zero.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

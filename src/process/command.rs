@@ -18,8 +18,7 @@ use crate::kernel;
 /// let output = polder::block_on(Command::new("echo").arg("hello").output())?;
 /// assert!(output.status.success());
 /// assert_eq!(output.stdout, b"hello\n");
-/// # }
-/// # std::io::Result::Ok(())
+/// # } std::io::Result::Ok(())
 /// ```
 ///
 /// **Starting a program blocks** on every system, usually for less than a millisecond, until it
@@ -106,8 +105,7 @@ impl Command {
     /// let mut command = Command::new("sh");
     /// command.env("NAME", "value").args(["-c", "echo $NAME"]);
     /// assert_eq!(polder::block_on(command.output())?.stdout, b"value\n");
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn env<K, V>(&mut self, key: K, value: V) -> &mut Command
     where
@@ -146,8 +144,7 @@ impl Command {
     /// let mut command = Command::new("sh");
     /// command.env_remove("HOME").args(["-c", "echo ${HOME-none}"]);
     /// assert_eq!(polder::block_on(command.output())?.stdout, b"none\n");
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
         self.inner.env_remove(key);
@@ -163,8 +160,7 @@ impl Command {
     /// let mut command = Command::new("/usr/bin/env");
     /// command.env_clear().env("NAME", "value");
     /// assert_eq!(polder::block_on(command.output())?.stdout, b"NAME=value\n");
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn env_clear(&mut self) -> &mut Command {
         self.inner.env_clear();
@@ -179,8 +175,7 @@ impl Command {
     ///
     /// let output = polder::block_on(Command::new("pwd").current_dir("/").output())?;
     /// assert_eq!(output.stdout, b"/\n");
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn current_dir<P: AsRef<Path>>(&mut self, directory: P) -> &mut Command {
         self.inner.current_dir(directory);
@@ -237,8 +232,7 @@ impl Command {
     /// let manifest = std::fs::File::open("Cargo.toml")?;
     /// let output = polder::block_on(Command::new("cat").stdin(manifest).output())?;
     /// assert!(output.stdout.starts_with(b"[package]"));
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn stdin<T: Into<Stdio>>(&mut self, stdin: T) -> &mut Command {
         self.stdin = true;
@@ -254,8 +248,7 @@ impl Command {
     ///
     /// let status = Command::new("echo").arg("unheard").stdout(Stdio::null()).status();
     /// assert!(polder::block_on(status)?.success());
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn stdout<T: Into<Stdio>>(&mut self, stdout: T) -> &mut Command {
         self.stdout = true;
@@ -271,8 +264,7 @@ impl Command {
     ///
     /// let status = Command::new("ls").arg("/there/is/none").stderr(Stdio::null()).status();
     /// assert!(!polder::block_on(status)?.success());
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn stderr<T: Into<Stdio>>(&mut self, stderr: T) -> &mut Command {
         self.stderr = true;
@@ -293,8 +285,7 @@ impl Command {
     /// let output = command.arg("3600").kill_on_drop(true).output();
     /// let elapsed = polder::block_on(timeout(Duration::from_millis(5), output));
     /// assert!(elapsed.is_err()); // And `sleep` is gone.
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Command {
         self.kill_on_drop = kill;
@@ -313,8 +304,7 @@ impl Command {
     /// drop(child); // A zombie, until this program waits for it or exits.
     /// # let id = rustix::process::Pid::from_raw(id as i32);
     /// # rustix::process::waitpid(id, rustix::process::WaitOptions::empty())?;
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn reap_on_drop(&mut self, reap: bool) -> &mut Command {
         self.reap_on_drop = reap;
@@ -332,8 +322,7 @@ impl Command {
     ///     assert!(child.status().await?.success());
     ///     std::io::Result::Ok(())
     /// })?;
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -375,8 +364,7 @@ impl Command {
     ///
     /// let status = polder::block_on(Command::new("sh").args(["-c", "exit 5"]).status())?;
     /// assert_eq!(status.code(), Some(5));
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -402,8 +390,7 @@ impl Command {
     /// let mut command = Command::new("sh");
     /// let output = polder::block_on(command.args(["-c", "echo out; echo err >&2"]).output())?;
     /// assert_eq!((&*output.stdout, &*output.stderr), (&b"out\n"[..], &b"err\n"[..]));
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors

@@ -18,8 +18,7 @@
 //!     assert!(child.status().await?.success() && files > 0);
 //!     std::io::Result::Ok(())
 //! })?;
-//! # }
-//! # std::io::Result::Ok(())
+//! # } std::io::Result::Ok(())
 //! ```
 //!
 //! # Lifetime of a child
@@ -106,8 +105,7 @@ const WHAT: &str = "a child process";
 ///     assert_eq!(output.stdout, b"hello");
 ///     std::io::Result::Ok(())
 /// })?;
-/// # }
-/// # std::io::Result::Ok(())
+/// # } std::io::Result::Ok(())
 /// ```
 pub struct Child {
     /// Its standard input, if that is a pipe. Dropping it closes the pipe.
@@ -154,8 +152,7 @@ impl Child {
     ///
     /// let child = Command::new("true").spawn()?;
     /// assert_ne!(child.id(), std::process::id());
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     pub fn id(&self) -> u32 {
         self.owner.child.id()
@@ -175,8 +172,7 @@ impl Child {
     ///     assert_eq!(child.status().await?.signal(), Some(9));
     ///     std::io::Result::Ok(())
     /// })?;
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -197,8 +193,7 @@ impl Child {
     /// child.kill()?;
     /// polder::block_on(child.status())?;
     /// assert!(child.try_status()?.is_some());
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -223,8 +218,7 @@ impl Child {
     ///     assert_eq!(child.status().await?.code(), Some(7)); // The status is kept.
     ///     std::io::Result::Ok(())
     /// })?;
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -253,8 +247,7 @@ impl Child {
     ///     assert_eq!(child.output().await?.stdout, b"hello\n");
     ///     std::io::Result::Ok(())
     /// })?;
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors

@@ -28,8 +28,7 @@ use super::platform::{self, Pipe};
 ///     assert_eq!(cat.output().await?.stdout, b"through a pipe");
 ///     std::io::Result::Ok(())
 /// })?;
-/// # }
-/// # std::io::Result::Ok(())
+/// # } std::io::Result::Ok(())
 /// ```
 ///
 /// # Panics
@@ -67,8 +66,7 @@ impl ChildStdin {
     ///     assert_eq!(sort.output().await?.stdout, b"a\nb\n");
     ///     std::io::Result::Ok(())
     /// })?;
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors
@@ -144,8 +142,7 @@ macro_rules! output {
         ///     assert!(child.status().await?.success());
         ///     std::io::Result::Ok(())
         /// })?;
-        /// # }
-        /// # std::io::Result::Ok(())
+        /// # } std::io::Result::Ok(())
         /// ```
         ///
         /// # Cancel safety
@@ -175,8 +172,7 @@ macro_rules! output {
             ///     assert!(first.status().await?.success());
             ///     std::io::Result::Ok(())
             /// })?;
-            /// # }
-            /// # std::io::Result::Ok(())
+            /// # } std::io::Result::Ok(())
             /// ```
             ///
             /// # Errors

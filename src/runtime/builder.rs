@@ -41,8 +41,7 @@ const WORKERS_PER_POLLER: usize = 8;
 /// # #[cfg(unix)] {
 /// let runtime = Runtime::builder().backend(Backend::Poll).build()?;
 /// assert_eq!(runtime.backend(), Backend::Poll);
-/// # }
-/// # std::io::Result::Ok(())
+/// # } std::io::Result::Ok(())
 /// ```
 #[doc(alias("new_current_thread", "new_multi_thread", "enable_all"))]
 #[derive(Clone, Debug, Default)]

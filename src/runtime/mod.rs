@@ -391,8 +391,7 @@ impl Runtime {
     ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?;
     ///     runtime.run_once(Duration::ZERO);
     /// }
-    /// # }
-    /// # std::io::Result::Ok(())
+    /// # } std::io::Result::Ok(())
     /// ```
     ///
     /// # Errors

@@ -155,8 +155,7 @@ impl Future for CtrlC {
 ///     }
 ///     std::io::Result::Ok(())
 /// })?;
-/// # }
-/// # std::io::Result::Ok(())
+/// # } std::io::Result::Ok(())
 /// ```
 ///
 /// # Platforms
@@ -197,7 +196,7 @@ impl Signals {
     /// use polder::signal::{Signal, Signals};
     /// use std::io::ErrorKind;
     ///
-    /// By name, or by number. From now on neither ends the process.
+    /// // By name, or by number. From now on neither ends the process.
     /// let _stop = Signals::new([Signal::Int, Signal::try_from(15)?])?;
     /// // A signal that cannot be caught cannot be listened to.
     /// assert_eq!(Signals::new([Signal::Kill]).unwrap_err().kind(), ErrorKind::InvalidInput);

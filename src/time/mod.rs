@@ -75,8 +75,7 @@
 //! #     assert_eq!(&answer(server).await, b"ho");
 //! #     std::io::Result::Ok(())
 //! # })?;
-//! # }
-//! # std::io::Result::Ok(())
+//! # } std::io::Result::Ok(())
 //! ```
 
 mod interval;

@@ -20,6 +20,8 @@ use crate::sync::wake_all;
 /// again (async-io's never completes again); as a stream, it ends. With a period it waits for the
 /// next deadline.
 ///
+/// # Examples
+///
 /// ```
 /// use polder::Timer;
 /// use polder::stream::StreamExt;
@@ -33,19 +35,6 @@ use crate::sync::wake_all;
 ///     assert_eq!(timer.next().await, None);
 ///     timer.set_after(Duration::from_millis(2)); // until it is set again.
 ///     assert!(timer.await > when);
-/// });
-/// ```
-///
-/// # Examples
-///
-/// ```
-/// use polder::Timer;
-/// use std::time::{Duration, Instant};
-///
-/// polder::block_on(async {
-///     let start = Instant::now();
-///     Timer::after(Duration::from_millis(10)).await;
-///     assert!(start.elapsed() >= Duration::from_millis(10));
 /// });
 /// ```
 ///
