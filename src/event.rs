@@ -284,8 +284,6 @@ impl Future for EventWait<'_> {
 ///
 /// # Examples
 ///
-/// # Examples
-///
 /// ```
 /// use polder::event::Latch;
 /// use std::sync::Arc;
