@@ -1,5 +1,5 @@
-//! Backtraces of stalled workers (feature `stall-backtrace`). `polder_stack` captures the addresses when
-//! a stall is noticed; they are resolved from the debug information when they are printed.
+//! Backtraces of stalled workers (feature `stall-backtrace`). `polder_stack` captures the addresses
+//! when a stall is noticed; they are resolved from the debug information when they are printed.
 
 use std::env;
 use std::fmt;

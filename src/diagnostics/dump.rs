@@ -37,7 +37,9 @@ use crate::telemetry::{MAIN_FUTURE, WaitReason};
 ///
 /// let runtime = polder::Runtime::new()?;
 /// let event = Arc::new(Event::new());
-/// let waits = polder::task::Builder::new().name("waits").spawn_on(async move { event.wait().await }, &runtime.handle());
+/// let waits = polder::task::Builder::new()
+///     .name("waits")
+///     .spawn_on(async move { event.wait().await }, &runtime.handle());
 /// runtime.run_once(std::time::Duration::ZERO);
 ///
 /// let dump = runtime.dump();
@@ -386,7 +388,10 @@ impl Dump {
     ///
     /// ```
     /// let runtime = polder::Runtime::new()?;
-    /// polder::task::Builder::new().name("\"quoted\"").spawn_on(std::future::pending::<()>(), &runtime.handle()).detach();
+    /// polder::task::Builder::new()
+    ///     .name("\"quoted\"")
+    ///     .spawn_on(std::future::pending::<()>(), &runtime.handle())
+    ///     .detach();
     /// let json = runtime.dump().json();
     /// assert!(json.starts_with(r#"{"at":"#), "{json}");
     /// assert!(json.contains(r#""name":"\"quoted\"""#), "{json}");

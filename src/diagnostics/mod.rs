@@ -8,9 +8,9 @@
 //! * [`Builder::trace_capacity`](crate::runtime::Builder::trace_capacity): the latest events, for
 //!   trace viewers: [`Trace`].
 //!
-//! With the feature `env-diagnostics` (a default), variables request these for an unmodified program.
-//! `POLDER_DUMP=usr1` prints a dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long after
-//! the first runtime was built; `:FILE` after either appends to a file. `POLDER_STALL=100ms`
+//! With the feature `env-diagnostics` (a default), variables request these for an unmodified
+//! program. `POLDER_DUMP=usr1` prints a dump on each SIGUSR1, `POLDER_DUMP=after:30s` one that long
+//! after the first runtime was built; `:FILE` after either appends to a file. `POLDER_STALL=100ms`
 //! reports polls that take longer. `POLDER_TRACE=FILE` writes a trace at the end of its runtime, at
 //! a stall, and with a dump. `POLDER_TOP=/path` creates a Unix socket for the program `polder-top`,
 //! which shows all of this live.

@@ -231,7 +231,7 @@ impl SharedSnapshot {
                 sources: shared.sources(index),
             };
             // Before it is asked, which wakes it and makes it read its clock.
-            let tick = counters.tick();
+            let jiffy = counters.jiffy();
             let own_place = own.iter().position(|own| own.worker == index);
             let answer = own_place.map(|place| own.swap_remove(place));
             let mut request = None;

@@ -23,9 +23,9 @@
 //!
 //! **Where it sleeps.** A worker that drives a reactor alone, and a shard's *leader*, sleeps in the
 //! reactor's poller. The shard's other workers, the *followers*, wait only for a notification or a
-//! timeout: they sleep on a condition variable ([`ThreadSignal`]), which takes no descriptor and one
-//! system call (a futex on Linux). Both keep a notification. See [`park_as`](Parker::park_as) for
-//! why it is sent to the right one.
+//! timeout: they sleep on a condition variable ([`ThreadSignal`]), which takes no descriptor and
+//! one system call (a futex on Linux). Both keep a notification. See [`park_as`](Parker::park_as)
+//! for why it is sent to the right one.
 //!
 //! **Other places.** A pool worker also looks at state that belongs to all workers: see
 //! `scheduler::idle` and `scheduler::shared`. There both sides write one place and then read

@@ -17,8 +17,8 @@ use crate::telemetry::Label;
 pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 
 /// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large. A
-/// macro that has `$spawn` twice, since a closure cannot take a future of either type. The condition
-/// is a constant, so that a task's code is not compiled twice.
+/// macro that has `$spawn` twice, since a closure cannot take a future of either type. The
+/// condition is a constant, so that a task's code is not compiled twice.
 macro_rules! boxed_if_large {
     ($future:ident: $type:ident, $label:ident => $spawn:expr) => {{
         let $label = $crate::telemetry::Label::from($label);

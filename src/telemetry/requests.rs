@@ -8,11 +8,11 @@
 //! under the list's lock), the asker waits longer.
 //!
 //! **Workers that ask each other.** The asker may itself be in a task, such as a debug page that
-//! two clients request at once. So it waits for a [`ThreadSignal`], which is notified by each answer, and
-//! by each question for a worker that has [announced](Requests::announce) it, and answers the
-//! questions for its own worker. Questions are added, and a signal is announced, under the lock
-//! of the list: so either the question finds the signal, or the worker finds the question when it
-//! first looks. `loom` checks this below.
+//! two clients request at once. So it waits for a [`ThreadSignal`], which is notified by each
+//! answer, and by each question for a worker that has [announced](Requests::announce) it, and
+//! answers the questions for its own worker. Questions are added, and a signal is announced, under
+//! the lock of the list: so either the question finds the signal, or the worker finds the question
+//! when it first looks. `loom` checks this below.
 
 use std::ptr;
 use std::sync::Arc;

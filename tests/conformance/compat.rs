@@ -1,4 +1,5 @@
-//! The feature `async-io-compat`: async-io's functions for the standard library's sockets in `Async`.
+//! The feature `async-io-compat`: async-io's functions for the standard library's sockets in
+//! `Async`.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -132,8 +132,8 @@ impl Selector for AnySelector {
 }
 
 impl AnySelector {
-    /// See [`Poller::has_submissions`](crate::poller::Poller::has_submissions). Called in each turn without
-    /// sources.
+    /// See [`Poller::has_submissions`](crate::poller::Poller::has_submissions). Called in each turn
+    /// without sources.
     #[inline]
     pub(in crate::poller) fn has_submissions(&self) -> bool {
         matches!(self, AnySelector::IoUring(ring) if ring.has_submissions())
