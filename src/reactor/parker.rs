@@ -28,7 +28,7 @@
 //! for why it is sent to the right one.
 //!
 //! **Other places.** A pool worker also looks at state that belongs to all workers: see
-//! `scheduler::idle` and `scheduler::shared`. There both sides write one place and then read
+//! `scheduler::searcher` and `scheduler::shared`. There both sides write one place and then read
 //! another, with a sequentially consistent fence in between; `park` is such a fence.
 //!
 //! **Foreign code.** A waker may belong to any executor: it may spawn, set a timer, wake this
