@@ -1,5 +1,6 @@
 //! Plots, as SVG: bars for ratios, a panel per table; lines for growth, a panel per operation. Each
-//! bar or line has a label.
+//! bar or line has a label. On a dark ground, where a reader's browser prefers that, the colours of
+//! [`DARK`] take the place of the others.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -61,7 +62,7 @@ pub fn heading(tables: &[&Table], title: &str) -> String {
     let what = of(|table| table.columns.first().map_or("", |column| &column.title));
     let yardsticks = of(|table| &table.yardstick);
     format!(
-        "{title}: {what}, as a ratio to {yardsticks}; the black line goes from quartile to quartile"
+        "{title}: {what}, as a ratio to {yardsticks}; the thin line goes from quartile to quartile"
     )
 }
 
@@ -222,14 +223,38 @@ fn colour(program: &str) -> &'static str {
         .map_or("#c8c8c8", |(_, colour)| colour)
 }
 
+/// Colours, and those for a dark ground: of the ground, the text, the lines, and of bars that would be
+/// too dark.
+const DARK: [(&str, &str); 9] = [
+    ("#fff", "#0d1117"),
+    ("#000", "#e6edf3"),
+    ("#888", "#9198a1"),
+    ("#ddd", "#3d444d"),
+    ("#08519c", "#2f81e0"),
+    ("#4292c6", "#6db3e2"),
+    ("#9ecae1", "#bfe0f2"),
+    ("#313695", "#8087e8"),
+    ("#785a3c", "#a5825f"),
+];
+
+/// Returns the rules that replace the colours.
+fn style() -> String {
+    let rules: String = (DARK.iter())
+        .map(|(light, dark)| {
+            format!("[fill=\"{light}\"]{{fill:{dark}}}[stroke=\"{light}\"]{{stroke:{dark}}}")
+        })
+        .collect();
+    format!("<style>@media (prefers-color-scheme:dark){{{rules}}}</style>\n")
+}
+
 struct Svg(String);
 
 impl Svg {
     fn new(height: f64, title: &str) -> Svg {
-        let height = height + MARGIN;
+        let (height, style) = (height + MARGIN, style());
         let mut svg = Svg(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
-             viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\">\n"
+             viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"sans-serif\">\n{style}"
         ));
         svg.rectangle(0.0, 0.0, WIDTH, height, "#fff");
         svg.heading(MARGIN, 24.0, 1, title);
@@ -296,7 +321,7 @@ mod tests {
         rest.split_once(after).expect("it ends").0
     }
 
-    /// Headings of the plots in the repository have room.
+    /// Plots in the repository are legible on a dark ground, and their headings have room.
     #[test]
     fn plot_headings_have_room() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance");
@@ -304,6 +329,7 @@ mod tests {
         for entry in fs::read_dir(folder).expect("it is a folder") {
             let svg =
                 fs::read_to_string(entry.expect("it can be read").path()).expect("it is text");
+            assert!(svg.contains(&style()));
             let lines = svg.lines().filter(|line| line.starts_with("<text "));
             for line in lines {
                 let columns = match line {
