@@ -1,7 +1,5 @@
-//! hyper on [polder]: [`serve()`] serves axum's `Router`, and any other service of tower or hyper,
-//! except for upgrades (such as WebSocket), for which there is hyper's own builder.
-//!
-//! No tokio runs: hyper and axum use some of its types only.
+//! HTTP servers on [polder]: [`serve()`] serves axum's `Router`, and any other service of tower or
+//! hyper. No tokio runs: hyper and axum use some of its types only.
 //!
 //! ```
 //! use axum::Router;
@@ -19,35 +17,75 @@
 //! axum is without its default features, of which `tokio` is one: `axum = { version = "0.8",
 //! default-features = false, features = ["json", "matched-path", "query"] }`.
 //!
-//! For everything else there are hyper's traits for runtimes: [`Stream`], [`Timer`], [`Executor`].
-//! HTTP/2, which browsers speak over TLS alone, is hyper's own builder with these three:
+//! # A service
 //!
-//! ```
-//! use hyper::body::Incoming;
-//! use hyper::server::conn::http2;
-//! use hyper::service::service_fn;
-//! use hyper::{Request, Response};
-//! use polder::net::TcpStream;
-//! use polder_hyper::{Executor, Stream, Timer};
+//! [`Serve`] has what a service that is reached from outside needs; [`upgrade`] is for WebSocket.
 //!
-//! async fn connection(stream: TcpStream) -> hyper::Result<()> {
-//!     let service = service_fn(async |request: Request<Incoming>| {
-//!         Ok::<_, hyper::Error>(Response::new(format!("{:?}", request.version())))
-//!     });
-//!     let mut builder = http2::Builder::new(Executor);
-//!     builder.timer(Timer).serve_connection(Stream::new(stream), service).await
+//! ```no_run
+//! use axum::Router;
+//! use axum::routing::get;
+//! use polder::net::{SocketAddr, TcpListener};
+//! use polder_hyper::{ConnectInfo, RustlsConfig, serve};
+//! use std::time::Duration;
+//!
+//! async fn hello(ConnectInfo(peer): ConnectInfo<SocketAddr>) -> String {
+//!     format!("hello, {peer}\n")
+//! }
+//!
+//! fn main() -> std::io::Result<()> {
+//!     polder::block_on(async {
+//!         let stop = polder::signal::ctrl_c();
+//!         let tls = RustlsConfig::from_pem_file("certificate.pem", "key.pem").await?;
+//!         let listener = TcpListener::bind("0.0.0.0:8443").await?;
+//!         serve(listener, Router::new().route("/", get(hello)))
+//!             .tls(tls)                                 // HTTP/1 and HTTP/2, by ALPN
+//!             .connect_info()
+//!             .timeout(Duration::from_secs(10))         // of a client that stalls
+//!             .request_timeout(Duration::from_secs(30)) // of a handler
+//!             .body_limit(1_000_000)
+//!             .limit(10_000)                            // connections
+//!             .on_error(|peer, error| eprintln!("{peer:?}: {error}"))
+//!             .until(async { stop.await.expect("Ctrl-C can be caught") })
+//!             .await?;
+//!         Ok(())
+//!     })
 //! }
 //! ```
+//!
+//! | feature | |
+//! |---|---|
+//! | `http2` | HTTP/2 beside HTTP/1, on the same port |
+//! | `rustls` | [`Serve::tls`], with rustls's provider ring; `rustls-no-provider`: with one that the program installs |
+//! | `axum` | [`ConnectInfo`] is an extractor |
+//!
+//! For everything else, such as clients, there are hyper's traits for runtimes: [`Stream`],
+//! [`Timer`], [`Executor`].
 
+#![cfg_attr(
+    not(all(feature = "axum", feature = "http2", feature = "rustls")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations, unreachable_pub)]
 
+#[cfg_attr(not(feature = "http2"), allow(dead_code))]
+mod activity;
+mod connection;
+mod peer;
 mod runtime;
 mod serve;
 mod service;
 mod stall;
+#[cfg(feature = "rustls-no-provider")]
+mod tls;
+mod upgrade;
 
+pub use connection::serve_connection;
+pub use peer::ConnectInfo;
 pub use runtime::{Executor, Stream, Timer};
-pub use serve::{Serve, serve, serve_connection};
+pub use serve::{Serve, serve};
 pub use service::{Body, HttpService, Hyper, Tower};
+#[cfg(feature = "rustls-no-provider")]
+pub use tls::RustlsConfig;
+pub use upgrade::upgrade;

@@ -5,20 +5,27 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use polder::event::Latch;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::TcpStream;
 #[cfg(unix)]
 use polder::net::unix::UnixStream;
 use polder::time;
 
+use crate::activity::Activity;
 use crate::stall::Stall;
 
 /// The maximum size of one read.
 const CHUNK: usize = 64 * 1024;
+
+/// The maximum size of a read before the version of HTTP is known: most requests are smaller.
+#[cfg(feature = "http2")]
+const AHEAD: usize = 4 * 1024;
 
 thread_local! {
     /// The memory for a read, which holds zeroes. It is taken while in use, as a stream may read
@@ -26,7 +33,8 @@ thread_local! {
     static CHUNK_OF_THREAD: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// Adapts a stream with the traits of futures-io, polder's or another, to hyper.
+/// Adapts a stream with the traits of futures-io, polder's or another, to hyper; and one with
+/// hyper's traits, such as [`Upgraded`](hyper::upgrade::Upgraded), to futures-io.
 ///
 /// It supports vectored writes. hyper then sends the parts of a body from where they are; otherwise
 /// it copies them into one buffer first, up to 400 KiB for a client that reads nothing. Reads go
@@ -55,6 +63,21 @@ pub struct Stream<S> {
     stall: Option<Stall>,
     /// [`attempt`], where the type of the stream can be found out.
     attempt: fn(&S, &[io::IoSlice<'_>]) -> Option<io::Result<usize>>,
+    /// What was read to find out the version of HTTP, and hyper has not read yet.
+    ahead: Vec<u8>,
+    /// Is told of bytes that are read and written.
+    activity: Option<Arc<Activity>>,
+    /// After the stream, which is closed when this is dropped.
+    _closed: Option<SetOnDrop>,
+}
+
+#[derive(Debug)]
+struct SetOnDrop(Arc<Latch>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
 }
 
 /// Writes to one of polder's sockets, if that does not block, whether or not an event has reported
@@ -79,6 +102,9 @@ impl<S> Stream<S> {
             stream,
             stall: None,
             attempt: |_, _| None,
+            ahead: Vec::new(),
+            activity: None,
+            _closed: None,
         }
     }
 
@@ -92,6 +118,22 @@ impl<S> Stream<S> {
             attempt: attempt::<S>,
             ..Stream::new(stream)
         }
+    }
+
+    /// Sets the latch when the stream has been closed.
+    pub(crate) fn set_on_drop(&mut self, closed: Arc<Latch>) {
+        self._closed = Some(SetOnDrop(closed));
+    }
+
+    #[cfg(feature = "http2")]
+    pub(crate) fn set_activity(&mut self, activity: Arc<Activity>) {
+        self.activity = Some(activity);
+    }
+
+    /// What was [read ahead](Self::poll_read_ahead) so far.
+    #[cfg(feature = "http2")]
+    pub(crate) fn ahead(&self) -> &[u8] {
+        &self.ahead
     }
 
     /// Passes on the result of an operation, unless it has been pending for too long. `buffers` are
@@ -109,19 +151,28 @@ impl<S> Stream<S> {
         self.stall = Some(stall);
         result?
     }
+
+    /// Tells how many bytes were read or written.
+    fn note(&self, result: &Poll<io::Result<usize>>) {
+        if let (Some(activity), Poll::Ready(Ok(1..))) = (&self.activity, result) {
+            activity.has_moved();
+        }
+    }
 }
 
-impl<S: AsyncRead + Unpin> Read for Stream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl<S: AsyncRead + Unpin> Stream<S> {
+    /// Reads at most `size` bytes, and passes them to `take`.
+    fn poll_chunk(
+        &mut self,
         cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
+        size: usize,
+        take: impl FnOnce(&mut Self, &[u8]),
+    ) -> Poll<io::Result<usize>> {
         // futures-io needs an initialised buffer, and hyper's is not. Copying what was read takes
         // less time than zeroing all that could be read.
         let chunk = CHUNK_OF_THREAD.try_with(Cell::take).ok().flatten();
         let mut chunk = chunk.unwrap_or_else(|| vec![0; CHUNK].into());
-        let size = buffer.remaining().min(CHUNK);
+        let size = size.min(CHUNK);
         let result = Pin::new(&mut self.stream).poll_read(cx, &mut chunk[..size]);
         // Zeroes again: a stream that reports more than it has read must not show the bytes of
         // another connection. One that fails may have written any of them.
@@ -131,7 +182,7 @@ impl<S: AsyncRead + Unpin> Read for Stream<S> {
                     *read <= size,
                     "the stream says that it has read more than it was offered"
                 );
-                buffer.put_slice(&chunk[..*read]);
+                take(self, &chunk[..*read]);
                 chunk[..*read].fill(0);
             }
             Poll::Ready(Err(_)) => chunk[..size].fill(0),
@@ -139,7 +190,71 @@ impl<S: AsyncRead + Unpin> Read for Stream<S> {
         }
         // (While the thread ends, there is no place for it.)
         let _ = CHUNK_OF_THREAD.try_with(|place| place.set(Some(chunk)));
+        self.note(&result);
+        result
+    }
+
+    /// Reads what hyper will get first. It takes no memory while nothing comes.
+    #[cfg(feature = "http2")]
+    pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_chunk(cx, AHEAD, |this, bytes| this.ahead.extend_from_slice(bytes))
+    }
+}
+
+impl<S: AsyncRead + Unpin> Read for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let size = self.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.ahead[..size]);
+            let rest = self.ahead.split_off(size);
+            self.ahead = rest;
+            return Poll::Ready(Ok(()));
+        }
+        let size = buffer.remaining();
+        let result = self.poll_chunk(cx, size, |_, bytes| buffer.put_slice(bytes));
         result.map_ok(drop)
+    }
+}
+
+impl<S: Read + Unpin> AsyncRead for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(bytes);
+        let result = Pin::new(&mut self.stream).poll_read(cx, buffer.unfilled());
+        result.map_ok(|()| buffer.filled().len())
+    }
+}
+
+impl<S: Write + Unpin> AsyncWrite for Stream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -150,9 +265,11 @@ impl<S: AsyncWrite + Unpin> Write for Stream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.check(cx, result, |this| {
+        let result = self.check(cx, result, |this| {
             (this.attempt)(&this.stream, &[io::IoSlice::new(bytes)])
-        })
+        });
+        self.note(&result);
+        result
     }
 
     fn poll_write_vectored(
@@ -161,7 +278,9 @@ impl<S: AsyncWrite + Unpin> Write for Stream<S> {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.check(cx, result, |this| (this.attempt)(&this.stream, buffers))
+        let result = self.check(cx, result, |this| (this.attempt)(&this.stream, buffers));
+        self.note(&result);
+        result
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -249,7 +368,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::rt::ReadBuf;
 
     fn read(mut stream: impl Read + Unpin) -> Vec<u8> {
         let mut memory = [0xff; 8];

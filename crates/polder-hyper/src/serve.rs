@@ -4,43 +4,65 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture, pending};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use polder::event::Latch;
-use polder::future::or;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::{self, Listener, Summary};
 
-use crate::{Body, HttpService, Stream, Timer};
-
-/// The default of [`Serve::timeout`].
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// hyper adds the timeout to the time, which must not overflow. No connection lives for a century.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+use crate::connection::{self, Introduce, Settings, TIMEOUT};
+use crate::{ConnectInfo, HttpService};
 
 /// The default of [`Serve::grace`].
 const GRACE: Duration = Duration::from_secs(10);
-
-/// The size of a connection's buffers: for requests, and for responses that cannot be sent yet.
-const BUFFER: usize = 64 * 1024;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Serves a connection until it ends, or after the latch is set.
 type Connection<S> =
-    Box<dyn FnMut(S, Duration, Arc<Latch>) -> BoxFuture<'static, hyper::Result<()>> + Send>;
+    Box<dyn FnMut(S, How, Arc<Latch>) -> BoxFuture<'static, io::Result<()>> + Send>;
+
+/// How a connection is served.
+struct How {
+    settings: Arc<Settings>,
+    introduce: Option<Introduce>,
+    #[cfg(feature = "rustls-no-provider")]
+    tls: Option<crate::RustlsConfig>,
+}
+
+impl How {
+    /// Greets the client, and serves it.
+    async fn serve<S, Kind: 'static>(
+        self,
+        stream: S,
+        service: impl HttpService<Kind>,
+        stop: Arc<Latch>,
+    ) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (settings, introduce) = (&*self.settings, self.introduce);
+        #[cfg(feature = "rustls-no-provider")]
+        if let Some(tls) = self.tls {
+            let greeting = polder::time::timeout(settings.timeout, tls.acceptor().accept(stream));
+            // A connection that is there when the server stops is greeted, in the grace period.
+            let stream = greeting.await??;
+            return connection::serve(stream, service, settings, introduce, stop.wait()).await;
+        }
+        connection::serve(stream, service, settings, introduce, stop.wait()).await
+    }
+}
+
+#[cfg(feature = "http2")]
+type Http2Builder = hyper::server::conn::http2::Builder<crate::Executor>;
 
 type Report<A> = Arc<dyn Fn(Option<&A>, &dyn Error) + Send + Sync>;
 
-/// Serves HTTP/1.1 by a service of hyper or of tower, such as axum's `Router`, for as long as it is
-/// awaited.
+/// Serves HTTP by a service of hyper or of tower, such as axum's `Router`, for as long as it is
+/// awaited: HTTP/1, and with the feature `http2` also HTTP/2, on the same port.
 ///
 /// The loop is that of [`polder::net::serve`], which survives errors and panics. A client that
 /// stalls is disconnected: see [`Serve::timeout`].
@@ -90,20 +112,22 @@ type Report<A> = Arc<dyn Fn(Option<&A>, &dyn Error) + Send + Sync>;
 /// # Cancel safety
 ///
 /// Dropping it cancels its connections and closes the listener.
-pub fn serve<'a, L, Kind>(listener: L, service: impl HttpService<Kind>) -> Serve<'a, L>
+pub fn serve<'a, L, Kind: 'static>(listener: L, service: impl HttpService<Kind>) -> Serve<'a, L>
 where
     L: Listener<Stream: AsyncRead + AsyncWrite + Unpin>,
 {
-    let connection = move |stream, timeout, stop: Arc<Latch>| -> BoxFuture<'static, _> {
-        let service = service.clone();
-        Box::pin(async move { serve_connection(stream, service, timeout, stop.wait()).await })
+    let connection = move |stream, how: How, stop| -> BoxFuture<'static, _> {
+        Box::pin(how.serve(stream, service.clone(), stop))
     };
     Serve {
         listener,
         connection: Box::new(connection),
         until: Box::pin(pending()),
         report: None,
-        timeout: TIMEOUT,
+        settings: Settings::new(TIMEOUT),
+        introduce: None,
+        #[cfg(feature = "rustls-no-provider")]
+        tls: None,
         limit: usize::MAX,
         grace: GRACE,
     }
@@ -144,7 +168,10 @@ pub struct Serve<'a, L: Listener> {
     connection: Connection<L::Stream>,
     until: BoxFuture<'a, ()>,
     report: Option<Report<L::Address>>,
-    timeout: Duration,
+    settings: Settings,
+    introduce: Option<fn(&L::Address) -> Introduce>,
+    #[cfg(feature = "rustls-no-provider")]
+    tls: Option<crate::RustlsConfig>,
     limit: usize,
     grace: Duration,
 }
@@ -155,15 +182,91 @@ impl<'a, L: Listener> Serve<'a, L> {
     /// then ends. The default is 30 seconds. (Over a stream that is not one of polder's sockets,
     /// such as TLS, it takes nothing until a third of the system's buffer for sending is free.)
     ///
+    /// A connection of HTTP/2 ends when nothing was read or written for that time, or a quarter
+    /// longer, and all of its requests wait for the client. If it has none, the client is told
+    /// (GOAWAY).
+    ///
     /// The time that a service takes is not limited. If the client closes its connection meanwhile,
     /// the service's future is dropped, unless a part of the request's body is unread, or the next
     /// request has come: then nothing reads the connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.settings.set_timeout(timeout);
         self
     }
 
-    /// Limits the number of concurrent connections, as [`polder::net::Serve::limit`].
+    /// Limits the time that a service may take until it returns a response. The service's future is
+    /// then dropped, and the client gets `503 Service Unavailable`. There is no limit by default.
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.settings.request_timeout = Some(limit);
+        self
+    }
+
+    /// Limits the size of a request's body, in bytes. A larger one is refused with `413 Content Too
+    /// Large`; if its length is not known beforehand, reading it fails. There is no limit by
+    /// default. (axum's extractors have their own, of 2 MB.)
+    pub fn body_limit(mut self, limit: u64) -> Self {
+        self.settings.body_limit = limit;
+        self
+    }
+
+    /// Tells services the address of their client, as an extension of each request: see
+    /// [`ConnectInfo`].
+    pub fn connect_info(mut self) -> Self
+    where
+        L::Address: Clone + Send + Sync,
+    {
+        self.introduce = Some(|peer| {
+            let peer = ConnectInfo(peer.clone());
+            Arc::new(move |extensions| drop(extensions.insert(peer.clone())))
+        });
+        self
+    }
+
+    /// Serves HTTPS: each connection begins with a handshake of TLS, which has the time limit of
+    /// [`timeout`](Self::timeout). See [`RustlsConfig`](crate::RustlsConfig).
+    #[cfg(feature = "rustls-no-provider")]
+    pub fn tls(mut self, config: crate::RustlsConfig) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Changes what hyper lets change for HTTP/1, such as the number and the size of headers.
+    ///
+    /// ```
+    /// # async fn run(listener: polder::net::TcpListener) -> std::io::Result<()> {
+    /// polder_hyper::serve(listener, axum::Router::new())
+    ///     .http1(|http1| http1.max_headers(50).keep_alive(false))
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn http1(
+        mut self,
+        change: impl FnOnce(&mut http1::Builder) -> &mut http1::Builder,
+    ) -> Self {
+        change(&mut self.settings.http1);
+        self
+    }
+
+    /// Changes what hyper lets change for HTTP/2, such as the number of concurrent requests of a
+    /// connection, which is 200.
+    ///
+    /// ```
+    /// # async fn run(listener: polder::net::TcpListener) -> std::io::Result<()> {
+    /// polder_hyper::serve(listener, axum::Router::new())
+    ///     .http2(|http2| http2.max_concurrent_streams(20))
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "http2")]
+    pub fn http2(mut self, change: impl FnOnce(&mut Http2Builder) -> &mut Http2Builder) -> Self {
+        change(&mut self.settings.http2);
+        self
+    }
+
+    /// Limits the number of concurrent connections, as [`polder::net::Serve::limit`]. One that was
+    /// [upgraded](crate::upgrade) counts until its stream is dropped.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
@@ -176,8 +279,9 @@ impl<'a, L: Listener> Serve<'a, L> {
         self
     }
 
-    /// Sets how long responses may take after the [end](Self::until). After that the remaining
-    /// connections are cancelled. The default is 10 seconds.
+    /// Sets how long responses, and [upgraded](crate::upgrade) connections, may take after the
+    /// [end](Self::until). After that the remaining connections are cancelled, but for upgraded
+    /// ones, which are the program's. The default is 10 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -198,7 +302,7 @@ impl<'a, L: Listener> Serve<'a, L> {
 impl<L: Listener> fmt::Debug for Serve<'_, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Serve")
-            .field("timeout", &self.timeout)
+            .field("settings", &self.settings)
             .field("limit", &self.limit)
             .field("grace", &self.grace)
             .finish_non_exhaustive()
@@ -213,8 +317,15 @@ impl<'a, L: Listener + 'a> IntoFuture for Serve<'a, L> {
         Box::pin(async move {
             let stop = Arc::new(Latch::new());
             let listener = Telling(self.listener, stop.clone());
+            let settings = Arc::new(self.settings);
             let server = net::serve(listener, |stream, peer| {
-                let connection = (self.connection)(stream, self.timeout, stop.clone());
+                let how = How {
+                    settings: settings.clone(),
+                    introduce: self.introduce.map(|introduce| introduce(&peer)),
+                    #[cfg(feature = "rustls-no-provider")]
+                    tls: self.tls.clone(),
+                };
+                let connection = (self.connection)(stream, how, stop.clone());
                 let report = self.report.clone();
                 async move {
                     if let (Err(error), Some(report)) = (connection.await, report) {
@@ -255,75 +366,11 @@ impl<L> Drop for Telling<L> {
     }
 }
 
-/// Serves one connection until it ends, or until `stop`: then it ends after the current response.
-/// It is what [`serve`] does, for streams that are connected otherwise, such as those of TLS.
-///
-/// ```
-/// use axum::Router;
-/// use polder::io::{AsyncReadExt, AsyncWriteExt};
-/// use polder_hyper::serve_connection;
-/// use std::future::pending;
-/// use std::time::Duration;
-///
-/// polder::block_on(async {
-///     let (near, mut far) = polder::io::duplex(1024);
-///     far.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
-///     let timeout = Duration::from_secs(10);
-///     let served = serve_connection(near, Router::new(), timeout, pending()).await;
-///     served.map_err(std::io::Error::other)?;
-///     let mut answer = String::new();
-///     far.read_to_string(&mut answer).await?;
-///     assert!(answer.starts_with("HTTP/1.0 404 "));
-///     std::io::Result::Ok(())
-/// })?;
-/// # std::io::Result::Ok(())
-/// ```
-///
-/// # Errors
-///
-/// hyper's, and those of the stream. A client that stalls for `timeout` is one, as in
-/// [`Serve::timeout`].
-///
-/// # Cancel safety
-///
-/// Dropping the future closes the connection.
-pub async fn serve_connection<S, Kind>(
-    stream: S,
-    service: impl HttpService<Kind>,
-    timeout: Duration,
-    stop: impl Future<Output = ()>,
-) -> hyper::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let service = service_fn(move |request: Request<Incoming>| {
-        let request = request.map(|incoming| Body::new(incoming, timeout));
-        service.clone().answer(request)
-    });
-    let connection = http1::Builder::new()
-        .timer(Timer)
-        .header_read_timeout(timeout.min(LONGEST_TIMEOUT))
-        .max_buf_size(BUFFER)
-        .serve_connection(Stream::limited(stream, timeout), service);
-    let mut connection = pin!(connection);
-    let ended = async { Some(connection.as_mut().await) };
-    let stopped = async {
-        stop.await;
-        None
-    };
-    match or(ended, stopped).await {
-        Some(result) => result,
-        None => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    }
-}
-
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use hyper::Response;
+    use hyper::service::service_fn;
     use polder::future::zip;
     use polder::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use polder::time::timeout;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Bytes, Frame, Incoming, SizeHint};
@@ -93,7 +93,8 @@ where
 
 /// The body of a request: hyper's [`Incoming`], with a time limit. It fails with
 /// [`TimedOut`](io::ErrorKind::TimedOut) if nothing of it has arrived for the server's
-/// [`timeout`](crate::Serve::timeout).
+/// [`timeout`](crate::Serve::timeout), and with [`InvalidData`](io::ErrorKind::InvalidData) if it
+/// is larger than its [`body_limit`](crate::Serve::body_limit).
 ///
 /// ```
 /// use http_body_util::BodyExt;
@@ -114,14 +115,35 @@ where
 pub struct Body {
     incoming: Incoming,
     stall: Stall,
+    /// The number of bytes that may still come.
+    left: u64,
 }
 
 impl Body {
-    /// Limits how long a body may send nothing. [`serve`](crate::serve()) does so itself; HTTP/2
-    /// needs it.
+    /// Limits how long a body may send nothing. [`serve`](crate::serve()) does so itself; hyper's
+    /// own builders need it.
     pub fn new(incoming: Incoming, timeout: Duration) -> Body {
-        let stall = Stall::new("nothing came", timeout);
-        Body { incoming, stall }
+        Body {
+            incoming,
+            stall: Stall::new("nothing came", timeout),
+            left: u64::MAX,
+        }
+    }
+
+    /// Limits the size, in bytes.
+    pub(crate) fn limited(mut self, limit: u64) -> Body {
+        self.left = limit;
+        self
+    }
+
+    fn check_size(&mut self, frame: &Frame<Bytes>) -> io::Result<()> {
+        let size = frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
+        let Some(left) = self.left.checked_sub(size) else {
+            let text = "the body is larger than the server allows";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        };
+        self.left = left;
+        Ok(())
     }
 }
 
@@ -134,12 +156,12 @@ impl hyper::body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        self.stall
-            .check(cx, frame, || None)
-            .map(|frame| match frame {
-                Ok(frame) => frame.map(|frame| frame.map_err(io::Error::other)),
-                Err(stalled) => Some(Err(stalled)),
-            })
+        match ready!(self.stall.check(cx, frame, || None)) {
+            Ok(Some(Ok(frame))) => Poll::Ready(Some(self.check_size(&frame).map(|()| frame))),
+            Ok(Some(Err(error))) => Poll::Ready(Some(Err(io::Error::other(error)))),
+            Ok(None) => Poll::Ready(None),
+            Err(stalled) => Poll::Ready(Some(Err(stalled))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,32 +9,30 @@
 //! cert.pem -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1`.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Json, Router, extract::Path, routing::get};
-use futures_rustls::TlsAcceptor;
-use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use futures_rustls::rustls::ServerConfig;
-use polder::event::Latch;
-use polder::net::{TcpListener, TcpStream, serve};
+use polder::net::{SocketAddr, TcpListener};
 use polder::signal::{Signal, Signals};
 use polder::stream::StreamExt;
-use polder::time::timeout;
-use polder_hyper::serve_connection;
+use polder_hyper::{ConnectInfo, RustlsConfig, serve};
 use serde::Serialize;
 
 type AnyError = Box<dyn Error + Send + Sync>;
-/// How long a client may take for the handshake, and for a request.
+/// How long a client may take for the handshake and for a request, and a handler for its response.
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
 struct Greeting {
     hello: String,
+    from: SocketAddr,
 }
 
-async fn hello(Path(hello): Path<String>) -> Json<Greeting> {
-    Json(Greeting { hello })
+async fn hello(
+    Path(hello): Path<String>,
+    ConnectInfo(from): ConnectInfo<SocketAddr>,
+) -> Json<Greeting> {
+    Json(Greeting { hello, from })
 }
 
 fn main() -> Result<(), AnyError> {
@@ -47,34 +45,20 @@ fn main() -> Result<(), AnyError> {
 }
 
 async fn run(address: &str, certificate: &str, key: &str) -> Result<(), AnyError> {
-    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
-    let config = ServerConfig::builder().with_no_client_auth();
-    let config = config.with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let tls = RustlsConfig::from_pem_file(certificate, key).await?;
     let app = Router::new().route("/hello/{name}", get(hello));
-
     let mut signals = Signals::new([Signal::Int, Signal::Term])?;
-    let stop = Arc::new(Latch::new());
     let listener = TcpListener::bind(address).await?;
     println!("listening on https://{}", listener.local_addr()?);
-    let connection = |stream: TcpStream, peer| {
-        let (acceptor, app, stop) = (acceptor.clone(), app.clone(), stop.clone());
-        async move {
-            let served = async {
-                let stream = timeout(LIMIT, acceptor.accept(stream)).await??;
-                serve_connection(stream, app, LIMIT, stop.wait()).await?;
-                Ok::<_, AnyError>(())
-            };
-            if let Err(error) = served.await {
-                eprintln!("{peer}: {error}");
-            }
-        }
-    };
-    let end = async {
-        signals.next().await;
-        stop.set();
-    };
-    let server = serve(listener, connection).limit(1_000).until(end);
-    server.grace(LIMIT).await?;
+    serve(listener, app)
+        .tls(tls)
+        .connect_info()
+        .timeout(LIMIT)
+        .request_timeout(LIMIT)
+        .limit(1_000)
+        .on_error(|peer, error| eprintln!("{peer:?}: {error}"))
+        .until(async { drop(signals.next().await) })
+        .grace(LIMIT)
+        .await?;
     Ok(())
 }

@@ -84,8 +84,7 @@ async fn client(
 ) -> io::Result<()> {
     let greeting = acceptor.accept(Limited::new(stream, limit));
     let stream = timeout(limit, greeting).await??;
-    let served = serve_connection(stream, service_fn(http::answer), limit, stop.wait());
-    served.await.map_err(io::Error::other)
+    serve_connection(stream, service_fn(http::answer), limit, stop.wait()).await
 }
 
 /// Makes a TLS acceptor: from the files, or with a new certificate, which it writes.

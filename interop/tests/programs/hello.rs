@@ -7,7 +7,7 @@ use polder::Backend;
 
 use crate::support::*;
 
-/// Curl gets JSON over HTTPS and Ctrl-C is a graceful end.
+/// Curl gets JSON over HTTPS and HTTP/2, and Ctrl-C is a graceful end.
 #[test]
 fn curl_json_over_https_graceful_ctrl_c() {
     for backend in Backend::available() {
@@ -34,8 +34,14 @@ fn curl_json_over_https_graceful_ctrl_c() {
 
         let url = format!("{url}/hello/polder");
         curl.arg("--cacert").arg(&certificate).args([&url, &url]);
-        let expected = r#"{"hello":"polder"}{"hello":"polder"}"#;
-        assert_eq!(run(curl, "").well(), expected, "on {backend}");
+        curl.args(["--write-out", " by HTTP/%{http_version}\n"]);
+        let said = run(curl, "").well();
+        assert_eq!(said.lines().count(), 2, "on {backend}: {said}");
+        for line in said.lines() {
+            let greeting = r#"{"hello":"polder","from":"127.0.0.1:"#;
+            assert!(line.starts_with(greeting), "on {backend}: {said}");
+            assert!(line.ends_with(r#""} by HTTP/2"#), "on {backend}: {said}");
+        }
         process.signal(libc::SIGINT);
         assert!(process.end().success(), "on {backend}");
     }
