@@ -1,7 +1,7 @@
 //! [`serve_connection`]: hyper on one stream, by the version of HTTP that its client speaks.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -143,6 +143,7 @@ pub(crate) async fn serve<S, Kind: 'static>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    #[cfg_attr(not(feature = "http2"), allow(unused_mut))]
     let mut stop = pin!(stop);
     let mut stream = Stream::limited(stream, settings.timeout);
     let closed = Arc::new(Latch::new());
@@ -177,7 +178,7 @@ fn stalled(what: &str, limit: Duration) -> io::Error {
 #[cfg(feature = "http2")]
 async fn speaks_http2<S: AsyncRead + Unpin>(stream: &mut Stream<S>) -> io::Result<Option<bool>> {
     loop {
-        let read = poll_fn(|cx| stream.poll_read_ahead(cx)).await?;
+        let read = std::future::poll_fn(|cx| stream.poll_read_ahead(cx)).await?;
         let ahead = stream.ahead();
         let seen = ahead.len().min(PREFACE.len());
         let is_preface = ahead[..seen] == PREFACE[..seen];

@@ -57,7 +57,7 @@ async fn run(address: &str, certificate: &str, key: &str) -> Result<(), AnyError
         .request_timeout(LIMIT)
         .limit(1_000)
         .on_error(|peer, error| eprintln!("{peer:?}: {error}"))
-        .until(async { drop(signals.next().await) })
+        .until(async { _ = signals.next().await })
         .grace(LIMIT)
         .await?;
     Ok(())
