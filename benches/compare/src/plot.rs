@@ -223,8 +223,8 @@ fn colour(program: &str) -> &'static str {
         .map_or("#c8c8c8", |(_, colour)| colour)
 }
 
-/// Colours, and those for a dark ground: of the ground, the text, the lines, and of bars that would be
-/// too dark.
+/// Colours, and those for a dark ground: of the ground, the text, the lines, and of bars that would
+/// be too dark.
 const DARK: [(&str, &str); 9] = [
     ("#fff", "#0d1117"),
     ("#000", "#e6edf3"),
