@@ -338,6 +338,9 @@ pub(crate) struct SharedCall<T> {
 enum Stage<T> {
     Submitted(Box<dyn FnOnce() -> T + Send>),
     Running,
+    /// The output, `None` after a panic, which a kernel has not handed over yet.
+    #[cfg(feature = "kernel")]
+    Called(Option<T>),
     /// The output; `None` if it was taken, the function panicked, or the call was cancelled.
     /// Dropped if there is no [`Call`], even if an `AbortHandle` keeps this.
     Done(Option<T>),
@@ -480,8 +483,18 @@ impl<T: Send> Job for SharedCall<T> {
         let Some(function) = function else {
             return Awaiter::default(); // It was cancelled.
         };
-        let output = catch_unwind(AssertUnwindSafe(function));
-        let mut output = output.map_err(std::mem::forget).ok();
+        self.hand_over(called(function))
+    }
+}
+
+fn called<T>(function: Box<dyn FnOnce() -> T + Send>) -> Option<T> {
+    let output = catch_unwind(AssertUnwindSafe(function));
+    output.map_err(std::mem::forget).ok()
+}
+
+impl<T: Send> SharedCall<T> {
+    #[inline]
+    fn hand_over(&self, mut output: Option<T>) -> Awaiter {
         let awaiter = self.stage.update_and_take(|stage| {
             let is_wanted = !self.is_unwanted.load(Ordering::Relaxed);
             *stage = Stage::Done(output.take_if(|_| is_wanted));
@@ -498,7 +511,26 @@ impl<T: Send> Job for SharedCall<T> {
 /// Run by a kernel that has taken the call.
 impl<T: Send> BlockingCall for SharedCall<T> {
     fn run(&self) {
+        #[cfg(feature = "kernel")]
+        {
+            let take = |stage: &mut Stage<T>| match stage {
+                Stage::Called(output) => Some(output.take()),
+                _ => None,
+            };
+            if let Some(output) = self.stage.update(take) {
+                return self.hand_over(output).wake();
+            }
+        }
         Job::run(self).wake();
+    }
+
+    #[cfg(feature = "kernel")]
+    fn prepare(&self) {
+        let function = (self.stage).update(|stage| stage.take_function(Stage::Running));
+        if let Some(function) = function {
+            let output = called(function);
+            self.stage.update(|stage| *stage = Stage::Called(output));
+        }
     }
 }
 

@@ -160,6 +160,10 @@ pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 pub trait BlockingCall: Send + Sync {
     /// Runs it, once: foreign code, whose panic goes to the awaiting task.
     fn run(&self);
+
+    /// Calls its function, on any thread. What awaits the call waits until it is [run](Self::run),
+    /// which then only hands the output over.
+    fn prepare(&self) {}
 }
 
 /// A listener's signals. Dropping it ends the listening.

@@ -64,6 +64,12 @@ pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Returns its peer's address.
     fn peer_addr(&self) -> io::Result<Address>;
 
+    /// Returns the user, the group and the process of a Unix stream's peer. `None`: they are those
+    /// of this process.
+    fn peer_cred(&self) -> Option<io::Result<(u32, u32, Option<i32>)>> {
+        None
+    }
+
     /// Sets the peer of a datagram socket.
     fn set_peer(&self, address: &Address) -> io::Result<()>;
 

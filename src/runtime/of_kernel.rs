@@ -1,6 +1,6 @@
-//! [`RuntimeOfKernel`]: a runtime of a kernel that is not the system's. Each worker has a poller
-//! of the kernel, and a foreign loop drives all workers of all such runtimes on one thread, one
-//! task a turn. Unstable, as [`kernel`] is.
+//! [`RuntimeOfKernel`]: a runtime of a kernel that is not the system's. Each worker has a poller of
+//! the kernel, and a foreign loop drives all workers of all such runtimes on one thread, with as
+//! many tasks a turn as it likes. Unstable, as [`kernel`] is.
 
 use std::fmt;
 use std::future::Future;
@@ -89,7 +89,12 @@ pub struct WorkerOfKernel(Rc<Worker>);
 impl WorkerOfKernel {
     /// Polls the kernel, and runs a turn of one task.
     pub fn turn(&self) {
-        self.0.turn_of_one_task();
+        self.turn_of(1);
+    }
+
+    /// Polls the kernel, and runs a turn of at most `tasks` tasks.
+    pub fn turn_of(&self, tasks: usize) {
+        self.0.turn_of(tasks);
     }
 
     /// Returns a function that returns the spawn site of the task that the worker polls, if any.

@@ -267,9 +267,9 @@ impl Worker {
 
     /// Runs a turn of a worker of which the thread's kernel chooses the next task.
     #[cfg(feature = "kernel")]
-    pub(crate) fn turn_of_one_task(&self) {
+    pub(crate) fn turn_of(&self, tasks: usize) {
         self.local.counters.set_jiffy(jiffy(now()));
-        self.turn(Some(Duration::ZERO), 1);
+        self.turn(Some(Duration::ZERO), tasks);
     }
 
     /// Prepares the worker to be driven turn by turn. Between two turns it counts as parked, so
