@@ -1,0 +1,588 @@
+//! The deck: the state of a thread that records or replays. Everything that the system gives comes
+//! through [`Deck::cross`]: it asks the system and writes the answer to the tape ([`Recorder`]), or
+//! takes it from the tape ([`Player`]).
+//!
+//! What the deck itself decides is the same on both sides, and so is not on the tape: the numbers of
+//! sockets, files, tasks and calls.
+//!
+//! The deck is borrowed during a system call, and never while foreign code runs. A replay that
+//! cannot go on is stopped by unwinding once ([`Stop`]); from then on calls fail, and the clock
+//! stands still.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSliceMut};
+use std::panic::{Location, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use polder::kernel::BlockingCall;
+use polder::poller::Poller;
+
+use crate::record::Recorder;
+use crate::replay::Player;
+use crate::tape::{self, Argument, Cursor, End, Filled, Head, Kept, Tag};
+
+pub(crate) enum Side {
+    Record(Recorder),
+    Replay(Player),
+}
+
+/// What is asked of the system.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) tag: Tag,
+    pub(crate) socket: Option<u32>,
+    pub(crate) argument: Argument,
+}
+
+impl Ask {
+    pub(crate) fn new(tag: Tag, argument: Argument) -> Ask {
+        Ask {
+            tag,
+            socket: None,
+            argument,
+        }
+    }
+
+    pub(crate) fn of(socket: u32, tag: Tag, argument: Argument) -> Ask {
+        Ask {
+            tag,
+            socket: Some(socket),
+            argument,
+        }
+    }
+}
+
+/// The replay has stopped, or is to be stopped by this call, which is then the first.
+pub(crate) struct Stop {
+    is_first: bool,
+}
+
+/// The part that other threads reach.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The system's. `None` when replaying.
+    pub(crate) poller: Option<Poller>,
+    woken: AtomicBool,
+    thread: ThreadId,
+    /// Calls on threads that are done, with their results.
+    pub(crate) done: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// Whether a thread that is not the worker's has woken a task.
+    pub(crate) is_woken_from_elsewhere: AtomicBool,
+    /// Sockets that other threads have dropped.
+    orphans: Mutex<Vec<u32>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(poller: Option<Poller>) -> Shared {
+        Shared {
+            poller,
+            woken: AtomicBool::new(true),
+            thread: thread::current().id(),
+            done: Mutex::default(),
+            is_woken_from_elsewhere: AtomicBool::new(false),
+            orphans: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        thread::current().id() == self.thread
+    }
+
+    /// Has the worker take another turn.
+    pub(crate) fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
+        if let (Some(poller), false) = (&self.poller, self.is_here()) {
+            // The next wait then ends by its timeout or an event.
+            let _ = poller.notify();
+        }
+    }
+
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::Acquire)
+    }
+}
+
+/// A socket or a file of the program.
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub(crate) socket: Option<Arc<socket2::Socket>>,
+    /// Of its registration.
+    pub(crate) token: Option<u64>,
+}
+
+/// A call on a thread.
+#[derive(Default)]
+pub(crate) struct Job {
+    pub(crate) waker: Option<Waker>,
+    pub(crate) result: Option<Vec<u8>>,
+    /// One of the program's own, by `unblock`.
+    pub(crate) call: Option<Arc<dyn BlockingCall>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Listener {
+    pub(crate) numbers: Vec<usize>,
+    pub(crate) waker: Option<Waker>,
+}
+
+pub(crate) struct Deck {
+    pub(crate) side: Side,
+    pub(crate) shared: Arc<Shared>,
+    /// The deck's number in the process.
+    pub(crate) number: u32,
+    start: Instant,
+    /// The last reading of the clock.
+    now: Instant,
+    /// The task that runs, and the one that ran when the last entry was made by a task.
+    task: Option<(u64, &'static Location<'static>)>,
+    told: u64,
+    /// By address.
+    sites: BTreeMap<usize, u64>,
+    tasks: u64,
+    pub(crate) slots: Vec<Slot>,
+    free: Vec<u32>,
+    pub(crate) jobs: BTreeMap<u64, Job>,
+    job_count: u64,
+    pub(crate) listeners: BTreeMap<u64, Listener>,
+    pub(crate) signal_counts: BTreeMap<usize, u64>,
+    /// When the earliest timer is due.
+    pub(crate) deadline: Option<Instant>,
+    /// Whether this turn has not asked for events yet.
+    may_take: bool,
+    remarks: BTreeSet<&'static str>,
+    /// Why the replay has stopped.
+    pub(crate) stopped: Option<String>,
+}
+
+thread_local! {
+    static DECK: RefCell<Option<Deck>> = const { RefCell::new(None) };
+}
+
+/// Makes a deck this thread's, until [`eject`].
+pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    let now = Instant::now();
+    let deck = Deck {
+        side,
+        shared,
+        number: COUNT.fetch_add(1, Ordering::Relaxed),
+        start: now,
+        now,
+        task: None,
+        told: 0,
+        sites: BTreeMap::new(),
+        tasks: 0,
+        slots: Vec::new(),
+        free: Vec::new(),
+        jobs: BTreeMap::new(),
+        job_count: 0,
+        listeners: BTreeMap::new(),
+        signal_counts: BTreeMap::new(),
+        deadline: None,
+        may_take: false,
+        remarks: BTreeSet::new(),
+        stopped: None,
+    };
+    DECK.set(Some(deck));
+}
+
+pub(crate) fn eject() -> Option<Deck> {
+    DECK.take()
+}
+
+/// Calls `f` with this thread's deck. Fails on another thread, and after a stop; the first stop
+/// unwinds.
+pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Result<R> {
+    let found = DECK.try_with(|deck| {
+        let mut deck = deck.try_borrow_mut().ok()?;
+        deck.as_mut().map(f)
+    });
+    match found {
+        Ok(Some(Ok(value))) => Ok(value),
+        Ok(Some(Err(stop))) => {
+            if stop.is_first && !thread::panicking() {
+                resume_unwind(Box::new(stop));
+            }
+            Err(io::Error::other("the replay has stopped"))
+        }
+        _ => Err(io::Error::other(
+            "used outside of the recording or the replay that it belongs to (on another thread, or after its end)",
+        )),
+    }
+}
+
+/// [`with`], for what does not cross.
+pub(crate) fn look<R>(f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
+    with(|deck| Ok(f(deck))).ok()
+}
+
+/// [`Deck::cross`] of this thread's deck.
+#[inline]
+pub(crate) fn cross<T: Kept>(ask: Ask, real: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    with(|deck| deck.cross(&ask, real))?
+}
+
+/// Reads the clock.
+pub(crate) fn now() -> Instant {
+    with(Deck::clock).unwrap_or_else(|_| look(|deck| deck.now).unwrap_or_else(Instant::now))
+}
+
+impl Deck {
+    /// Has the system answer, and records it; or returns the recorded answer.
+    #[inline]
+    pub(crate) fn cross<T: Kept>(
+        &mut self,
+        ask: &Ask,
+        real: impl FnOnce() -> io::Result<T>,
+    ) -> Result<io::Result<T>, Stop> {
+        self.tell_task()?;
+        let read = match &mut self.side {
+            Side::Record(recorder) => {
+                let result = real();
+                recorder.entry(ask, |to| tape::put_result(to, &result));
+                return Ok(result);
+            }
+            Side::Replay(player) => player.entry(ask, tape::get_result),
+        };
+        read.or_else(|words| self.stop(words))
+    }
+
+    /// [`cross`](Self::cross), for what fills buffers. `get` and `put` are for what follows the
+    /// bytes.
+    #[inline]
+    pub(crate) fn cross_filled<R>(
+        &mut self,
+        ask: &Ask,
+        buffers: &mut [IoSliceMut<'_>],
+        real: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<(Filled, R)>,
+        put: impl FnOnce(&mut Vec<u8>, &R),
+        get: impl FnOnce(&mut Cursor<'_>) -> Option<R>,
+    ) -> Result<io::Result<(Filled, R)>, Stop> {
+        self.tell_task()?;
+        let read = match &mut self.side {
+            Side::Record(recorder) => {
+                let result = real(buffers);
+                recorder.entry(ask, |to| match &result {
+                    Ok((filled, rest)) => {
+                        tape::put_result(to, &Ok(*filled));
+                        let mut left = filled.0;
+                        for buffer in buffers {
+                            let length = left.min(buffer.len());
+                            to.extend_from_slice(&buffer[..length]);
+                            left -= length;
+                        }
+                        put(to, rest);
+                    }
+                    Err(error) => tape::put_error(to, error),
+                });
+                return Ok(result);
+            }
+            Side::Replay(player) => player.entry(ask, |from| {
+                let filled = match tape::get_result::<Filled>(from)? {
+                    Ok(filled) => filled,
+                    Err(error) => return Some(Err(error)),
+                };
+                let mut bytes = from.take(filled.0)?;
+                for buffer in buffers {
+                    let (first, rest) = bytes.split_at(bytes.len().min(buffer.len()));
+                    buffer[..first.len()].copy_from_slice(first);
+                    bytes = rest;
+                }
+                // Nothing is left, unless the program's buffer is smaller than the recorded one.
+                bytes.is_empty().then_some(())?;
+                Some(Ok((filled, get(from)?)))
+            }),
+        };
+        read.or_else(|words| self.stop(words))
+    }
+
+    #[inline]
+    pub(crate) fn clock(&mut self) -> Result<Instant, Stop> {
+        self.tell_task()?;
+        match &mut self.side {
+            Side::Record(recorder) => {
+                let now = Instant::now();
+                recorder.clock(now.saturating_duration_since(self.now));
+                self.now = now.max(self.now);
+                Ok(self.now)
+            }
+            Side::Replay(player) => {
+                let read = player.clock();
+                let now = read.and_then(|nanos| {
+                    let time = self.now.checked_add(Duration::from_nanos(nanos));
+                    time.ok_or_else(|| {
+                        "the tape is damaged: its time is past the end of time".to_owned()
+                    })
+                });
+                match now {
+                    Ok(now) => {
+                        self.now = now;
+                        Ok(now)
+                    }
+                    Err(words) => self.stop(words),
+                }
+            }
+        }
+    }
+
+    /// A task is about to be polled.
+    pub(crate) fn begin_poll(&mut self, id: u64, site: &'static Location<'static>) {
+        self.task = Some((id, site));
+    }
+
+    /// Before an entry: notes which task makes it, if that is another one than before.
+    #[inline]
+    fn tell_task(&mut self) -> Result<(), Stop> {
+        if self.stopped.is_some() {
+            return Err(Stop { is_first: false });
+        }
+        match self.task {
+            Some((id, site)) if id != self.told => self.tell_other_task(id, site),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn tell_other_task(&mut self, id: u64, site: &'static Location<'static>) -> Result<(), Stop> {
+        self.told = id;
+        let count = self.sites.len() as u64;
+        let place = *self
+            .sites
+            .entry(std::ptr::from_ref(site) as usize)
+            .or_insert(count);
+        // The main future is passed to another function, when it is replayed.
+        let text = || {
+            if id == 1 {
+                "the call that began the run".to_owned()
+            } else {
+                site.to_string()
+            }
+        };
+        let told = (id, place, (place == count).then(text));
+        let read = match &mut self.side {
+            Side::Record(recorder) => {
+                recorder.task(&told);
+                return Ok(());
+            }
+            Side::Replay(player) => player.task(&told),
+        };
+        read.or_else(|words| self.stop(words))
+    }
+
+    pub(crate) fn next_task(&mut self) -> u64 {
+        self.tasks += 1;
+        self.tasks
+    }
+
+    /// Begins a turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.may_take = true;
+        self.task = None;
+        let orphans = std::mem::take(&mut *lock(&self.shared.orphans));
+        for id in orphans {
+            self.forget(id);
+        }
+    }
+
+    /// Returns the events of this turn, as tokens and flags.
+    pub(crate) fn take_events(&mut self, limit: usize) -> Result<Vec<(u64, u8)>, Stop> {
+        if !std::mem::take(&mut self.may_take) {
+            return Ok(Vec::new());
+        }
+        self.tell_task()?;
+        let slots = &self.slots;
+        let token = |socket: u32| slots.get(socket as usize).and_then(|slot| slot.token);
+        let events = match &mut self.side {
+            Side::Record(recorder) => Ok(recorder.events(limit, |socket| token(socket).is_some())),
+            Side::Replay(player) => player.events(),
+        };
+        let tokens = events.and_then(|events| {
+            let unknown = |socket| {
+                format!(
+                    "the tape has an event of socket {socket}, which the program has not registered"
+                )
+            };
+            let event =
+                |(socket, flags)| Ok((token(socket).ok_or_else(|| unknown(socket))?, flags));
+            events
+                .into_iter()
+                .map(event)
+                .collect::<Result<Vec<_>, String>>()
+        });
+        tokens.or_else(|words| self.stop(words))
+    }
+
+    /// Makes a socket or a file of the program known.
+    pub(crate) fn add(&mut self, socket: Option<Arc<socket2::Socket>>) -> u32 {
+        let slot = Slot {
+            socket,
+            token: None,
+        };
+        if let Some(id) = self.free.pop() {
+            self.slots[id as usize] = slot;
+            return id;
+        }
+        self.slots.push(slot);
+        u32::try_from(self.slots.len() - 1).expect("a process has fewer descriptors")
+    }
+
+    /// Forgets one that was dropped.
+    pub(crate) fn close(&mut self, id: u32) {
+        self.forget(id);
+        self.free.push(id);
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.deregister(id);
+        self.slots[id as usize].socket = None;
+    }
+
+    pub(crate) fn deregister(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        if let (Some(_), Some(socket), Some(poller)) =
+            (slot.token.take(), &slot.socket, &self.shared.poller)
+        {
+            // It fails only for what is not registered.
+            let _ = poller.deregister(&**socket);
+        }
+    }
+
+    /// Begins a call, whose end will be on the tape. Returns its number.
+    pub(crate) fn begin_job(&mut self, what: String, job: Job) -> Result<u64, Stop> {
+        self.job_count += 1;
+        let id = self.job_count;
+        // The beginning cannot fail, and its place shows a divergence early.
+        let _ = self.cross(&Ask::new(Tag::Job, Argument::Text(what)), || Ok(()))?;
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    /// Between two turns: returns what the program is to be told, in the order of the tape.
+    pub(crate) fn next_delivery(&mut self) -> Result<Option<Delivery>, Stop> {
+        if self.stopped.is_some() {
+            return Ok(None);
+        }
+        let found = match &mut self.side {
+            Side::Record(recorder) => Ok(recorder.delivery(&self.shared)),
+            Side::Replay(player) => player.delivery(),
+        };
+        match found {
+            Ok(None) => Ok(None),
+            Ok(Some(Given::Job(id, result))) => Ok(Some(match self.jobs.get_mut(&id) {
+                Some(job) if job.call.is_some() => {
+                    Delivery::Run(self.jobs.remove(&id).and_then(|job| job.call))
+                }
+                Some(job) => {
+                    job.result = Some(result);
+                    Delivery::Wake(job.waker.take().into_iter().collect())
+                }
+                None => Delivery::Wake(Vec::new()), // Nobody waits for it any more.
+            })),
+            Ok(Some(Given::Signals(number, count))) => {
+                let total = self.signal_counts.entry(number).or_default();
+                *total = total.saturating_add(count);
+                let listeners = self.listeners.values_mut();
+                let woken = listeners.filter(|listener| listener.numbers.contains(&number));
+                Ok(Some(Delivery::Wake(
+                    woken.filter_map(|one| one.waker.take()).collect(),
+                )))
+            }
+            Err(words) => self.stop(words),
+        }
+    }
+
+    /// Tells the user what this recording misses, once.
+    pub(crate) fn remark(&mut self, words: &'static str) {
+        if let (Side::Record(recorder), true) = (&mut self.side, self.remarks.insert(words)) {
+            eprintln!("polder-replay: {words}");
+            recorder.remark(words);
+        }
+    }
+
+    /// Ends the tape.
+    pub(crate) fn end(&mut self, end: End) -> Result<(), Stop> {
+        if self.stopped.is_some() {
+            return Ok(());
+        }
+        let ended = match &mut self.side {
+            Side::Record(recorder) => {
+                recorder.end(end);
+                Ok(())
+            }
+            Side::Replay(player) => player.end(end),
+        };
+        ended.or_else(|words| self.stop(words))
+    }
+
+    /// Closes what the program has left.
+    pub(crate) fn finish(mut self) {
+        for id in 0..self.slots.len() {
+            self.deregister(id as u32);
+        }
+        if let Side::Record(recorder) = self.side {
+            recorder.finish();
+        }
+    }
+
+    /// Stops the replay, and says why.
+    #[cold]
+    fn stop<R>(&mut self, reason: String) -> Result<R, Stop> {
+        let mut words = reason;
+        if let Side::Replay(player) = &self.side {
+            words += &format!(
+                "\n  at entry {}, {:?} after the start",
+                player.entries(),
+                self.now - self.start
+            );
+            if let Some((id, site)) = self.task {
+                words += &format!(", in task {id}, spawned at {site}");
+            }
+            words += &player.causes();
+        }
+        crate::stopped(&words);
+        self.stopped = Some(words);
+        Err(Stop { is_first: true })
+    }
+}
+
+/// What the system gives between two turns.
+pub(crate) enum Given {
+    /// The result of a call on a thread.
+    Job(u64, Vec<u8>),
+    Signals(usize, u64),
+}
+
+/// What is to be done then, outside of the deck.
+pub(crate) enum Delivery {
+    Wake(Vec<Waker>),
+    Run(Option<Arc<dyn BlockingCall>>),
+}
+
+/// Called when a socket or file is dropped.
+pub(crate) fn dropped(id: u32, shared: &Shared) {
+    if shared.is_here() {
+        look(|deck| {
+            if std::ptr::eq(&*deck.shared, shared) {
+                deck.close(id);
+            }
+        });
+    } else {
+        lock(&shared.orphans).push(id);
+    }
+}
+
+impl Head {
+    /// Whether it is what is asked for.
+    pub(crate) fn is(self, ask: &Ask) -> bool {
+        self == Head::Of(ask.tag, ask.socket)
+    }
+}

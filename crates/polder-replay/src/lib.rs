@@ -1,0 +1,450 @@
+//! Record and replay for programs on the runtime polder: a run that failed is run again, exactly,
+//! under a debugger and with added prints, as often as one likes.
+//!
+//! On one worker a run is a function of what the system gave: readings of the clock, events, bytes,
+//! addresses, errors, names, files, signals. [`record`] runs a future over the system and writes
+//! all that to a *tape*; [`replay`] runs it again from the tape, without network, files or clock,
+//! and as fast as it computes.
+//!
+//! ```
+//! use polder::io::{AsyncReadExt, AsyncWriteExt};
+//! use polder::net::{TcpListener, TcpStream};
+//! use std::io;
+//! use std::time::Instant;
+//!
+//! /// Its result depends on the network's timing.
+//! async fn program() -> io::Result<(Vec<u8>, std::time::Duration)> {
+//!     let start = polder::time::now();
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let address = listener.local_addr()?;
+//!     let echo = polder::spawn(async move {
+//!         let (mut stream, _) = listener.accept().await?;
+//!         let mut bytes = [0; 4];
+//!         stream.read_exact(&mut bytes).await?;
+//!         stream.write_all(&bytes).await
+//!     });
+//!     let mut stream = TcpStream::connect(address).await?;
+//!     stream.write_all(b"ping").await?;
+//!     let mut bytes = Vec::new();
+//!     stream.read_to_end(&mut bytes).await?;
+//!     echo.await?;
+//!     Ok((bytes, polder::time::now() - start))
+//! }
+//!
+//! # fn main() -> io::Result<()> {
+//! let path = std::env::temp_dir().join(format!("example-{}.tape", std::process::id()));
+//! let recorded = polder_replay::record(&path, program())??;
+//! assert_eq!(recorded.0, b"ping");
+//! let replayed = polder_replay::replay(&path, program())??;
+//! assert_eq!(recorded, replayed); // The nanoseconds too.
+//! # std::fs::remove_file(path)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program that calls [`run`] in `main` is recorded with `POLDER_RECORD=path`, and replayed with
+//! `POLDER_REPLAY=path`. The command `polder-replay show path` lists a tape.
+//!
+//! # What a tape has in it
+//!
+//! Everything that the program received through sockets and files of polder: also passwords and
+//! keys. The file is created with mode 0600. What the program sent is not in it, but for two bytes
+//! of a checksum a call, by which a replay notices that it sends something else.
+//!
+//! # What is not recorded
+//!
+//! The following is refused with an error, told on standard error when it happens, or known to a
+//! replay only as a divergence:
+//!
+//! | | |
+//! |---|---|
+//! | a second worker, another runtime, child processes, `Async<T>` and adopted descriptors, links | refused |
+//! | descriptors that are lent (`AsFd`), threads that wake tasks | told |
+//! | results of `unblock` | told: the function runs again, when the tape says that it was done |
+//! | `std::fs`, `std::time`, randomness, memory-mapped files, environment, addresses of memory | neither: use polder's `fs` and `time::now` |
+//!
+//! While it is recorded, an open file is read and written by the worker itself, so a pipe that is
+//! opened as a file holds up the other tasks. Works on Unix, with a backend that has edge-triggered
+//! events (epoll, kqueue).
+//!
+//! # Divergence
+//!
+//! A replay stops at the first call that differs from the tape, with both in the error, the task
+//! and the place where it was spawned. A debugger stops there with a breakpoint on
+//! [`polder_replay::stopped`](stopped).
+
+#![cfg(unix)]
+#![deny(missing_docs)]
+#![warn(
+    clippy::undocumented_unsafe_blocks,
+    missing_debug_implementations,
+    unreachable_pub
+)]
+
+mod deck;
+mod files;
+mod kernel;
+mod record;
+mod replay;
+mod show;
+mod tape;
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_lite::FutureExt;
+use polder::Backend;
+use polder::poller::Poller;
+use polder::runtime::of_kernel::RuntimeOfKernel;
+
+use crate::deck::{Delivery, Shared, Side, look, with};
+use crate::kernel::{Taped, TapedPoller};
+use crate::record::Recorder;
+use crate::replay::Player;
+use crate::tape::End;
+
+/// The tasks of a turn, between which no events are taken: as many as the runtime's own turn has.
+const TASKS: usize = 64;
+
+/// Runs `future` on the system, and writes a tape to `path`. See the [crate](self).
+///
+/// # Errors
+///
+/// The tape cannot be created, or the system has no suitable poller. A tape that cannot be written
+/// later ends early, which is told on standard error.
+///
+/// # Panics
+///
+/// Passes on a panic of the future, after the tape is complete.
+#[track_caller]
+pub fn record<F>(path: impl AsRef<Path>, future: F) -> io::Result<F::Output>
+where
+    F: Future + 'static,
+{
+    Recording::new(path).run(future)
+}
+
+/// Runs `future` on the tape at `path`.
+///
+/// # Errors
+///
+/// The file is no tape; the replay diverges; or the tape ends before the future does.
+///
+/// # Panics
+///
+/// Passes on a panic of the future.
+#[track_caller]
+pub fn replay<F>(path: impl AsRef<Path>, future: F) -> io::Result<F::Output>
+where
+    F: Future + 'static,
+{
+    Replaying::new(path).run(future)
+}
+
+/// Runs `future` as the environment says: with `POLDER_RECORD=path` it is [recorded](record)
+/// (`POLDER_RECORD_LIMIT=bytes` limits the tape), with `POLDER_REPLAY=path` it is
+/// [replayed](replay) (`POLDER_REPLAY_UNTIL=number` stops it before that entry); otherwise by
+/// [`polder::block_on`].
+///
+/// ```
+/// fn main() -> std::io::Result<()> {
+///     polder_replay::run(async {
+///         // The program.
+///     })
+/// }
+/// ```
+///
+/// # Errors
+///
+/// As [`record`] and [`replay`]; a variable that is no number, or both paths.
+///
+/// # Panics
+///
+/// Passes on a panic of the future.
+#[track_caller]
+pub fn run<F>(future: F) -> io::Result<F::Output>
+where
+    F: Future + 'static,
+{
+    let path = |name| std::env::var_os(name).filter(|path| !path.is_empty());
+    let number = |name: &str| match std::env::var(name) {
+        Ok(text) => match text.parse() {
+            Ok(number) => Ok(number),
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{name}: {text:?} is no number"),
+            )),
+        },
+        Err(_) => Ok(u64::MAX),
+    };
+    match (path("POLDER_RECORD"), path("POLDER_REPLAY")) {
+        (None, None) => Ok(polder::block_on(future)),
+        (Some(path), None) => Recording::new(path)
+            .limit(number("POLDER_RECORD_LIMIT")?)
+            .run(future),
+        (None, Some(path)) => Replaying::new(path)
+            .until(number("POLDER_REPLAY_UNTIL")?)
+            .run(future),
+        (Some(_), Some(_)) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "POLDER_RECORD and POLDER_REPLAY exclude each other",
+        )),
+    }
+}
+
+/// Lists the tape at `path` in lines, up to the entry `until`: what `polder-replay show` prints.
+///
+/// # Errors
+///
+/// The file is no tape, or an error of `to`.
+pub fn show(path: impl AsRef<Path>, until: Option<u64>, to: &mut dyn io::Write) -> io::Result<()> {
+    show::list(path.as_ref(), until.unwrap_or(u64::MAX), to)
+}
+
+/// Called when a replay stops: a place for a breakpoint. Prints the reason.
+#[inline(never)]
+pub fn stopped(reason: &str) {
+    eprintln!("polder-replay: {reason}");
+}
+
+/// A recording with options.
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("limit-{}.tape", std::process::id()));
+/// let output = polder_replay::Recording::new(&path).limit(1 << 30).run(async { 7 })?;
+/// assert_eq!(output, 7);
+/// # std::fs::remove_file(path)?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Recording {
+    path: PathBuf,
+    limit: u64,
+}
+
+impl Recording {
+    /// A recording to `path`, without a limit.
+    pub fn new(path: impl AsRef<Path>) -> Recording {
+        Recording {
+            path: path.as_ref().to_owned(),
+            limit: u64::MAX,
+        }
+    }
+
+    /// Ends the tape after about so many bytes. The run goes on unrecorded.
+    #[must_use]
+    pub fn limit(mut self, bytes: u64) -> Recording {
+        self.limit = bytes;
+        self
+    }
+
+    /// See [`record`].
+    ///
+    /// # Errors
+    ///
+    /// As [`record`].
+    ///
+    /// # Panics
+    ///
+    /// As [`record`].
+    #[track_caller]
+    pub fn run<F>(self, future: F) -> io::Result<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let site = Location::caller();
+        let poller = Poller::new(Backend::default())?;
+        if !poller.capabilities().edge {
+            let words = format!(
+                "recording needs edge-triggered events, which {} has not",
+                poller.backend()
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, words));
+        }
+        check_thread()?;
+        let recorder = Recorder::create(self.path.clone(), self.limit)?;
+        let ended = drive(
+            Side::Record(recorder),
+            Shared::new(Some(poller)),
+            future,
+            site,
+        );
+        ended.output.map_err(|stop| match stop {
+            Some(panic) => {
+                eprintln!(
+                    "polder-replay: POLDER_REPLAY={} runs this again",
+                    self.path.display()
+                );
+                resume_unwind(panic)
+            }
+            None => io::Error::other("the runtime has failed"),
+        })
+    }
+}
+
+/// A replay with options.
+#[derive(Clone, Debug)]
+pub struct Replaying {
+    path: PathBuf,
+    until: u64,
+}
+
+impl Replaying {
+    /// A replay of the tape at `path`.
+    pub fn new(path: impl AsRef<Path>) -> Replaying {
+        Replaying {
+            path: path.as_ref().to_owned(),
+            until: u64::MAX,
+        }
+    }
+
+    /// Stops before the entry of this number, with an error.
+    #[must_use]
+    pub fn until(mut self, entry: u64) -> Replaying {
+        self.until = entry;
+        self
+    }
+
+    /// See [`replay`].
+    ///
+    /// # Errors
+    ///
+    /// As [`replay`].
+    ///
+    /// # Panics
+    ///
+    /// As [`replay`].
+    #[track_caller]
+    pub fn run<F>(self, future: F) -> io::Result<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let site = Location::caller();
+        check_thread()?;
+        let player = Player::open(&self.path, self.until)?;
+        let ended = drive(Side::Replay(player), Shared::new(None), future, site);
+        match (ended.stopped, ended.output) {
+            (Some(words), _) => Err(tape::bad(words)),
+            (None, Ok(output)) => Ok(output),
+            (None, Err(Some(panic))) => resume_unwind(panic),
+            (None, Err(None)) => Err(io::Error::other("the runtime has failed")),
+        }
+    }
+}
+
+fn check_thread() -> io::Result<()> {
+    match polder::kernel::current() {
+        None => Ok(()),
+        Some(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this thread records, replays or simulates already",
+        )),
+    }
+}
+
+type Panic = Box<dyn Any + Send>;
+
+struct Ended<T> {
+    /// The output, or the panic of the future, or of the runtime.
+    output: Result<T, Option<Panic>>,
+    /// Why a replay was stopped.
+    stopped: Option<String>,
+}
+
+/// Runs the future as the main task of a runtime on this thread.
+fn drive<F>(
+    side: Side,
+    shared: Shared,
+    future: F,
+    site: &'static Location<'static>,
+) -> Ended<F::Output>
+where
+    F: Future + 'static,
+{
+    let shared = Arc::new(shared);
+    // Before the kernel is there: the first clock of the process is the system's.
+    let runtime = RuntimeOfKernel::new(vec![Box::new(TapedPoller(shared.clone()))]);
+    let worker = runtime.workers().next().expect("it has one");
+    deck::insert(side, shared.clone());
+    let installed = polder::kernel::install(&Taped);
+    let output = Rc::new(RefCell::new(None));
+    let main_output = output.clone();
+    let main = async move {
+        let result = AssertUnwindSafe(future).catch_unwind().await;
+        *main_output.borrow_mut() = Some(result);
+    };
+    let mut failure = catch_unwind(AssertUnwindSafe(|| runtime.spawn_main(main, site))).err();
+    while output.borrow().is_none() && failure.is_none() && !is_stopped() {
+        failure = catch_unwind(AssertUnwindSafe(|| {
+            deliver(&runtime, &shared);
+            worker.turn_of(TASKS);
+        }))
+        .err();
+        if output.borrow().is_none() {
+            look(|deck| {
+                if let Side::Record(recorder) = &mut deck.side {
+                    recorder.sleep(&shared, deck.deadline);
+                }
+            });
+        }
+    }
+    drop(worker);
+    // What the tasks do when they are dropped is on the tape.
+    let closed = catch_unwind(AssertUnwindSafe(|| drop(runtime)));
+    failure = failure.or(closed.err());
+    let result = output
+        .borrow_mut()
+        .take()
+        .unwrap_or_else(|| Err(failure.unwrap_or(Box::new("stopped"))));
+    let end = if result.is_ok() {
+        End::Returned
+    } else {
+        End::Panicked
+    };
+    let _ = catch_unwind(|| with(|deck| deck.end(end)));
+    drop(installed);
+    let deck = deck::eject();
+    let mut stopped = None;
+    if let Some(deck) = deck {
+        stopped.clone_from(&deck.stopped);
+        deck.finish();
+    }
+    Ended {
+        output: result.map_err(Some),
+        stopped,
+    }
+}
+
+fn is_stopped() -> bool {
+    look(|deck| deck.stopped.is_some()).unwrap_or(true)
+}
+
+/// Gives the program what has come from elsewhere.
+fn deliver(runtime: &RuntimeOfKernel, shared: &Shared) {
+    look(|deck| {
+        deck.begin_turn();
+        if shared
+            .is_woken_from_elsewhere
+            .swap(false, Ordering::Relaxed)
+        {
+            deck.remark("a thread has woken a task: when it did is not on the tape, so a replay may diverge from here");
+        }
+    });
+    while let Ok(Some(delivery)) = with(deck::Deck::next_delivery) {
+        runtime.within(|| match delivery {
+            Delivery::Wake(wakers) => wakers.into_iter().for_each(std::task::Waker::wake),
+            Delivery::Run(call) => {
+                if let Some(call) = call {
+                    call.run();
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,323 @@
+//! [`Recorder`]: the side of a deck that asks the system. It writes entries to the end of a block; a
+//! thread writes whole blocks to the file, so that a slow disk does not stop the worker before
+//! [`QUEUED`] blocks wait.
+//!
+//! A block is handed over when it has [`BLOCK`] bytes, before a sleep when its first entry is
+//! [`AGE`] old, and at the end. A process that is killed loses at most what has not been handed
+//! over.
+//!
+//! If the file cannot be written, or the limit is reached, the tape ends there: the run goes on
+//! unrecorded, and the user is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
+use polder::poller::{Events, Interest, Mode, Poller, Token};
+use signal_hook::SigId;
+use signal_hook::low_level::{pipe, unregister};
+
+use crate::deck::{Ask, Given, Shared, lock};
+use crate::tape::{self, End, MAX_BLOCK, Program, Tag, Told};
+
+const BLOCK: usize = 64 << 10;
+const QUEUED: usize = 16;
+const AGE: Duration = Duration::from_millis(100);
+/// Tokens of signals, by their numbers; those of sockets are their numbers.
+const SIGNALS: u64 = 1 << 40;
+
+pub(crate) struct Recorder {
+    /// Ends when the tape does, before the run.
+    is_on: bool,
+    body: Vec<u8>,
+    last: Option<u32>,
+    /// The bytes that were handed over, and their limit.
+    written: u64,
+    limit: u64,
+    /// The length from which the body is looked at.
+    full: usize,
+    to: Option<SyncSender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+    has_failed: Arc<AtomicBool>,
+    handed_over: Instant,
+    /// Reported by the poller, and not taken by the worker yet.
+    queue: VecDeque<(u64, u8)>,
+    events: Events,
+    /// One pipe for each signal, a byte of which is one arrival.
+    signals: BTreeMap<usize, (UnixStream, SigId)>,
+    /// Arrived, and not delivered yet.
+    arrived: VecDeque<(usize, u64)>,
+    /// Done, and not delivered yet.
+    done: VecDeque<(u64, Vec<u8>)>,
+}
+
+/// Creates the file, which only its owner can read: the tape has what crossed the sockets.
+fn create(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.set_permissions(PermissionsExt::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// Writes blocks until the channel is closed, or the disk fails.
+fn write(mut file: File, path: &Path, blocks: &Receiver<Vec<u8>>, has_failed: &AtomicBool) {
+    let mut checksum = 0;
+    for body in blocks {
+        let head = tape::block_head(&body, &mut checksum);
+        if let Err(error) = file.write_all(&head).and_then(|()| file.write_all(&body)) {
+            has_failed.store(true, Ordering::Relaxed);
+            eprintln!(
+                "polder-replay: the tape {} ends here, and the run goes on unrecorded: {error}",
+                path.display()
+            );
+            return;
+        }
+    }
+}
+
+impl Recorder {
+    pub(crate) fn create(path: PathBuf, limit: u64) -> io::Result<Recorder> {
+        let mut file = create(&path).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("the tape {}: {error}", path.display()),
+            )
+        })?;
+        file.write_all(&tape::beginning())?;
+        let (to, blocks) = sync_channel(QUEUED);
+        let has_failed = Arc::<AtomicBool>::default();
+        let failed = has_failed.clone();
+        let writer = thread::Builder::new().name("polder-replay".to_owned());
+        let writer = writer.spawn(move || write(file, &path, &blocks, &failed))?;
+        let mut recorder = Recorder {
+            is_on: true,
+            body: Vec::with_capacity(BLOCK + 4_096),
+            last: None,
+            written: 0,
+            limit,
+            full: 0,
+            to: Some(to),
+            writer: Some(writer),
+            has_failed,
+            handed_over: Instant::now(),
+            queue: VecDeque::new(),
+            events: Events::new(),
+            signals: BTreeMap::new(),
+            arrived: VecDeque::new(),
+            done: VecDeque::new(),
+        };
+        tape::put_value(&mut recorder.body, &Program::current());
+        recorder.hand_over();
+        Ok(recorder)
+    }
+
+    /// Appends an entry, to which `put` adds the result.
+    #[inline]
+    pub(crate) fn entry(&mut self, ask: &Ask, put: impl FnOnce(&mut Vec<u8>)) {
+        if !self.is_on {
+            return;
+        }
+        let begin = self.body.len();
+        tape::put_head(&mut self.body, ask.tag, ask.socket, &mut self.last);
+        ask.argument.put(&mut self.body);
+        put(&mut self.body);
+        self.end_entry(begin);
+    }
+
+    #[inline]
+    pub(crate) fn clock(&mut self, since_last: Duration) {
+        if self.is_on {
+            let begin = self.body.len();
+            let nanos = u64::try_from(since_last.as_nanos()).unwrap_or(u64::MAX) & (u64::MAX >> 1);
+            tape::put_number(&mut self.body, nanos << 1 | 1);
+            self.end_entry(begin);
+        }
+    }
+
+    fn plain(&mut self, tag: Tag, put: impl FnOnce(&mut Vec<u8>, &mut Option<u32>)) {
+        if self.is_on {
+            let begin = self.body.len();
+            tape::put_head(&mut self.body, tag, None, &mut self.last);
+            put(&mut self.body, &mut self.last);
+            self.end_entry(begin);
+        }
+    }
+
+    pub(crate) fn task(&mut self, told: &Told) {
+        self.plain(Tag::Task, |to, _| tape::put_task(to, told));
+    }
+
+    pub(crate) fn remark(&mut self, words: &str) {
+        self.plain(Tag::Notice, |to, _| tape::put_bytes(to, words.as_bytes()));
+    }
+
+    pub(crate) fn end(&mut self, end: End) {
+        if self.is_on {
+            tape::put_head(&mut self.body, Tag::End, None, &mut self.last);
+            tape::put_value(&mut self.body, &end);
+            self.hand_over();
+            self.is_on = false;
+        }
+    }
+
+    #[inline]
+    fn end_entry(&mut self, begin: usize) {
+        if self.body.len() >= self.full {
+            self.end_block(begin);
+        }
+    }
+
+    #[cold]
+    fn end_block(&mut self, begin: usize) {
+        let end = if self.body.len() > MAX_BLOCK {
+            self.body.truncate(begin);
+            End::TooLarge
+        } else if self.written + self.body.len() as u64 >= self.limit {
+            End::Limit
+        } else {
+            return self.hand_over();
+        };
+        eprintln!("polder-replay: the tape ends here: {}", end.words());
+        self.end(end);
+    }
+
+    fn hand_over(&mut self) {
+        self.handed_over = Instant::now();
+        let body = std::mem::replace(&mut self.body, Vec::with_capacity(BLOCK + 4_096));
+        self.written += body.len() as u64 + 12;
+        let sent = self.to.as_ref().is_some_and(|to| to.send(body).is_ok());
+        let left = usize::try_from(self.limit.saturating_sub(self.written)).unwrap_or(usize::MAX);
+        self.full = BLOCK.min(left);
+        self.is_on &= sent && !self.has_failed.load(Ordering::Relaxed);
+    }
+
+    /// Waits for the thread that writes.
+    pub(crate) fn finish(mut self) {
+        if !self.body.is_empty() {
+            self.hand_over();
+        }
+        drop(self.to.take());
+        for (_, id) in self.signals.values() {
+            unregister(*id);
+        }
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+
+    /// Waits until `deadline`, an event or a notification. Only asks for events if the worker has
+    /// more to do.
+    pub(crate) fn sleep(&mut self, shared: &Shared, deadline: Option<Instant>) {
+        let is_woken = shared.take_woken() || !self.queue.is_empty();
+        let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let timeout = if is_woken {
+            Some(Duration::ZERO)
+        } else {
+            deadline.map(until)
+        };
+        if !is_woken && self.handed_over.elapsed() > AGE && !self.body.is_empty() && self.is_on {
+            self.hand_over();
+        }
+        let Some(poller) = &shared.poller else { return };
+        if let Err(error) = poller.wait(&mut self.events, timeout) {
+            eprintln!("polder-replay: waiting for events failed: {error}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for event in &self.events {
+            let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+            let flags = flag(event.is_readable(), READABLE)
+                | flag(event.is_writable(), WRITABLE)
+                | flag(event.is_closed(), CLOSED)
+                | flag(event.is_error(), ERROR);
+            match event.token().0.checked_sub(SIGNALS) {
+                None => self.queue.push_back((event.token().0, flags)),
+                Some(number) => {
+                    let Some((pipe, _)) = self.signals.get_mut(&(number as usize)) else {
+                        continue;
+                    };
+                    let (mut bytes, mut count) = ([0; 64], 0);
+                    while let Ok(length @ 1..) = pipe.read(&mut bytes) {
+                        count += length as u64;
+                    }
+                    if count > 0 {
+                        self.arrived.push_back((number as usize, count));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns at most `limit` events of sockets that the program has registered.
+    pub(crate) fn events(
+        &mut self,
+        limit: usize,
+        is_registered: impl Fn(u32) -> bool,
+    ) -> Vec<(u32, u8)> {
+        let mut events = Vec::new();
+        while events.len() < limit {
+            let Some((socket, flags)) = self.queue.pop_front() else {
+                break;
+            };
+            let socket = socket as u32;
+            if is_registered(socket) {
+                events.push((socket, flags));
+            }
+        }
+        if !events.is_empty() {
+            self.plain(Tag::Wait, |to, last| tape::put_events(to, &events, last));
+        }
+        events
+    }
+
+    /// Returns the next thing that has come from elsewhere.
+    pub(crate) fn delivery(&mut self, shared: &Shared) -> Option<Given> {
+        self.done.extend(std::mem::take(&mut *lock(&shared.done)));
+        if let Some((id, result)) = self.done.pop_front() {
+            self.plain(Tag::JobDone, |to, _| {
+                tape::put_number(to, id);
+                tape::put_bytes(to, &result);
+            });
+            return Some(Given::Job(id, result));
+        }
+        let (number, count) = self.arrived.pop_front()?;
+        self.plain(Tag::Signals, |to, _| {
+            tape::put_number(to, number as u64);
+            tape::put_number(to, count);
+        });
+        Some(Given::Signals(number, count))
+    }
+
+    /// Begins to count a signal.
+    pub(crate) fn listen(&mut self, number: usize, poller: &Poller) -> io::Result<()> {
+        if self.signals.contains_key(&number) {
+            return Ok(());
+        }
+        let (near, far) = UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        let id = pipe::register(number as i32, far)?;
+        // SAFETY: the pipe is closed after the poller, or deregistered by this failure.
+        unsafe {
+            poller.register(
+                &near,
+                Token(SIGNALS + number as u64),
+                Interest::READABLE,
+                Mode::Edge,
+            )?
+        };
+        self.signals.insert(number, (near, id));
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Programs that are recorded, and replayed from their tapes.
+
+#![cfg(unix)]
+
+mod divergence;
+mod hostile;
+mod programs;
+mod support;
