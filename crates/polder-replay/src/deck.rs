@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use polder::kernel::BlockingCall;
 use polder::poller::Poller;
+use rustix::time::ClockId;
 
 use crate::record::Recorder;
 use crate::replay::Player;
@@ -57,10 +58,8 @@ impl Ask {
     }
 }
 
-/// The replay has stopped, or is to be stopped by this call, which is then the first.
-pub(crate) struct Stop {
-    is_first: bool,
-}
+/// The replay has stopped.
+pub(crate) struct Stop;
 
 /// The part that other threads reach.
 #[derive(Debug)]
@@ -140,6 +139,8 @@ pub(crate) struct Deck {
     /// The deck's number in the process.
     pub(crate) number: u32,
     start: Instant,
+    /// What the system's clock showed then.
+    start_shown: Duration,
     /// The last reading of the clock.
     now: Instant,
     /// The task that runs, and the one that ran when the last entry was made by a task.
@@ -161,21 +162,44 @@ pub(crate) struct Deck {
     remarks: BTreeSet<&'static str>,
     /// Why the replay has stopped.
     pub(crate) stopped: Option<String>,
+    has_unwound: bool,
 }
 
 thread_local! {
     static DECK: RefCell<Option<Deck>> = const { RefCell::new(None) };
 }
 
+/// Reads the system's clock, which the program may have replaced for the standard library.
+pub(crate) fn clock_shows(clock: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+/// Returns the time at which the clock shows `shown`, which is now.
+fn at(shown: Duration) -> Instant {
+    #[cfg(all(feature = "libc", target_os = "linux"))]
+    return crate::libc::at(shown);
+    #[cfg(not(all(feature = "libc", target_os = "linux")))]
+    {
+        let _ = shown;
+        Instant::now()
+    }
+}
+
 /// Makes a deck this thread's, until [`eject`].
 pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
     static COUNT: AtomicU32 = AtomicU32::new(1);
-    let now = Instant::now();
+    let shown = clock_shows(ClockId::Monotonic);
+    let now = at(shown);
     let deck = Deck {
         side,
         shared,
         number: COUNT.fetch_add(1, Ordering::Relaxed),
         start: now,
+        start_shown: shown,
         now,
         task: None,
         told: 0,
@@ -191,6 +215,7 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
         may_take: false,
         remarks: BTreeSet::new(),
         stopped: None,
+        has_unwound: false,
     };
     DECK.set(Some(deck));
 }
@@ -204,12 +229,15 @@ pub(crate) fn eject() -> Option<Deck> {
 pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Result<R> {
     let found = DECK.try_with(|deck| {
         let mut deck = deck.try_borrow_mut().ok()?;
-        deck.as_mut().map(f)
+        let deck = deck.as_mut()?;
+        let result = f(deck);
+        let is_first = result.is_err() && !std::mem::replace(&mut deck.has_unwound, true);
+        Some((result, is_first))
     });
     match found {
-        Ok(Some(Ok(value))) => Ok(value),
-        Ok(Some(Err(stop))) => {
-            if stop.is_first && !thread::panicking() {
+        Ok(Some((Ok(value), _))) => Ok(value),
+        Ok(Some((Err(stop), is_first))) => {
+            if is_first && !thread::panicking() {
                 resume_unwind(Box::new(stop));
             }
             Err(io::Error::other("the replay has stopped"))
@@ -218,6 +246,14 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Resul
             "used outside of the recording or the replay that it belongs to (on another thread, or after its end)",
         )),
     }
+}
+
+/// [`with`], for the functions in the place of the C library's: neither allocates by itself, nor
+/// unwinds. A stop unwinds later.
+#[cfg(all(feature = "libc", target_os = "linux"))]
+pub(crate) fn answer<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> Option<R> {
+    let found = DECK.try_with(|deck| f(deck.try_borrow_mut().ok()?.as_mut()?).ok());
+    found.ok().flatten()
 }
 
 /// [`with`], for what does not cross.
@@ -310,10 +346,11 @@ impl Deck {
         self.tell_task()?;
         match &mut self.side {
             Side::Record(recorder) => {
-                let now = Instant::now();
-                recorder.clock(now.saturating_duration_since(self.now));
-                self.now = now.max(self.now);
-                Ok(self.now)
+                let since = clock_shows(ClockId::Monotonic).saturating_sub(self.start_shown);
+                let now = (self.start + since).max(self.now);
+                recorder.clock(now - self.now);
+                self.now = now;
+                Ok(now)
             }
             Side::Replay(player) => {
                 let read = player.clock();
@@ -334,6 +371,29 @@ impl Deck {
         }
     }
 
+    /// Reads the clock, as the C library shows it.
+    #[cfg(all(feature = "libc", target_os = "linux"))]
+    pub(crate) fn clock_shown(&mut self) -> Result<Duration, Stop> {
+        let since = self.clock()? - self.start;
+        Ok(self.start_shown + since)
+    }
+
+    /// A value that no call can fail to return.
+    #[cfg(all(feature = "libc", target_os = "linux"))]
+    pub(crate) fn value<T: Kept>(&mut self, tag: Tag, real: impl FnOnce() -> T) -> Result<T, Stop> {
+        self.tell_task()?;
+        let ask = Ask::new(tag, Argument::None);
+        let read = match &mut self.side {
+            Side::Record(recorder) => {
+                let value = real();
+                recorder.entry(&ask, |to| tape::put_value(to, &value));
+                return Ok(value);
+            }
+            Side::Replay(player) => player.entry(&ask, tape::get_value),
+        };
+        read.or_else(|words| self.stop(words))
+    }
+
     /// A task is about to be polled.
     pub(crate) fn begin_poll(&mut self, id: u64, site: &'static Location<'static>) {
         self.task = Some((id, site));
@@ -343,7 +403,7 @@ impl Deck {
     #[inline]
     fn tell_task(&mut self) -> Result<(), Stop> {
         if self.stopped.is_some() {
-            return Err(Stop { is_first: false });
+            return Err(Stop);
         }
         match self.task {
             Some((id, site)) if id != self.told => self.tell_other_task(id, site),
@@ -550,7 +610,7 @@ impl Deck {
         }
         crate::stopped(&words);
         self.stopped = Some(words);
-        Err(Stop { is_first: true })
+        Err(Stop)
     }
 }
 

@@ -61,7 +61,8 @@
 //! | a second worker, another runtime, child processes, `Async<T>` and adopted descriptors, links | refused |
 //! | descriptors that are lent (`AsFd`), threads that wake tasks | told |
 //! | results of `unblock` | told: the function runs again, when the tape says that it was done |
-//! | `std::fs`, `std::time`, randomness, memory-mapped files, environment, addresses of memory | neither: use polder's `fs` and `time::now` |
+//! | `std::fs`, memory-mapped files, environment, addresses of memory | neither |
+//! | `std::time`, randomness | neither, but for a program with `answer_for_libc!` (feature `libc`, Linux) |
 //!
 //! While it is recorded, an open file is read and written by the worker itself, so a pipe that is
 //! opened as a file holds up the other tasks. Works on Unix, with a backend that has edge-triggered
@@ -84,6 +85,8 @@
 mod deck;
 mod files;
 mod kernel;
+#[cfg(all(feature = "libc", target_os = "linux"))]
+mod libc;
 mod record;
 mod replay;
 mod show;
@@ -349,6 +352,15 @@ fn check_thread() -> io::Result<()> {
     }
 }
 
+/// Has the standard library's clocks (`Instant`, `SystemTime`) and the C library's randomness (the
+/// order of a `HashMap`, the crate `getrandom`) recorded and replayed: one line at the root of the
+/// program. Only on Linux with 64-bit pointers; elsewhere it has no effect.
+///
+/// A thread chooses the keys of its `HashMap`s when it makes the first: one that has made some
+/// before it records, or before it replays, has other keys.
+#[cfg(all(feature = "libc", target_os = "linux"))]
+pub use polder_sim::answer_for_libc;
+
 type Panic = Box<dyn Any + Send>;
 
 struct Ended<T> {
@@ -368,6 +380,8 @@ fn drive<F>(
 where
     F: Future + 'static,
 {
+    #[cfg(all(feature = "libc", target_os = "linux"))]
+    libc::begin();
     let shared = Arc::new(shared);
     // Before the kernel is there: the first clock of the process is the system's.
     let runtime = RuntimeOfKernel::new(vec![Box::new(TapedPoller(shared.clone()))]);
