@@ -83,10 +83,19 @@ fn main() -> io::Result<()> {
         let address = address.parse().expect("an address");
         return polder::block_on(client(address, number(connections), number(echoes)));
     }
+    let path = std::env::temp_dir().join(format!("cost-{}.tape", std::process::id()));
+    // One run, for a profiler.
+    if let [how, connections, timers, echoes] = &*arguments {
+        let number = |text: &str| text.parse::<usize>().expect("a number");
+        let server = server(number(connections), number(echoes), timers == "timers");
+        return match &**how {
+            "plain" => polder::block_on(server),
+            _ => polder_replay::record(&path, server)?.and_then(|()| std::fs::remove_file(path)),
+        };
+    }
     let echoes = arguments
         .first()
         .map_or(100_000, |text| text.parse().expect("a number"));
-    let path = std::env::temp_dir().join(format!("cost-{}.tape", std::process::id()));
     for (connections, has_timers) in [(1, false), (1, true), (50, false), (50, true)] {
         let (mut ratios, mut plain, mut recorded) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {

@@ -67,11 +67,13 @@ pub(crate) struct Shared {
     /// The system's. `None` when replaying.
     pub(crate) poller: Option<Poller>,
     woken: AtomicBool,
+    /// Whether any of the following has changed.
+    has_news: AtomicBool,
     thread: ThreadId,
     /// Calls on threads that are done, with their results.
-    pub(crate) done: Mutex<Vec<(u64, Vec<u8>)>>,
+    done: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Whether a thread that is not the worker's has woken a task.
-    pub(crate) is_woken_from_elsewhere: AtomicBool,
+    is_woken_from_elsewhere: AtomicBool,
     /// Sockets that other threads have dropped.
     orphans: Mutex<Vec<u32>>,
 }
@@ -85,6 +87,7 @@ impl Shared {
         Shared {
             poller,
             woken: AtomicBool::new(true),
+            has_news: AtomicBool::new(false),
             thread: thread::current().id(),
             done: Mutex::default(),
             is_woken_from_elsewhere: AtomicBool::new(false),
@@ -94,6 +97,22 @@ impl Shared {
 
     pub(crate) fn is_here(&self) -> bool {
         thread::current().id() == self.thread
+    }
+
+    pub(crate) fn note_wake_from_elsewhere(&self) {
+        self.is_woken_from_elsewhere.store(true, Ordering::Relaxed);
+        self.has_news.store(true, Ordering::Release);
+    }
+
+    /// A call on a thread is done.
+    pub(crate) fn give(&self, id: u64, result: Vec<u8>) {
+        lock(&self.done).push((id, result));
+        self.has_news.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn take_done(&self) -> Vec<(u64, Vec<u8>)> {
+        std::mem::take(&mut *lock(&self.done))
     }
 
     /// Has the worker take another turn.
@@ -146,8 +165,9 @@ pub(crate) struct Deck {
     /// The task that runs, and the one that ran when the last entry was made by a task.
     task: Option<(u64, &'static Location<'static>)>,
     told: u64,
-    /// By address.
+    /// Numbers of sites by address, and the one that was looked up last.
     sites: BTreeMap<usize, u64>,
+    last_site: (usize, u64),
     tasks: u64,
     pub(crate) slots: Vec<Slot>,
     free: Vec<u32>,
@@ -160,6 +180,7 @@ pub(crate) struct Deck {
     /// Whether this turn has not asked for events yet.
     may_take: bool,
     remarks: BTreeSet<&'static str>,
+    spare: Vec<(u64, u8)>,
     /// Why the replay has stopped.
     pub(crate) stopped: Option<String>,
     has_unwound: bool,
@@ -204,6 +225,7 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
         task: None,
         told: 0,
         sites: BTreeMap::new(),
+        last_site: (0, 0),
         tasks: 0,
         slots: Vec::new(),
         free: Vec::new(),
@@ -214,6 +236,7 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
         deadline: None,
         may_take: false,
         remarks: BTreeSet::new(),
+        spare: Vec::new(),
         stopped: None,
         has_unwound: false,
     };
@@ -411,23 +434,22 @@ impl Deck {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn tell_other_task(&mut self, id: u64, site: &'static Location<'static>) -> Result<(), Stop> {
         self.told = id;
-        let count = self.sites.len() as u64;
-        let place = *self
-            .sites
-            .entry(std::ptr::from_ref(site) as usize)
-            .or_insert(count);
-        // The main future is passed to another function, when it is replayed.
-        let text = || {
-            if id == 1 {
-                "the call that began the run".to_owned()
-            } else {
-                site.to_string()
-            }
-        };
-        let told = (id, place, (place == count).then(text));
+        let address = std::ptr::from_ref(site) as usize;
+        let mut text = None;
+        if self.last_site.0 != address {
+            let count = self.sites.len() as u64;
+            let place = *self.sites.entry(address).or_insert(count);
+            self.last_site = (address, place);
+            // The main future is passed to another function, when it is replayed.
+            text = (place == count).then(|| match id {
+                1 => "the call that began the run".to_owned(),
+                _ => site.to_string(),
+            });
+        }
+        let told = (id, self.last_site.1, text);
         let read = match &mut self.side {
             Side::Record(recorder) => {
                 recorder.task(&told);
@@ -443,42 +465,67 @@ impl Deck {
         self.tasks
     }
 
-    /// Begins a turn.
-    pub(crate) fn begin_turn(&mut self) {
-        self.may_take = true;
-        self.task = None;
-        let orphans = std::mem::take(&mut *lock(&self.shared.orphans));
-        for id in orphans {
-            self.forget(id);
+    /// Ends a turn: waits until there is something to do.
+    pub(crate) fn sleep(&mut self) {
+        if let Side::Record(recorder) = &mut self.side {
+            recorder.sleep(&self.shared, self.deadline, self.now);
         }
     }
 
-    /// Returns the events of this turn, as tokens and flags.
-    pub(crate) fn take_events(&mut self, limit: usize) -> Result<Vec<(u64, u8)>, Stop> {
+    /// Begins a turn. Returns whether there is something to [deliver](Self::next_delivery).
+    pub(crate) fn begin_turn(&mut self) -> Result<bool, Stop> {
+        if self.stopped.is_some() {
+            return Err(Stop);
+        }
+        self.may_take = true;
+        self.task = None;
+        let has_news = self.shared.has_news.swap(false, Ordering::Acquire);
+        if has_news {
+            let orphans = std::mem::take(&mut *lock(&self.shared.orphans));
+            for id in orphans {
+                self.forget(id);
+            }
+            if self
+                .shared
+                .is_woken_from_elsewhere
+                .swap(false, Ordering::Relaxed)
+            {
+                self.remark(
+                    "a thread has woken a task: when it did is not on the tape, so a replay may diverge from here",
+                );
+            }
+        }
+        Ok(match &self.side {
+            Side::Record(recorder) => has_news || recorder.has_arrived(),
+            Side::Replay(_) => true,
+        })
+    }
+
+    /// Moves the events of this turn to `events`, as tokens and flags.
+    pub(crate) fn take_events(
+        &mut self,
+        limit: usize,
+        events: &mut Vec<(u64, u8)>,
+    ) -> Result<(), Stop> {
         if !std::mem::take(&mut self.may_take) {
-            return Ok(Vec::new());
+            return Ok(());
         }
         self.tell_task()?;
         let slots = &self.slots;
         let token = |socket: u32| slots.get(socket as usize).and_then(|slot| slot.token);
-        let events = match &mut self.side {
-            Side::Record(recorder) => Ok(recorder.events(limit, |socket| token(socket).is_some())),
-            Side::Replay(player) => player.events(),
+        let taken = match &mut self.side {
+            Side::Record(recorder) => {
+                recorder.events(limit, events, token);
+                Ok(())
+            }
+            Side::Replay(player) => player.events(events, token),
         };
-        let tokens = events.and_then(|events| {
-            let unknown = |socket| {
-                format!(
-                    "the tape has an event of socket {socket}, which the program has not registered"
-                )
-            };
-            let event =
-                |(socket, flags)| Ok((token(socket).ok_or_else(|| unknown(socket))?, flags));
-            events
-                .into_iter()
-                .map(event)
-                .collect::<Result<Vec<_>, String>>()
-        });
-        tokens.or_else(|words| self.stop(words))
+        taken.or_else(|words| self.stop(words))
+    }
+
+    /// Memory for [`take_events`](Self::take_events).
+    pub(crate) fn spare(&mut self) -> &mut Vec<(u64, u8)> {
+        &mut self.spare
     }
 
     /// Makes a socket or a file of the program known.
@@ -637,6 +684,7 @@ pub(crate) fn dropped(id: u32, shared: &Shared) {
         });
     } else {
         lock(&shared.orphans).push(id);
+        shared.has_news.store(true, Ordering::Release);
     }
 }
 

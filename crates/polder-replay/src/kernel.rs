@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -134,14 +133,12 @@ fn on_thread(id: u64, call: impl FnOnce() -> Vec<u8> + Send + 'static) {
         .name("polder-replay".to_owned())
         .spawn(move || {
             let result = call();
-            deck::lock(&shared.done).push((id, result));
-            shared.wake();
+            shared.give(id, result);
         });
     if let Err(error) = started {
         let mut result = Vec::new();
         tape::put_error(&mut result, &error);
-        deck::lock(&others.done).push((id, result));
-        others.wake();
+        others.give(id, result);
     }
 }
 
@@ -279,10 +276,13 @@ impl kernel::Poller for TapedPoller {
     }
 
     fn take(&self, limit: usize, report: &mut dyn FnMut(u64, u8)) {
-        let events = with(|deck| deck.take_events(limit)).unwrap_or_default();
-        events
-            .into_iter()
-            .for_each(|(token, flags)| report(token, flags));
+        let mut events = look(|deck| std::mem::take(deck.spare())).unwrap_or_default();
+        // It fails where the replay has stopped.
+        let _ = with(|deck| deck.take_events(limit, &mut events));
+        for (token, flags) in events.drain(..) {
+            report(token, flags);
+        }
+        look(|deck| *deck.spare() = events);
     }
 
     fn notify(&self) {
@@ -291,9 +291,7 @@ impl kernel::Poller for TapedPoller {
 
     fn is_woken_from_elsewhere(&self) {
         if !self.0.is_here() {
-            self.0
-                .is_woken_from_elsewhere
-                .store(true, Ordering::Relaxed);
+            self.0.note_wake_from_elsewhere();
         }
     }
 

@@ -100,7 +100,6 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_lite::FutureExt;
 use polder::Backend;
@@ -395,18 +394,19 @@ where
         *main_output.borrow_mut() = Some(result);
     };
     let mut failure = catch_unwind(AssertUnwindSafe(|| runtime.spawn_main(main, site))).err();
-    while output.borrow().is_none() && failure.is_none() && !is_stopped() {
-        failure = catch_unwind(AssertUnwindSafe(|| {
-            deliver(&runtime, &shared);
+    while output.borrow().is_none() && failure.is_none() {
+        let turn = catch_unwind(AssertUnwindSafe(|| {
+            deliver(&runtime)?;
             worker.turn_of(TASKS);
-        }))
-        .err();
-        if output.borrow().is_none() {
-            look(|deck| {
-                if let Side::Record(recorder) = &mut deck.side {
-                    recorder.sleep(&shared, deck.deadline);
-                }
-            });
+            if output.borrow().is_none() {
+                look(|deck| deck.sleep());
+            }
+            io::Result::Ok(())
+        }));
+        match turn {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => break, // The replay has stopped.
+            Err(panic) => failure = Some(panic),
         }
     }
     drop(worker);
@@ -436,22 +436,12 @@ where
     }
 }
 
-fn is_stopped() -> bool {
-    look(|deck| deck.stopped.is_some()).unwrap_or(true)
-}
-
-/// Gives the program what has come from elsewhere.
-fn deliver(runtime: &RuntimeOfKernel, shared: &Shared) {
-    look(|deck| {
-        deck.begin_turn();
-        if shared
-            .is_woken_from_elsewhere
-            .swap(false, Ordering::Relaxed)
-        {
-            deck.remark("a thread has woken a task: when it did is not on the tape, so a replay may diverge from here");
-        }
-    });
-    while let Ok(Some(delivery)) = with(deck::Deck::next_delivery) {
+/// Gives the program what has come from elsewhere. Fails where a replay has stopped.
+fn deliver(runtime: &RuntimeOfKernel) -> io::Result<()> {
+    if !with(deck::Deck::begin_turn)? {
+        return Ok(());
+    }
+    while let Some(delivery) = with(deck::Deck::next_delivery)? {
         runtime.within(|| match delivery {
             Delivery::Wake(wakers) => wakers.into_iter().for_each(std::task::Waker::wake),
             Delivery::Run(call) => {
@@ -461,4 +451,5 @@ fn deliver(runtime: &RuntimeOfKernel, shared: &Shared) {
             }
         });
     }
+    Ok(())
 }

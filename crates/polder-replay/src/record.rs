@@ -26,7 +26,7 @@ use polder::poller::{Events, Interest, Mode, Poller, Token};
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, unregister};
 
-use crate::deck::{Ask, Given, Shared, lock};
+use crate::deck::{Ask, Given, Shared};
 use crate::tape::{self, End, MAX_BLOCK, Program, Tag, Told};
 
 const BLOCK: usize = 64 << 10;
@@ -50,7 +50,8 @@ pub(crate) struct Recorder {
     has_failed: Arc<AtomicBool>,
     handed_over: Instant,
     /// Reported by the poller, and not taken by the worker yet.
-    queue: VecDeque<(u64, u8)>,
+    queue: VecDeque<(u32, u8)>,
+    taken: Vec<(u32, u8)>,
     events: Events,
     /// One pipe for each signal, a byte of which is one arrival.
     signals: BTreeMap<usize, (UnixStream, SigId)>,
@@ -114,6 +115,7 @@ impl Recorder {
             has_failed,
             handed_over: Instant::now(),
             queue: VecDeque::new(),
+            taken: Vec::new(),
             events: Events::new(),
             signals: BTreeMap::new(),
             arrived: VecDeque::new(),
@@ -220,7 +222,7 @@ impl Recorder {
 
     /// Waits until `deadline`, an event or a notification. Only asks for events if the worker has
     /// more to do.
-    pub(crate) fn sleep(&mut self, shared: &Shared, deadline: Option<Instant>) {
+    pub(crate) fn sleep(&mut self, shared: &Shared, deadline: Option<Instant>, now: Instant) {
         let is_woken = shared.take_woken() || !self.queue.is_empty();
         let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         let timeout = if is_woken {
@@ -228,7 +230,11 @@ impl Recorder {
         } else {
             deadline.map(until)
         };
-        if !is_woken && self.handed_over.elapsed() > AGE && !self.body.is_empty() && self.is_on {
+        if !is_woken
+            && now.saturating_duration_since(self.handed_over) > AGE
+            && !self.body.is_empty()
+            && self.is_on
+        {
             self.hand_over();
         }
         let Some(poller) = &shared.poller else { return };
@@ -243,7 +249,7 @@ impl Recorder {
                 | flag(event.is_closed(), CLOSED)
                 | flag(event.is_error(), ERROR);
             match event.token().0.checked_sub(SIGNALS) {
-                None => self.queue.push_back((event.token().0, flags)),
+                None => self.queue.push_back((event.token().0 as u32, flags)),
                 Some(number) => {
                     let Some((pipe, _)) = self.signals.get_mut(&(number as usize)) else {
                         continue;
@@ -260,31 +266,39 @@ impl Recorder {
         }
     }
 
-    /// Returns at most `limit` events of sockets that the program has registered.
+    /// Moves at most `limit` events to `events`, of sockets that the program has registered, which
+    /// then have a token.
     pub(crate) fn events(
         &mut self,
         limit: usize,
-        is_registered: impl Fn(u32) -> bool,
-    ) -> Vec<(u32, u8)> {
-        let mut events = Vec::new();
-        while events.len() < limit {
+        events: &mut Vec<(u64, u8)>,
+        token: impl Fn(u32) -> Option<u64>,
+    ) {
+        self.taken.clear();
+        while self.taken.len() < limit {
             let Some((socket, flags)) = self.queue.pop_front() else {
                 break;
             };
-            let socket = socket as u32;
-            if is_registered(socket) {
-                events.push((socket, flags));
+            if let Some(token) = token(socket) {
+                self.taken.push((socket, flags));
+                events.push((token, flags));
             }
         }
-        if !events.is_empty() {
-            self.plain(Tag::Wait, |to, last| tape::put_events(to, &events, last));
+        if !self.taken.is_empty() {
+            let taken = std::mem::take(&mut self.taken);
+            self.plain(Tag::Wait, |to, last| tape::put_events(to, &taken, last));
+            self.taken = taken;
         }
-        events
+    }
+
+    /// Whether signals or results wait to be delivered.
+    pub(crate) fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty() || !self.done.is_empty()
     }
 
     /// Returns the next thing that has come from elsewhere.
     pub(crate) fn delivery(&mut self, shared: &Shared) -> Option<Given> {
-        self.done.extend(std::mem::take(&mut *lock(&shared.done)));
+        self.done.extend(shared.take_done());
         if let Some((id, result)) = self.done.pop_front() {
             self.plain(Tag::JobDone, |to, _| {
                 tape::put_number(to, id);

@@ -137,15 +137,27 @@ impl Player {
         Ok(())
     }
 
-    /// Returns the events of a wait, if they come now.
-    pub(crate) fn events(&mut self) -> Result<Vec<(u32, u8)>, String> {
+    /// Moves the events of a wait to `given`, if they come now.
+    pub(crate) fn events(
+        &mut self,
+        given: &mut Vec<(u64, u8)>,
+        token: impl Fn(u32) -> Option<u64>,
+    ) -> Result<(), String> {
         let Some((Head::Of(Tag::Wait, _), mut cursor, mut last)) = self.peek()? else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let events = get_events(&mut cursor, &mut last).ok_or_else(damaged)?;
         let left = cursor.0.len();
         self.advance(left, last);
-        Ok(events)
+        for (socket, flags) in events {
+            let unknown = || {
+                format!(
+                    "the tape has an event of socket {socket}, which the program has not registered"
+                )
+            };
+            given.push((token(socket).ok_or_else(unknown)?, flags));
+        }
+        Ok(())
     }
 
     /// Returns what comes from elsewhere now.

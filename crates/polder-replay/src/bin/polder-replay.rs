@@ -10,6 +10,7 @@ Lists what a program received that was run with POLDER_RECORD=TAPE: a line for e
 seconds, task, what), then sums by task and by kind.
 POLDER_REPLAY=TAPE PROGRAM runs the program again.";
 
+#[cfg(unix)]
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -33,4 +34,10 @@ fn main() -> ExitCode {
         }
         _ => ExitCode::SUCCESS,
     }
+}
+
+#[cfg(not(unix))]
+fn main() -> ExitCode {
+    eprintln!("polder-replay works on Unix only");
+    ExitCode::FAILURE
 }
