@@ -700,7 +700,7 @@ impl Socket for TapedSocket {
                         system!(self).recv_from_vectored_with_flags(slices, flags)?;
                     Ok((Filled(length, found.is_truncated()), of_system(&from)))
                 },
-                |to, from| tape::put_value(to, from),
+                tape::put_value,
                 tape::get_value,
             )
         })?;

@@ -117,6 +117,14 @@ const TASKS: usize = 64;
 
 /// Runs `future` on the system, and writes a tape to `path`. See the [crate](self).
 ///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("record-{}.tape", std::process::id()));
+/// let seven = polder_replay::record(&path, async { 7 })?;
+/// assert_eq!(seven, 7);
+/// # std::fs::remove_file(path)?;
+/// # std::io::Result::Ok(())
+/// ```
+///
 /// # Errors
 ///
 /// The tape cannot be created, or the system has no suitable poller. A tape that cannot be written
@@ -134,6 +142,14 @@ where
 }
 
 /// Runs `future` on the tape at `path`.
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("replay-{}.tape", std::process::id()));
+/// let seven = polder_replay::record(&path, async { 7 })?;
+/// assert_eq!(polder_replay::replay(&path, async { 7 })?, seven);
+/// # std::fs::remove_file(path)?;
+/// # std::io::Result::Ok(())
+/// ```
 ///
 /// # Errors
 ///
@@ -203,6 +219,16 @@ where
 
 /// Lists the tape at `path` in lines, up to the entry `until`: what `polder-replay show` prints.
 ///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("show-{}.tape", std::process::id()));
+/// polder_replay::record(&path, async {})?;
+/// let mut text = Vec::new();
+/// polder_replay::show(&path, None, &mut text)?;
+/// assert!(String::from_utf8_lossy(&text).contains("the future returned"));
+/// # std::fs::remove_file(path)?;
+/// # std::io::Result::Ok(())
+/// ```
+///
 /// # Errors
 ///
 /// The file is no tape, or an error of `to`.
@@ -211,6 +237,10 @@ pub fn show(path: impl AsRef<Path>, until: Option<u64>, to: &mut dyn io::Write) 
 }
 
 /// Called when a replay stops: a place for a breakpoint. Prints the reason.
+///
+/// ```
+/// polder_replay::stopped("an example");
+/// ```
 #[inline(never)]
 pub fn stopped(reason: &str) {
     eprintln!("polder-replay: {reason}");
@@ -233,6 +263,10 @@ pub struct Recording {
 
 impl Recording {
     /// A recording to `path`, without a limit.
+    ///
+    /// ```
+    /// let recording = polder_replay::Recording::new("/tmp/tape");
+    /// ```
     pub fn new(path: impl AsRef<Path>) -> Recording {
         Recording {
             path: path.as_ref().to_owned(),
@@ -241,6 +275,10 @@ impl Recording {
     }
 
     /// Ends the tape after about so many bytes. The run goes on unrecorded.
+    ///
+    /// ```
+    /// let recording = polder_replay::Recording::new("/tmp/tape").limit(1 << 30);
+    /// ```
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Recording {
         self.limit = bytes;
@@ -248,6 +286,13 @@ impl Recording {
     }
 
     /// See [`record`].
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("run-{}.tape", std::process::id()));
+    /// assert_eq!(polder_replay::Recording::new(&path).run(async { 7 })?, 7);
+    /// # std::fs::remove_file(path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -292,6 +337,10 @@ impl Recording {
 }
 
 /// A replay with options.
+///
+/// ```
+/// let replaying = polder_replay::Replaying::new("/tmp/tape").until(1_000);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Replaying {
     path: PathBuf,
@@ -300,6 +349,10 @@ pub struct Replaying {
 
 impl Replaying {
     /// A replay of the tape at `path`.
+    ///
+    /// ```
+    /// let replaying = polder_replay::Replaying::new("/tmp/tape");
+    /// ```
     pub fn new(path: impl AsRef<Path>) -> Replaying {
         Replaying {
             path: path.as_ref().to_owned(),
@@ -308,6 +361,10 @@ impl Replaying {
     }
 
     /// Stops before the entry of this number, with an error.
+    ///
+    /// ```
+    /// let replaying = polder_replay::Replaying::new("/tmp/tape").until(1_000);
+    /// ```
     #[must_use]
     pub fn until(mut self, entry: u64) -> Replaying {
         self.until = entry;
@@ -315,6 +372,14 @@ impl Replaying {
     }
 
     /// See [`replay`].
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("again-{}.tape", std::process::id()));
+    /// let seven = polder_replay::record(&path, async { 7 })?;
+    /// assert_eq!(polder_replay::Replaying::new(&path).run(async { 7 })?, seven);
+    /// # std::fs::remove_file(path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ async fn program() {
             let mut stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             stream.write_all(b"some bytes").await?;
-            std::io::Result::Ok(stream.nodelay()?)
+            stream.nodelay()
         });
         let (mut stream, _) = listener.accept().await?;
         let mut bytes = Vec::new();

@@ -342,7 +342,7 @@ fn race_is_caught_once_and_replayed_always() {
     }
     for _ in 0..20 {
         let result = std::panic::catch_unwind(|| replay(&tape.path, race(false)));
-        assert!(is_bug(result.err().expect("the replay has the bug")));
+        assert!(is_bug(result.expect_err("the replay has the bug")));
     }
 }
 
