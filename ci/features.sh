@@ -25,6 +25,7 @@ if [ "$(uname)" = Linux ]; then
 fi
 cargo test --all-features --lib
 cargo test -p polder-stack
+cargo test -p polder-replay --all-features
 cargo test --all-features --test backtrace --test budgets --test conformance --test shutdown \
     --test one_reactor --test platform --test no_default_features --test smol --test spans
 cargo test -p polder-sim --lib --test libc_interpose

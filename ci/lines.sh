@@ -17,11 +17,12 @@ scheduler 3780
 library   28700
 process   850
 worlds    13500
+replay    3600
 '
 
 # The room and the lines of code of each file.
 count() {
-    find src crates/polder-sim/src \( -name timeline -o -name linearizable -o -name power_loss \) -prune -o -name '*.rs' ! -name libc_answers.rs ! -name '*_tests.rs' -print | LC_ALL=C sort | xargs awk '
+    find src crates/polder-sim/src crates/polder-replay/src \( -name timeline -o -name linearizable -o -name power_loss \) -prune -o -name '*.rs' ! -name libc_answers.rs ! -name '*_tests.rs' -print | LC_ALL=C sort | xargs awk '
         FNR == 1 { is_test = depth = 0; test_is_next = 0 }
         { text = $0; gsub(/^[ \t]+|[ \t]+$/, "", text) }
         text == "" || text ~ /^\/\// { next }
@@ -50,6 +51,7 @@ sum() {
 }
 
 worlds='^crates/polder-sim/src/'
+replay='^crates/polder-replay/src/'
 core='^src/(scheduler|reactor|poller|task)/'
 # The backends, but for epoll and what it uses.
 others='^src/poller/backends/(async_io|io_uring|kqueue|fd_table|long_timeout|poll|polling|select|of_kernel|table)(\.rs|/)'
@@ -58,9 +60,10 @@ lines() {
     case $1 in
         core) sum "$core" "$others" ;;
         scheduler) sum '^src/scheduler/' ;;
-        library) sum . "$worlds|^src/process/" ;;
+        library) sum . "$worlds|$replay|^src/process/" ;;
         process) sum '^src/process/' ;;
         worlds) sum "$worlds" ;;
+        replay) sum "$replay" ;;
     esac
 }
 

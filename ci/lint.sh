@@ -132,6 +132,9 @@ comments_fit
 ci/unsafe.sh --check
 cargo clippy --all-targets -- -D warnings
 cargo clippy -p polder-sim -p polder-stack --all-targets -- -D warnings
+cargo clippy -p polder-replay --all-targets -- -D warnings
+cargo clippy -p polder-replay --all-targets --all-features -- -D warnings
 ci/documented.sh
 PACKAGE=polder-sim ci/documented.sh
-RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features -p polder -p polder-sim
+PACKAGE=polder-replay ci/documented.sh
+RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features -p polder -p polder-sim -p polder-replay

@@ -109,7 +109,7 @@ else
     exit 1
 fi
 
-"${cargo[@]}" check -p polder-sim -p polder-stack
+"${cargo[@]}" check -p polder-sim -p polder-stack -p polder-replay
 if [ "${1:-}" = --short ]; then
     "${cargo[@]}" check --all-targets
     "${cargo[@]}" test --lib

@@ -112,7 +112,7 @@ minimal() {
     cargo tree --depth 1 --edges normal,build --all-features --prefix none
     if [ "${1:-}" = --short ]; then
         cargo check --all-features --lib
-        cargo check -p polder-sim
+        cargo check -p polder-sim -p polder-replay
         return
     fi
     cargo check --all-features --all-targets
@@ -139,6 +139,7 @@ semver() {
     tool cargo-semver-checks 0.51.0
     cargo semver-checks --package polder --baseline-rev "$baseline" --all-features
     cargo semver-checks --package polder-sim --baseline-rev "$baseline"
+    cargo semver-checks --package polder-replay --baseline-rev "$baseline"
 }
 
 # denied CHECK…: of both.
