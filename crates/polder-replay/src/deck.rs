@@ -655,7 +655,7 @@ impl Deck {
             }
             words += &player.causes();
         }
-        crate::stopped(&words);
+        crate::polder_replay_stopped(&words);
         self.stopped = Some(words);
         Err(Stop)
     }

@@ -72,7 +72,7 @@
 //!
 //! A replay stops at the first call that differs from the tape, with both in the error, the task
 //! and the place where it was spawned. A debugger stops there with a breakpoint on
-//! [`polder_replay::stopped`](stopped).
+//! [`polder_replay_stopped`].
 
 #![cfg(unix)]
 #![deny(missing_docs)]
@@ -239,10 +239,13 @@ pub fn show(path: impl AsRef<Path>, until: Option<u64>, to: &mut dyn io::Write) 
 /// Called when a replay stops: a place for a breakpoint. Prints the reason.
 ///
 /// ```
-/// polder_replay::stopped("an example");
+/// polder_replay::polder_replay_stopped("an example");
 /// ```
+// Nothing else has this name, or the linker says so. A debugger finds it without debug
+// information.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub fn stopped(reason: &str) {
+pub fn polder_replay_stopped(reason: &str) {
     eprintln!("polder-replay: {reason}");
 }
 
