@@ -28,6 +28,7 @@
 //! resumed. It must act on the exit of all pool workers even if a task is left: so it checks
 //! whether *that* has changed since the round began. `loom` checks this below.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -36,10 +37,11 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 /// not to contend for their lists, often enough not to prolong a shutdown.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The same while no task is left. Most runtimes end so, and their pool workers exit immediately:
-/// for a timeout of this length epoll needs no timerfd. (A pool worker may still be in a function
-/// of `Builder::on_thread_start`, which waits for a timer.)
-const LONG_CLOSE_INTERVAL: Duration = Duration::from_millis(100);
+/// The first interval, if no task is left. Most runtimes end so, and their pool workers exit
+/// immediately: for a timeout of this length epoll needs no timerfd. A pool worker that is still in
+/// a function of `Builder::on_thread_start`, the destructor of an output or a foreign waker may
+/// wait for a timer of the pool there; so the intervals after it are short.
+const FIRST_CLOSE_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct ClosingFlag(AtomicBool);
@@ -89,6 +91,7 @@ pub(super) trait ClosingWorkers {
 pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers, now: impl Fn() -> Instant) {
     let next = || now() + CLOSE_INTERVAL;
     let mut next_round = next();
+    let mut is_first = true;
     loop {
         let have_exited = workers.have_exited();
         if have_exited || now() >= next_round {
@@ -99,8 +102,8 @@ pub(super) fn drop_all_tasks(workers: &impl ClosingWorkers, now: impl Fn() -> In
         if have_exited && workers.live_tasks() == 0 {
             return;
         }
-        let interval = match workers.live_tasks() {
-            0 => LONG_CLOSE_INTERVAL,
+        let interval = match (workers.live_tasks(), mem::take(&mut is_first)) {
+            (0, true) => FIRST_CLOSE_INTERVAL,
             _ => CLOSE_INTERVAL,
         };
         let timeout = (!have_exited).then_some(interval);
@@ -150,16 +153,17 @@ mod tests {
         }
     }
 
-    /// The main worker collects often only while a task is left that another one may wait for.
+    /// The first interval is long if no task is left that another one may wait for.
     #[test]
-    fn rounds_rare_without_tasks() {
-        for (live, interval) in [(1, CLOSE_INTERVAL), (0, LONG_CLOSE_INTERVAL)] {
+    fn first_round_late_without_tasks() {
+        for (live, first) in [(1, CLOSE_INTERVAL), (0, FIRST_CLOSE_INTERVAL)] {
             let model = Model {
                 live: Cell::new(live),
                 sleeps: RefCell::default(),
             };
             drop_all_tasks(&model, now);
-            assert_eq!(*model.sleeps.borrow(), [Some(interval); 2], "{live} tasks");
+            let sleeps = [Some(first), Some(CLOSE_INTERVAL)];
+            assert_eq!(*model.sleeps.borrow(), sleeps, "{live} tasks");
         }
     }
 }
