@@ -66,7 +66,7 @@ pub(crate) fn charge_datagrams(count: usize, bytes: usize) {
     charge_units(count.saturating_sub(1) + bytes / BYTES_PER_UNIT);
 }
 
-#[cold]
+#[inline(never)]
 fn charge_units(units: usize) {
     let units = i32::try_from(units).unwrap_or(BUDGET);
     with_local(|local| {
