@@ -97,8 +97,8 @@ const CLOSED: &str = "this Unblock has been closed";
 ///
 /// # Errors
 ///
-/// The value's own errors; an error if no thread can be started, if it was closed, or in a
-/// simulated world.
+/// The value's own errors; an error if there is no thread and none can be started, if it was
+/// closed, or in a simulated world.
 ///
 /// # Panics
 ///
@@ -295,7 +295,8 @@ impl<T> Unblock<T> {
     ///
     /// # Panics
     ///
-    /// If `operation` does, if it was closed, if no thread can be started, or in a simulated world.
+    /// If `operation` does, if it was closed, if there is no thread and none can be started, or in
+    /// a simulated world.
     ///
     /// # Cancel safety
     ///
@@ -563,7 +564,7 @@ where
 
 /// # Panics
 ///
-/// The iterator's own; if no thread can be started; in a simulated world.
+/// The iterator's own; if there is no thread and none can be started; in a simulated world.
 impl<T: Iterator + Send + 'static> Stream for Unblock<T>
 where
     T::Item: Send + 'static,

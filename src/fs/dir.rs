@@ -123,7 +123,8 @@ impl DirBuilder {
 ///
 /// # Errors
 ///
-/// An item is an error if the system fails to read entries, or if no thread can be started.
+/// An item is an error if the system fails to read entries, or if there is no thread and none can
+/// be started.
 ///
 /// # Cancel safety
 ///

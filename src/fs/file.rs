@@ -311,8 +311,8 @@ impl Default for OpenOptions {
 ///
 /// # Errors
 ///
-/// Those of read(2), write(2) and lseek(2); an error if no thread can be started; and
-/// [`Unsupported`](io::ErrorKind::Unsupported) for a file of the system on a thread that runs a
+/// Those of read(2), write(2) and lseek(2); an error if there is no thread and none can be started;
+/// and [`Unsupported`](io::ErrorKind::Unsupported) for a file of the system on a thread that runs a
 /// simulated world. A simulated file fails outside its world and host.
 ///
 /// # Cancel safety
@@ -598,8 +598,8 @@ impl File {
     /// # Errors
     ///
     /// The error of a dropped write or seek. It also fails if a dropped read of a pipe or a
-    /// terminal has brought bytes, if no thread can be started, if the descriptor cannot be
-    /// duplicated, or if the file is simulated. The file is then closed.
+    /// terminal has brought bytes, if there is no thread and none can be started, if the descriptor
+    /// cannot be duplicated, or if the file is simulated. The file is then closed.
     ///
     /// # Cancel safety
     ///

@@ -44,8 +44,9 @@
 //!
 //! # Errors
 //!
-//! The errors of the function of the same name in `std::fs`; an error if no thread can be started;
-//! and [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_FS` has an unknown value.
+//! The errors of the function of the same name in `std::fs`; an error if there is no thread and
+//! none can be started; and [`InvalidInput`](io::ErrorKind::InvalidInput) if `POLDER_FS` has an
+//! unknown value.
 //!
 //! # Cancel safety
 //!

@@ -35,6 +35,7 @@
 //! polder waits for its own children only, one by one, without SIGCHLD. Code that reaps any child
 //! (`wait`, `waitpid(-1, …)`) or ignores SIGCHLD takes the statuses of polder's children, too;
 //! waiting for such a child is an error.
+//!
 //! # Platforms
 //!
 //! | | the end of a child | pipes |

@@ -161,7 +161,7 @@ impl Future for CtrlC {
 /// # Platforms
 ///
 /// Windows has [`Signal::Int`] (Ctrl-C), and [`Signal::Term`] and [`Signal::Abrt`], which only the
-/// program itself raises. On Unix, [`Signal::number`] returns whether the platform has a signal.
+/// program itself raises. On Unix, [`Signal::number`] returns `None` if the platform lacks it.
 ///
 /// # Panics
 ///

@@ -4,7 +4,7 @@
 //! 2. The thread compares the counters with its copy. Under the lock it takes the wakers of waiters
 //!    for signals that were counted since, and calls them outside of it: first tasks' own wakers,
 //!    then the others one at a time, since these may block ("Foreign wakers" in
-//!    `reactor/parker.rs`).
+//!    `reactor/mod.rs`).
 //! 3. A waiter compares the counter with its own copy, and registers its waker under the same lock.
 //!
 //! The counter is incremented before the wakers are taken, so a waiter either sees the new count or
