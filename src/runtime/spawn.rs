@@ -118,8 +118,8 @@ where
         // SAFETY: the current worker belongs to this thread.
         Some(local) => unsafe { spawn_local_in(&local, future, label) },
         None => panic!(
-            "spawn_local: this thread drives no runtime; call it within polder::block_on, or use \
-             Runtime::spawn_local, or spawn_local_on of a task::Builder"
+            "polder::spawn_local: this thread drives no runtime; call it within polder::block_on, \
+             or use Runtime::spawn_local, or spawn_local_on of a task::Builder"
         ),
     }
 }

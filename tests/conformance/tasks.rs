@@ -1522,7 +1522,9 @@ fn spawn_local_on_plain_thread_panics() {
         let panic = catch_unwind(spawn).unwrap_err();
         let words = message(&*panic);
         assert!(
-            words.contains("polder::spawn_local") && words.contains("Runtime::spawn_local"),
+            words.contains("polder::spawn_local")
+                && words.contains("Runtime::spawn_local,")
+                && words.contains("spawn_local_on of a task::Builder"),
             "it says neither what was wrong nor what to do: {words}"
         );
     }
