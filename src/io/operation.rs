@@ -7,7 +7,7 @@
 //!         succeeded, failed ────────────────────► ready
 //!         interrupted ──────────────────────────► try again
 //!         would block ── used up? ── no ────────► wake the task, pending
-//!                                    no, again and again ─► rest, pending
+//!                                    no, again and again ─► clear, register, back off, pending
 //!                                    yes: it has been cleared; give the unit back
 //!     register the waker ── an event came ──────► try again
 //!                           registered ─────────► pending
@@ -55,8 +55,8 @@ pub(crate) struct Operation<'a, F> {
     attempt: F,
 }
 
-/// It gets the readiness as it was before: without an end or an error, a short read also shows that
-/// the socket is drained, and the attempt may clear the readiness.
+/// An attempt. It is passed the readiness from before it: if neither an end nor an error was
+/// reported, a short read shows that the socket is drained, and the attempt may clear the readiness.
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}
@@ -144,6 +144,9 @@ pub(crate) fn poll<T>(
                         }
                         Blocked::Often => {
                             source.check_end(direction)?;
+                            // Although the descriptor is ready: an event since `seen` is counted
+                            // beyond that, and after the back-off the operation tries again in any
+                            // case.
                             source.clear(direction, seen);
                             blocks_often = true;
                         }
@@ -182,9 +185,6 @@ fn wake_later(waker: &Waker) {
 
 /// Lets an operation whose attempts block although the descriptor is ready wait for an event, or
 /// for some milliseconds. Fails if they would block forever.
-///
-/// The readiness is cleared although the descriptor is ready: an event since `seen` is counted
-/// beyond that, and after the back-off the operation is tried again in any case.
 #[cold]
 #[inline(never)]
 fn back_off(
@@ -204,7 +204,7 @@ fn back_off(
 
 /// Registers `waker` for the next event, unless one has come since the readiness was cleared.
 ///
-/// Always inlined: the read of every request waits.
+/// Always inlined: a server's read of a request nearly always has to wait.
 #[inline(always)]
 pub(crate) fn register_waker(
     source: &Arc<Source>,

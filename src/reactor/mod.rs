@@ -40,9 +40,9 @@
 //!
 //! **Files**, from the bottom up:
 //!
+//! * [`timer_heap`], and [`sorted_vec_map`].
 //! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`readiness`] (events
 //!   of a direction against those that were consumed, and the waiters).
-//! * [`timer_heap`], and [`sorted_vec_map`].
 //! * The reactor: this file, [`driver`] (the thread's half, and timers), [`source`] with its
 //!   [`registration`], and `fork`. They import each other in a circle: a reactor has sources, and a
 //!   source is registered with its reactor.

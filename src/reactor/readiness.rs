@@ -103,7 +103,8 @@ const STICKY: u8 = Ready::CLOSED.0 | Ready::ERROR.0 | Ready::PRIORITY.0 | Ready:
 pub(super) struct Readiness<R = ()> {
     /// By direction. Written under the lock.
     tick: [AtomicU32; 2],
-    /// By direction. Written by the operation that has tried.
+    /// By direction. Written by the operation that has tried; and under the lock, when `tick` wraps
+    /// half-way.
     consumed_tick: [AtomicU32; 2],
     /// The [`STICKY`] flags that were ever reported. Written under the lock.
     sticky: AtomicU8,
@@ -141,7 +142,7 @@ impl<R: Default> Readiness<R> {
         }
     }
 
-    /// Clears the direction after an attempt that began after `seen` found it not ready.
+    /// Consumes the events that `seen` counts, after an attempt that began later would have blocked.
     #[inline]
     pub(super) fn clear(&self, direction: Direction, seen: Snapshot) {
         self.consumed_tick[direction as usize].store(seen.tick, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 //! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
 //! registered with finds it by token, in its [`SourceTable`]. Users hold it through [`Io`] handles,
 //! which are counted. When the last handle is dropped, the source is deregistered and then closed.
-//! (`Async<T>` lends a descriptor that belongs to its user: this descriptor is deregistered by
-//! then, and stays open.)
+//! (The descriptor in an `Async<T>` is its user's: it is deregistered before the user gets it back,
+//! and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
@@ -575,7 +575,9 @@ impl Source {
     }
 
     /// Ends registrations that were taken out of the state. Called under the state's lock, like
-    /// registering, so that the state and the pollers agree.
+    /// registering, so that the state and the pollers agree. Returns them: the caller frees their
+    /// tokens ([`free_tokens`](Registrations::free_tokens)) after the lock.
+    #[must_use]
     pub(super) fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             // Fails only if foreign code has closed our descriptor: then it is not in the poller

@@ -1,4 +1,4 @@
-//! The pending timers of one worker, or the locked ones of a shard: an indexed 4-ary min-heap.
+//! The pending timers of one worker, or the locked ones of a reactor: an indexed 4-ary min-heap.
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
 //! `entries` holds the data of each timer, at a place that never moves. A cancelled timer is

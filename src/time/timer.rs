@@ -1,4 +1,4 @@
-//! [`Timer`], on which all other types of time are based, and sleeping.
+//! [`Timer`], the basis of all other types of time, and `sleep`.
 
 use std::future::Future;
 use std::pin::Pin;

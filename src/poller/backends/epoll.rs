@@ -1,7 +1,9 @@
-//! The epoll backend: Linux and Android. Level, one-shot and edges; one system call per wait.
+//! The epoll backend: Linux and Android. Level, one-shot and edges; one system call per wait, and
+//! one more to arm the timer for a new near deadline.
 //!
-//! The set contains two descriptors of polder's, both edge-triggered, so that neither is ever read:
-//! an eventfd for notifications, and a timerfd, made when first needed, for deadlines.
+//! The set contains two descriptors of polder's, both edge-triggered, so that neither need be read:
+//! the notifier (an eventfd; if that is refused, a socket pair, which is read), and a timerfd, made
+//! when first needed, for deadlines.
 //!
 //! **Timeouts.** The kernel may overrun the timeout of `epoll_wait` (and `epoll_pwait2`, since
 //! 5.11) by the thread's timer slack, 50 µs by default, or, if that is more, by a thousandth of the
@@ -223,7 +225,9 @@ struct CallOutcome {
 
 /// The outcome of a wait that shows that its deadline has passed.
 enum Proof {
+    /// None does: the caller reads the clock.
     None,
+    /// Any does: the timeout was zero.
     Any,
     /// The timerfd has fired.
     Timer,
