@@ -512,13 +512,11 @@ impl Poller {
         (self.selector.descriptor()).map_err(|error| self.backend.with_name(error))
     }
 
-    /// See [`Selector::arm`].
     pub(crate) fn arm(&self, until: Timeout) -> io::Result<()> {
         self.check_process()?;
         (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
     }
 
-    /// See [`Selector::on_idle`].
     pub(crate) fn on_idle(&self) {
         if !self.is_inherited() {
             self.selector.on_idle();

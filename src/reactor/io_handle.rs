@@ -40,7 +40,6 @@ impl Io {
         Io::with(Held::Owned(descriptor), kind, policy)
     }
 
-    /// Takes over a socket of another kernel.
     #[cfg(feature = "net")]
     pub(crate) fn of_kernel(socket: Boxed<dyn sockets::Socket>, kind: SourceKind) -> Io {
         Io::with(Held::OfKernel(socket), kind, ReadinessPolicy::Cached)
@@ -147,8 +146,6 @@ impl Drop for Io {
         if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
             return self.remove_waiter(self.id);
         }
-        // The last handle: nothing can wait any more, and the reactor lets go of the source, so
-        // that the descriptor closes here and now.
         let mut wakers = Vec::new();
         let left = {
             let mut state = source.readiness.lock();

@@ -70,7 +70,6 @@ pub(crate) struct Parker<P = Place> {
 #[repr(align(128))]
 struct State(AtomicU8);
 
-/// Where the worker sleeps.
 pub(crate) struct Place {
     poller: Arc<Poller>,
     /// Always true, unless it is a pool worker. Written by the worker's thread before it parks.

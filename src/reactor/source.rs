@@ -120,7 +120,6 @@ pub(crate) struct Source {
     pub(super) held: Held,
     kind: SourceKind,
     policy: ReadinessPolicy,
-    /// Number of [`Io`] handles.
     pub(super) handles: AtomicUsize,
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
@@ -203,7 +202,6 @@ impl Source {
         self.readiness.snapshot(direction)
     }
 
-    /// See [`Readiness::clear`].
     #[inline]
     pub(crate) fn clear(&self, direction: Direction, seen: Snapshot) {
         self.readiness.clear(direction, seen);
@@ -605,7 +603,6 @@ impl Source {
         self.ask_interest(registration, interest)
     }
 
-    /// Asks the poller for `interest`.
     fn ask_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
         let reactor = &registration.reactor;
         let request = |interest| Request {

@@ -229,9 +229,7 @@ enum Proof {
     None,
     /// Any does: the timeout was zero.
     Any,
-    /// The timerfd has fired.
     Timer,
-    /// Nothing was reported.
     NoEvent,
 }
 

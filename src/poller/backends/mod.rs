@@ -73,7 +73,6 @@ use epoll::Epoll;
 use io_uring::Uring;
 use of_kernel::OfKernel;
 
-/// The selector of any backend.
 pub(in crate::poller) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
@@ -82,7 +81,6 @@ pub(in crate::poller) enum AnySelector {
     Other(Box<dyn Selector>),
 }
 
-/// Calls a function of the selector.
 macro_rules! call {
     ($any:ident.$function:ident($($argument:expr),*)) => {
         match $any {
