@@ -185,7 +185,7 @@ pub struct Socket {
 #[derive(Clone, Copy)]
 pub(super) enum AnySocket<'a> {
     System(SystemSocket<'a>),
-    OfKernel(&'a OtherSocket),
+    Other(&'a OtherSocket),
 }
 
 impl<'a> Deref for AnySocket<'a> {
@@ -195,7 +195,7 @@ impl<'a> Deref for AnySocket<'a> {
     fn deref(&self) -> &(dyn KernelSocket + 'a) {
         match self {
             AnySocket::System(socket) => socket,
-            AnySocket::OfKernel(socket) => *socket,
+            AnySocket::Other(socket) => *socket,
         }
     }
 }
@@ -219,20 +219,20 @@ impl Socket {
         self.io.source().snapshot(Direction::Read).is_closed()
     }
 
-    /// Returns the kernel's socket, for calls that do not wait.
+    /// Returns the socket as its kernel has it, for calls that do not wait.
     #[inline]
-    pub(super) fn kernel(&self) -> AnySocket<'_> {
+    pub(super) fn raw(&self) -> AnySocket<'_> {
         match self.io.source().held() {
             Ok(descriptor) => AnySocket::System(SystemSocket {
                 socket: self,
                 descriptor,
             }),
-            Err(socket) => AnySocket::OfKernel(socket),
+            Err(socket) => AnySocket::Other(socket),
         }
     }
 
     pub(super) fn set(&self, option: Opt) -> io::Result<()> {
-        self.kernel().set(option)
+        self.raw().set(option)
     }
 
     /// Foreign code may set options that are unknown here: with `SO_PASSCRED` a read ends between
@@ -254,14 +254,14 @@ impl Socket {
     /// Returns the descriptor, which stays non-blocking, or a duplicate if clones share it. It
     /// accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        match self.kernel() {
+        match self.raw() {
             AnySocket::System(socket) => {
                 let of = self.traits();
                 if of.trusts_short_reads && of.socket_type.takes_descriptors() {
                     socket.set(Opt::Flag(Flag::Passrights, true))?;
                 }
             }
-            AnySocket::OfKernel(_) => crate::kernel::permit("the socket's descriptor")?,
+            AnySocket::Other(_) => crate::kernel::permit("the socket's descriptor")?,
         }
         self.io.into_descriptor()
     }
@@ -277,7 +277,7 @@ impl Socket {
             Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
         };
         let source = self.io.source();
-        source.shut_down(directions, |left| self.kernel().shutdown(how, left))
+        source.shut_down(directions, |left| self.raw().shutdown(how, left))
     }
 
     /// Ends writing: the peer sees the end of file. A peer that is gone is no error: `ENOTCONN`; if
@@ -360,7 +360,7 @@ impl Socket {
     pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
         let accepted = self.socket_type().accepted();
         let accept = move || loop {
-            match self.kernel().accept(accepted) {
+            match self.raw().accept(accepted) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 other => return other,
             }
@@ -382,9 +382,9 @@ impl Socket {
         }
         let attempt = |seen| {
             // A direct call, which `deref` would not make.
-            let read = match self.kernel() {
+            let read = match self.raw() {
                 AnySocket::System(socket) => socket.read(bytes),
-                AnySocket::OfKernel(socket) => socket.read(bytes),
+                AnySocket::Other(socket) => socket.read(bytes),
             };
             Ok(self.after_read(seen, read?))
         };
@@ -395,7 +395,7 @@ impl Socket {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let attempt = |seen| Ok(self.after_read(seen, self.kernel().read(bytes)?));
+        let attempt = |seen| Ok(self.after_read(seen, self.raw().read(bytes)?));
         self.reading(attempt).attempt()
     }
 
@@ -418,7 +418,7 @@ impl Socket {
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> Operation<'_, impl Attempt<usize>> {
-        self.reading(|seen| Ok(self.after_read(seen, self.kernel().read_vectored(buffers)?)))
+        self.reading(|seen| Ok(self.after_read(seen, self.raw().read_vectored(buffers)?)))
     }
 
     /// Charges for a read. Clears the readiness if it has drained the socket, and was not the end.
@@ -436,7 +436,7 @@ impl Socket {
         let source = self.io.source();
         // Before the loop, which is compiled once for each kernel. A small write needs no charge.
         if source.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
-            let attempt = |_| charged(self.kernel().write(bytes));
+            let attempt = |_| charged(self.raw().write(bytes));
             return self.writing(attempt).poll_apart(cx.waker());
         }
         self.writing(|_| sys::send(&source.descriptor()?, bytes))
@@ -444,15 +444,14 @@ impl Socket {
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.writing(|_| charged(self.kernel().write(bytes)))
-            .attempt()
+        self.writing(|_| charged(self.raw().write(bytes))).attempt()
     }
 
     pub(super) fn write_vectored(
         &self,
         buffers: &[IoSlice<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(|_| charged(self.kernel().write_vectored(buffers)))
+        self.writing(|_| charged(self.raw().write_vectored(buffers)))
     }
 
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -479,7 +478,7 @@ impl Socket {
         receive: Receive,
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let recv = || charged(self.kernel().recv(bytes, receive));
+            let recv = || charged(self.raw().recv(bytes, receive));
             self.or_end(seen, recv, || Ok(0))
         })
     }
@@ -491,7 +490,7 @@ impl Socket {
     ) -> Operation<'_, impl Attempt<(usize, SockAddr)>> {
         self.reading(move |seen| {
             let recv_from = || {
-                let (received, from) = self.kernel().recv_from(bytes, receive)?;
+                let (received, from) = self.raw().recv_from(bytes, receive)?;
                 Ok((charged(Ok(received))?, from))
             };
             let end = || Ok((0, no_peer(self.socket_type())?));
@@ -506,7 +505,7 @@ impl Socket {
         received: &mut [Received],
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let recv_many = || self.kernel().recv_many(buffers, received).map(Some);
+            let recv_many = || self.raw().recv_many(buffers, received).map(Some);
             let Some((count, is_drained)) = self.or_end(seen, recv_many, || Ok(None))? else {
                 received[0] = Received::default();
                 return Ok(1);
@@ -526,7 +525,7 @@ impl Socket {
         datagrams: &[Datagram<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
         self.writing(move |_| {
-            let count = self.kernel().send_many(datagrams)?;
+            let count = self.raw().send_many(datagrams)?;
             let lengths = datagrams[..count]
                 .iter()
                 .map(|datagram| datagram.bytes.len());
@@ -559,7 +558,7 @@ impl Socket {
         let may_end = |socket_type: SocketType| {
             socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener
         };
-        seen.has_sticky_flags() && may_end(self.socket_type()) && self.kernel().has_ended()
+        seen.has_sticky_flags() && may_end(self.socket_type()) && self.raw().has_ended()
     }
 
     /// Sends one datagram to `to`, or to the peer.
@@ -568,7 +567,7 @@ impl Socket {
         bytes: &[u8],
         to: Option<&SockAddr>,
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(move |_| charged(self.kernel().send(bytes, to)))
+        self.writing(move |_| charged(self.raw().send(bytes, to)))
     }
 
     /// Attempts to send one Unix datagram to an address. `None`: the receiver's queue is full.
@@ -582,8 +581,8 @@ impl Socket {
         bytes: &[u8],
         address: &SockAddr,
     ) -> Operation<'_, impl Attempt<Option<usize>>> {
-        self.writing(move |_| match self.kernel().send(bytes, Some(address)) {
-            Err(error) if is_would_block(&error) && self.kernel().has_room() => Ok(None),
+        self.writing(move |_| match self.raw().send(bytes, Some(address)) {
+            Err(error) if is_would_block(&error) && self.raw().has_room() => Ok(None),
             result => charged(result).map(Some),
         })
     }

@@ -92,7 +92,7 @@ pub(in crate::net) async fn connect(
     };
     let socket = while_full(socket_type, connect).await?;
     let socket = wrap(socket, socket_type);
-    if let (AnySocket::OfKernel(of_kernel), true) = (socket.kernel(), socket_type.is_internet()) {
+    if let (AnySocket::Other(of_kernel), true) = (socket.raw(), socket_type.is_internet()) {
         socket.writing(|_| of_kernel.finish_connect()).await?;
     }
     Ok(socket)

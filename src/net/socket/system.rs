@@ -208,7 +208,7 @@ impl Socket {
     /// reads need no `SystemSocket` in memory.
     #[inline(never)]
     fn read_apart(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        self.kernel().read_vectored(&mut [IoSliceMut::new(bytes)])
+        self.raw().read_vectored(&mut [IoSliceMut::new(bytes)])
     }
 }
 
@@ -525,7 +525,7 @@ mod tests {
     fn trusted(protocol: Protocol) -> [bool; 3] {
         let made = || make(protocol).unwrap();
         let listener = bind_with(made().into(), SocketType::TcpListener, &local()).unwrap();
-        let address = listener.kernel().local_addr().unwrap();
+        let address = listener.raw().local_addr().unwrap();
         crate::block_on(async {
             let connect = connect_with(made().into(), SocketType::TcpStream, &address);
             let client = connect.await.unwrap();
@@ -571,7 +571,7 @@ mod tests {
     fn unix_streams_of_ours_carry_bytes_only() {
         within("a connection is not accepted", || {
             let (near, far) = pair(SocketType::UnixStream).unwrap();
-            if near.kernel().flag(Flag::Passrights).unwrap() {
+            if near.raw().flag(Flag::Passrights).unwrap() {
                 println!("this kernel cannot refuse descriptors");
                 return;
             }
@@ -582,16 +582,16 @@ mod tests {
             assert!(!is_trusted(&near) && !is_trusted(&clone), "one was lent");
             let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
             let adopted = adopted.unwrap();
-            assert!(adopted.kernel().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
+            assert!(adopted.raw().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
 
             // Linux names a listener that asks for no name.
             let unnamed = SockAddr::unix("").unwrap();
             let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
-            let address = listener.kernel().local_addr().unwrap();
+            let address = listener.raw().local_addr().unwrap();
             crate::block_on(async {
                 for passrights in [false, true] {
                     if passrights {
-                        (listener.kernel().set(Opt::Flag(Flag::Passrights, true))).unwrap();
+                        (listener.raw().set(Opt::Flag(Flag::Passrights, true))).unwrap();
                     }
                     let connect = connect(SocketType::UnixStream, &address);
                     let client = connect.await.unwrap();

@@ -261,7 +261,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.kernel().local_addr()?)
+        internet(self.0.raw().local_addr()?)
     }
 
     /// Returns the number of hops that packets of accepted connections may take (`IP_TTL`): see
@@ -282,7 +282,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.kernel().number(Number::Ttl)
+        self.0.raw().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).
