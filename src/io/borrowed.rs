@@ -48,7 +48,7 @@ impl BorrowedIo {
         let register = || self.register_waker(cx.waker(), direction);
         let source = self.io.source();
         let attempt = |_| note_unblocked(source, operation());
-        operation::poll(register, source, cx, direction, attempt)
+        operation::poll_loop(register, source, cx, direction, attempt)
     }
 
     pub(super) fn poll_ready(
@@ -141,8 +141,8 @@ impl Drop for BorrowedIo {
 
 /// Waits until the descriptor is ready, at its end or has an error.
 ///
-/// The loop of [`operation::poll`] for an attempt that only asks the kernel: it need not be asked
-/// again whether the readiness is used up.
+/// The loop of [`operation::poll_loop`] for an attempt that only asks the kernel: it need not be
+/// asked again whether the readiness is used up.
 pub(super) fn poll_level(
     mut register: impl FnMut() -> io::Result<Registered>,
     source: &Source,

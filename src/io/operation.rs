@@ -76,7 +76,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
         let (io, direction) = (self.io, self.direction);
         // The identity is read only for waiting.
         let register = || register_waker(io.source(), direction, io.id(), cx.waker());
-        poll(register, io.source(), cx, direction, self.attempt)
+        poll_loop(register, io.source(), cx, direction, self.attempt)
     }
 
     /// [`poll`](Self::poll), compiled separately. It takes the waker, so that the caller's context
@@ -122,12 +122,12 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
 
 /// The loop. `register` registers the task's waker for the next event: see [`register_waker`].
 #[inline]
-pub(crate) fn poll<T>(
+pub(crate) fn poll_loop<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
     source: &Arc<Source>,
     cx: &Context<'_>,
     direction: Direction,
-    mut attempt: impl FnMut(Snapshot) -> io::Result<T>,
+    mut attempt: impl Attempt<T>,
 ) -> Poll<io::Result<T>> {
     loop {
         let seen = source.snapshot(direction);
@@ -318,6 +318,6 @@ impl<T, F: FnMut(Snapshot) -> io::Result<T>> Future for Waiting<'_, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let Waiting { waiter, attempt } = &mut *self;
         let (source, direction, register) = waiter.parts(cx.waker());
-        poll(register, source, cx, direction, attempt)
+        poll_loop(register, source, cx, direction, attempt)
     }
 }
