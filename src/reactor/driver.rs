@@ -791,6 +791,19 @@ mod loom_tests {
 mod tests {
     use super::*;
 
+    /// A closed reactor has no queued wakers, nor a count of them.
+    #[cfg(not(loom))]
+    #[test]
+    fn closed_reactor_has_no_queued_wakers() {
+        use crate::poller::{Backend, Poller};
+        let reactor = Reactor::new(Poller::new(Backend::default()).unwrap(), None);
+        let driver = Driver::new(reactor.clone(), Default::default());
+        assert_eq!(reactor.queue_wakers(&mut vec![Waker::noop().clone(); 3]), 3);
+        driver.close();
+        assert!(!reactor.has_queued_wakers());
+        assert_eq!(driver.next_timeout(), None);
+    }
+
     /// With slack a wake up is at the next moment of the grid and never early.
     #[test]
     fn slack_wakes_on_grid_never_early() {

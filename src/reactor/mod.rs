@@ -202,6 +202,7 @@ impl Reactor {
         self.closed.store(true, Ordering::Release);
         let mut queued = self.queued_wakers.lock();
         wakers.extend(iter::from_fn(|| queued.pop_front()));
+        self.queued_waker_count.store(0, Ordering::Relaxed);
         drop(queued);
         self.locked_timers.lock().fire_all(wakers);
         let mut table = self.sources.lock();
