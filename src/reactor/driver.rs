@@ -739,7 +739,7 @@ mod loom_tests {
                 Arc::new(First(woken.clone())).into(),
                 Arc::new(Second(woken.clone())).into(),
             ];
-            let caller = loom::thread::spawn(move || reactor.call(wakers));
+            let caller = loom::thread::spawn(move || reactor.wake_found_together(wakers));
             while woken.load(Ordering::Acquire) == 0 {
                 driver.fire(0, || {});
                 loom::thread::yield_now();

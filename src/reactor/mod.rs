@@ -329,7 +329,7 @@ impl Reactor {
     }
 
     /// Calls wakers that were found together, on any thread.
-    pub(crate) fn call(&self, mut wakers: Vec<Waker>) {
+    pub(crate) fn wake_found_together(&self, mut wakers: Vec<Waker>) {
         if wakers.len() > 1 {
             let queued = self.queue_and_unpark(&mut wakers);
             self.call_queued(queued);

@@ -634,7 +634,7 @@ impl Source {
         self.deliver_both(&mut state, &mut wakers);
         // The rest of a permanent interest is not asked for again.
         (self.readiness).set_sticky_flags(&mut state, Ready::UNKNOWN);
-        call(state, wakers);
+        unlock_and_wake(state, wakers);
         Err(error)
     }
 
@@ -802,7 +802,7 @@ impl Source {
         if result.is_err() {
             self.deliver_both(&mut state, &mut wakers);
         }
-        call(state, wakers);
+        unlock_and_wake(state, wakers);
     }
 
     /// Acts like an event in both directions. `ended` is whether reading was shut down.
@@ -814,7 +814,7 @@ impl Source {
         }
         let mut state = self.readiness.lock();
         (self.readiness).deliver(&mut state, ready, false, &mut wakers);
-        call(state, wakers);
+        unlock_and_wake(state, wakers);
     }
 
     /// Detaches from a reactor that closes: waiters are woken, try, and register elsewhere.
@@ -970,12 +970,12 @@ fn no_descriptor() -> io::Error {
 
 /// Calls the wakers that were taken out of the state of a source, outside its lock. If there are
 /// several, those that wait for their turn are in the queue of the source's reactor.
-fn call(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+fn unlock_and_wake(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
     let registration = state.registrations.first.as_ref();
     let reactor = registration.map(|registration| registration.reactor.clone());
     drop(state);
     match reactor {
-        Some(reactor) => reactor.call(wakers),
+        Some(reactor) => reactor.wake_found_together(wakers),
         None => wake_all(wakers),
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn only_queues(waker: &Waker) -> bool {
 pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
     let wakers = std::iter::from_fn(next);
     match driver() {
-        Some(driver) => driver.reactor().call(wakers.collect()),
+        Some(driver) => driver.reactor().wake_found_together(wakers.collect()),
         None => wake_all(wakers),
     }
 }
