@@ -153,7 +153,7 @@ impl Driver {
     #[inline]
     pub(crate) fn until(&self, timeout: Option<Duration>) -> Timeout {
         self.apply_timer_ops();
-        if self.has_wakers() {
+        if self.has_deferred_wakers() {
             return Timeout::Zero;
         }
         if self.has_timers() {
@@ -184,7 +184,7 @@ impl Driver {
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
     pub(crate) fn is_due(&self) -> bool {
         self.update_tops();
-        self.has_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
+        self.has_deferred_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
     #[inline]
@@ -195,7 +195,7 @@ impl Driver {
     }
 
     #[inline]
-    fn has_wakers(&self) -> bool {
+    fn has_deferred_wakers(&self) -> bool {
         !self.wakers_to_drop.borrow().is_empty() || self.reactor.has_queued_wakers()
     }
 
