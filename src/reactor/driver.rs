@@ -156,7 +156,7 @@ impl Driver {
         if self.has_deferred_wakers() {
             return Timeout::Zero;
         }
-        if self.has_timers() {
+        if self.may_fire() {
             self.until_earliest(timeout)
         } else {
             Timeout::after(timeout, now)
@@ -187,8 +187,9 @@ impl Driver {
         self.has_deferred_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
+    /// Whether there is a timer or a queued waker.
     #[inline]
-    pub(crate) fn has_timers(&self) -> bool {
+    pub(crate) fn may_fire(&self) -> bool {
         self.timers.borrow().has_pending()
             || self.reactor.has_locked_timers()
             || self.reactor.has_queued_wakers()
@@ -746,7 +747,7 @@ mod loom_tests {
             }
             caller.join().unwrap();
             assert_eq!(woken.load(Ordering::Acquire), 1, "it is called once");
-            assert!(!driver.has_timers(), "a waker is left");
+            assert!(!driver.may_fire(), "a waker is left");
         });
     }
 
