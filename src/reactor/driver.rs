@@ -151,7 +151,7 @@ impl Driver {
     /// timer. The old deadline of one that was pushed back may cause a spurious wake-up. Reads the
     /// clock only if there is a timeout or a timer.
     #[inline]
-    pub(crate) fn until(&self, timeout: Option<Duration>) -> Timeout {
+    pub(crate) fn timeout_until_due(&self, timeout: Option<Duration>) -> Timeout {
         self.apply_timer_ops();
         if self.has_deferred_wakers() {
             return Timeout::Zero;
@@ -164,7 +164,7 @@ impl Driver {
     }
 
     /// Parks the shard's reactor, in which the pool worker sleeps next: a second parker, beside its
-    /// own. Returns how long it may sleep: see [`until`](Self::until).
+    /// own. Returns how long it may sleep: see [`timeout_until_due`](Self::timeout_until_due).
     ///
     /// **Why no timer is late.** The earliest deadline is read after the reactor has parked. A
     /// thread that sets an earlier one does so under the heap's lock, and then unparks the reactor.
@@ -173,12 +173,12 @@ impl Driver {
     pub(crate) fn park_reactor(&self, timeout: Option<Duration>) -> Timeout {
         // Anything sent before is read below.
         self.reactor.parker.park();
-        self.until(timeout)
+        self.timeout_until_due(timeout)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.update_tops();
-        self.until(None).duration()
+        self.timeout_until_due(None).duration()
     }
 
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.

@@ -481,7 +481,7 @@ impl Worker {
             if self.needs_collect.get() {
                 self.resume()
             } else {
-                until = Some(self.driver.until(timeout))
+                until = Some(self.driver.timeout_until_due(timeout))
             }
         }
         if let Some(until) = until {
@@ -790,7 +790,9 @@ impl Worker {
         let descriptor = self.reactor.poller().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs here, where an error can be returned.
-            let far = self.driver.until(Some(Duration::from_secs(3_600)));
+            let far = self
+                .driver
+                .timeout_until_due(Some(Duration::from_secs(3_600)));
             self.reactor.poller().arm(far)?;
             if !self.is_driven() {
                 self.remote().set_drive(Drive::BetweenTurns);
@@ -850,7 +852,7 @@ impl Worker {
             self.needs_collect.set(true);
             self.parker.notify();
         }
-        let until = self.driver.until(None);
+        let until = self.driver.timeout_until_due(None);
         let has_end = until != Timeout::Infinite;
         if self.reactor.poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
