@@ -322,7 +322,7 @@ impl Driver {
         self.scratch.set(Some(scratch));
     }
 
-    pub(crate) fn follow(&self, parker: &Parker, timeout: Option<Duration>) {
+    pub(crate) fn sleep_as_follower(&self, parker: &Parker, timeout: Option<Duration>) {
         self.trace_if(true, Mark::Sleeps);
         parker.sleep(timeout);
         self.trace_if(true, Mark::Awakes);

@@ -176,7 +176,7 @@ impl Worker {
                 // In a child of `fork` there is no leader. The wait fails, with a reason.
                 return self.wait_once(&Timeout::Zero, None);
             }
-            self.driver.follow(&self.parker, timeout);
+            self.driver.sleep_as_follower(&self.parker, timeout);
             return self.resume();
         };
         // From here on a thread that sets an earlier timer notifies the shard's poller.
