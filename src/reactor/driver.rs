@@ -343,9 +343,9 @@ impl Driver {
     }
 
     /// Calls queued wakers, and wakes the tasks with due timers, where `ready` tasks are ready
-    /// already. Calls `before` before the first waker.
-    pub(crate) fn fire(&self, ready: usize, before: impl Fn()) {
-        self.drop_wakers(&before);
+    /// already. Calls `enter_foreign` before the first waker is called or dropped.
+    pub(crate) fn fire(&self, ready: usize, enter_foreign: impl Fn()) {
+        self.drop_wakers(&enter_foreign);
         let reached = self.reached.take();
         let earliest = self.not_before();
         let has_queued = self.reactor.has_queued_wakers();
@@ -356,17 +356,17 @@ impl Driver {
         let limit = if reached.is_some() { time + NEAR } else { time };
         if has_queued || earliest.is_some_and(|earliest| earliest <= limit) {
             let number = BATCH.saturating_sub(ready).max(LEAST_FIRED);
-            self.fire_at(number, time, reached.is_some(), &before);
+            self.fire_at(number, time, reached.is_some(), &enter_foreign);
         }
     }
 
     /// Drops the wakers of timers that were dropped elsewhere. Runs foreign code, so must not be
     /// called between `park` and `resume`.
     #[inline]
-    pub(crate) fn drop_wakers(&self, before: impl Fn()) {
+    pub(crate) fn drop_wakers(&self, enter_foreign: impl Fn()) {
         self.apply_timer_ops();
         if !self.wakers_to_drop.borrow().is_empty() {
-            before();
+            enter_foreign();
             drop_all(self.wakers_to_drop.take());
         }
     }
@@ -383,7 +383,13 @@ impl Driver {
     /// those due now. At most `number`, one at a time: the others stay where a nested turn, another
     /// worker or the next turn finds them.
     #[inline(never)]
-    fn fire_at(&self, number: usize, mut time: Instant, mut may_be_near: bool, before: &dyn Fn()) {
+    fn fire_at(
+        &self,
+        number: usize,
+        mut time: Instant,
+        mut may_be_near: bool,
+        enter_foreign: &dyn Fn(),
+    ) {
         let mut fired = 0;
         wake_all(iter::from_fn(|| {
             if fired == number {
@@ -398,7 +404,7 @@ impl Driver {
                 }
             }
             if due.is_some() && fired == 0 {
-                before();
+                enter_foreign();
             }
             fired += 1;
             due
