@@ -66,8 +66,8 @@ pub struct Timer {
 enum State {
     /// In no heap. Holds the waker of a poll without a deadline.
     Idle(Option<Waker>),
-    /// In a heap, with `when` as its deadline, or suspended there without one.
-    Set(TimerHandle),
+    /// With `when` as its deadline, or suspended there without one.
+    InHeap(TimerHandle),
 }
 
 impl Drop for State {
@@ -75,7 +75,7 @@ impl Drop for State {
     /// timer.
     #[inline]
     fn drop(&mut self) {
-        if let State::Set(handle) = self {
+        if let State::InHeap(handle) = self {
             handle.remove(scheduler::driver().as_deref());
         }
     }
@@ -288,7 +288,7 @@ impl Timer {
     pub(super) fn set(&mut self, when: Option<Instant>, period: Option<Duration>) {
         self.period = period;
         self.done = false;
-        self.reset(when);
+        self.move_deadline(when);
         if let State::Idle(waker @ Some(_)) = &mut self.state {
             if when.is_some() {
                 wake_all(waker.take());
@@ -297,14 +297,14 @@ impl Timer {
     }
 
     #[inline]
-    fn reset(&mut self, when: Option<Instant>) {
+    fn move_deadline(&mut self, when: Option<Instant>) {
         // A deadline that is pushed back (an idle timeout) is most likely in the future. If not,
         // its heap fires it.
-        let is_pushed_back = matches!(self.state, State::Set(_))
+        let is_pushed_back = matches!(self.state, State::InHeap(_))
             && self.when.is_some_and(|before| when >= Some(before));
         self.may_be_due |= !is_pushed_back;
         self.when = when;
-        if let State::Set(handle) = &self.state {
+        if let State::InHeap(handle) = &self.state {
             handle.reset(scheduler::driver().as_deref(), when);
         }
     }
@@ -315,7 +315,7 @@ impl Timer {
         }
         loop {
             let state = match &self.state {
-                State::Set(handle) => {
+                State::InHeap(handle) => {
                     let here = scheduler::driver();
                     let state = handle.poll(here.as_deref(), cx.waker());
                     // Not if its reactor has closed, or its user now waits on another worker.
@@ -346,7 +346,7 @@ impl Timer {
                             TimerHandle::insert(reactor, here, when, cx.waker())
                         }) {
                             Ok(Some(handle)) => {
-                                self.state = State::Set(handle);
+                                self.state = State::InHeap(handle);
                                 return Poll::Pending;
                             }
                             // The reactor has just closed; the next lookup finds another.
@@ -388,7 +388,7 @@ impl Timer {
             }
             // `None` if it is too far away to be represented.
             Some(period) => {
-                self.reset(when.checked_add(period));
+                self.move_deadline(when.checked_add(period));
                 // It may have missed some.
                 self.may_be_due = true;
             }
