@@ -75,11 +75,11 @@ impl BorrowedIo {
         Operation::new(&self.io, direction, attempt).await?
     }
 
-    /// See [`operation::register_waker`].
+    /// See [`operation::wait_for_event`].
     fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
-        let registered = operation::register_waker(self.io.source(), direction, task.id, &waker);
+        let registered = operation::wait_for_event(self.io.source(), direction, task.id, &waker);
         if !matches!(registered, Ok(Registered::Pending)) {
             task.state.store(IDLE, Ordering::Release);
         }

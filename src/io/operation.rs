@@ -75,7 +75,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
     pub(crate) fn poll(self, cx: &Context<'_>) -> Poll<io::Result<T>> {
         let (io, direction) = (self.io, self.direction);
         // The identity is read only for waiting.
-        let register = || register_waker(io.source(), direction, io.id(), cx.waker());
+        let register = || wait_for_event(io.source(), direction, io.id(), cx.waker());
         poll_loop(register, io.source(), cx, direction, self.attempt)
     }
 
@@ -120,7 +120,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
     }
 }
 
-/// The loop. `register` registers the task's waker for the next event: see [`register_waker`].
+/// The loop. `register` registers the task's waker for the next event: see [`wait_for_event`].
 #[inline]
 pub(crate) fn poll_loop<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
@@ -206,38 +206,38 @@ fn back_off(
 ///
 /// Always inlined: a server's read of a request nearly always has to wait.
 #[inline(always)]
-pub(crate) fn register_waker(
+pub(crate) fn wait_for_event(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    match register_waker_here(source, direction, id, waker) {
+    match wait_where_registered(source, direction, id, waker) {
         Some(registered) => registered,
-        None => register_source_and_waker(source, direction, id, waker),
+        None => wait_after_registering(source, direction, id, waker),
     }
 }
 
 /// Compiled once, and not in each crate that has operations.
 #[inline(never)]
-fn register_waker_here(
+fn wait_where_registered(
     source: &Source,
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
 ) -> Option<io::Result<Registered>> {
-    source.register_waker_here(scheduler::waker_kind, direction, id, waker)
+    source.add_waiter_here(scheduler::waker_kind, direction, id, waker)
 }
 
 /// The slow path: first registers the source with this thread's reactor, or moves it there.
 #[cold]
-fn register_source_and_waker(
+fn wait_after_registering(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    background::with_reactor(|reactor, _| source.register_waker(reactor, direction, id, waker))?
+    background::with_reactor(|reactor, _| source.add_waiter(reactor, direction, id, waker))?
 }
 
 /// A handle to a source, or a type that has one.
@@ -269,7 +269,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     }
 
     /// Returns the source, the direction, and the function that registers the future's waker: see
-    /// [`register_waker`].
+    /// [`wait_for_event`].
     #[inline]
     pub(crate) fn parts(
         &mut self,
@@ -287,7 +287,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
         let (io, direction) = (handle.io(), *direction);
         let register = move || {
             let id = *id.get_or_insert_with(|| io.new_future_id());
-            register_waker(io.source(), direction, id, waker)
+            wait_for_event(io.source(), direction, id, waker)
         };
         (io.source(), direction, register)
     }

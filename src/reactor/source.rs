@@ -418,12 +418,12 @@ impl Source {
             .store(trusts_short_reads, Ordering::Relaxed);
     }
 
-    /// [`register_waker`](Self::register_waker) for a source that is registered where this thread
+    /// [`add_waiter`](Self::add_waiter) for a source that is registered where this thread
     /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `waker_kind` is
     /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another
     /// reactor of the pool.
     #[inline]
-    pub(crate) fn register_waker_here(
+    pub(crate) fn add_waiter_here(
         &self,
         waker_kind: impl Fn(&Reactor, &Waker) -> Option<WakerKind>,
         direction: Direction,
@@ -456,7 +456,7 @@ impl Source {
 
     /// Registers `waker` for the next event of `direction`, and the source with `reactor` if
     /// needed. A task's own waker is not marked as such: that is left to its next wait.
-    pub(crate) fn register_waker(
+    pub(crate) fn add_waiter(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
         direction: Direction,
@@ -1045,7 +1045,7 @@ mod tests {
             let waker = Waker::from(count.clone());
             let wait = |direction| {
                 source.clear(direction, source.snapshot(direction));
-                source.register_waker(&reactor, direction, io.id(), &waker)
+                source.add_waiter(&reactor, direction, io.id(), &waker)
             };
             assert_eq!(wait(Direction::Read).unwrap(), Registered::Pending);
             source.change(reactor.poller(), Change::Deregister).unwrap();
@@ -1078,7 +1078,7 @@ mod tests {
             let wait = || {
                 let direction = Direction::Read;
                 source.clear(direction, source.snapshot(direction));
-                source.register_waker(&reactor, direction, io.id(), Waker::noop())
+                source.add_waiter(&reactor, direction, io.id(), Waker::noop())
             };
             assert_eq!(wait().unwrap(), Registered::Pending);
             source.change(reactor.poller(), Change::Deregister).unwrap();
@@ -1217,7 +1217,7 @@ mod loom_tests {
                 })
             };
             let waker = Waker::from(count.clone());
-            let waits = (io.source()).register_waker(&reactor, Direction::Read, io.id(), &waker);
+            let waits = (io.source()).add_waiter(&reactor, Direction::Read, io.id(), &waker);
             closer.join().unwrap();
             if matches!(waits, Ok(Registered::Pending)) {
                 assert_eq!(count.0.load(Ordering::Acquire), 1, "it waits for ever");
@@ -1239,7 +1239,7 @@ mod loom_tests {
             let wait = |reactor: Arc<Reactor>, io: Arc<Io>| {
                 move || {
                     let (id, waker) = (io.new_future_id(), Waker::noop());
-                    let waits = (io.source()).register_waker(&reactor, Direction::Read, id, waker);
+                    let waits = (io.source()).add_waiter(&reactor, Direction::Read, id, waker);
                     assert_eq!(waits.unwrap(), Registered::Pending, "nothing has happened");
                 }
             };
@@ -1265,7 +1265,7 @@ mod loom_tests {
             let io = Arc::new(io);
             let (first, second) = (reactor(), reactor());
             let id = io.new_future_id();
-            let wait = (io.source()).register_waker(&first, Direction::Read, id, Waker::noop());
+            let wait = (io.source()).add_waiter(&first, Direction::Read, id, Waker::noop());
             assert_eq!(wait.unwrap(), Registered::Pending);
             io.remove_waiter(id);
             // Meanwhile the reactor that it leaves closes.
@@ -1274,7 +1274,7 @@ mod loom_tests {
                 loom::thread::spawn(move || first.close(&mut Vec::new()))
             };
             let id = io.new_future_id();
-            let wait = (io.source()).register_waker(&second, Direction::Read, id, Waker::noop());
+            let wait = (io.source()).add_waiter(&second, Direction::Read, id, Waker::noop());
             closer.join().unwrap();
             let waits = wait.unwrap();
             assert!(

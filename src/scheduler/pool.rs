@@ -387,7 +387,7 @@ mod tests {
             if has_sources {
                 let (source, direction) = (io.source(), Direction::Read);
                 source.clear(direction, source.snapshot(direction));
-                let waits = source.register_waker(reactor, direction, io.id(), Waker::noop());
+                let waits = source.add_waiter(reactor, direction, io.id(), Waker::noop());
                 assert_eq!(waits.unwrap(), Registered::Pending);
             }
             assert_eq!(reactor.has_sources(), has_sources);
