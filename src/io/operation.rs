@@ -120,7 +120,8 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
     }
 }
 
-/// The loop. `register` registers the task's waker for the next event: see [`wait_for_event`].
+/// The loop. `register` adds the task's waker as a waiter for the next event: see
+/// [`wait_for_event`].
 #[inline]
 pub(crate) fn poll_loop<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
@@ -202,7 +203,7 @@ fn back_off(
     }
 }
 
-/// Registers `waker` for the next event, unless one has come since the readiness was cleared.
+/// Adds a waiter for the next event, unless one has come since the readiness was cleared.
 ///
 /// Always inlined: a server's read of a request nearly always has to wait.
 #[inline(always)]

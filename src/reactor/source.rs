@@ -418,8 +418,8 @@ impl Source {
             .store(trusts_short_reads, Ordering::Relaxed);
     }
 
-    /// [`add_waiter`](Self::add_waiter) for a source that is registered where this thread
-    /// may wait for it, which nearly every wait finds. Returns `None` if it is not. `waker_kind` is
+    /// [`add_waiter`](Self::add_waiter) for a source that is registered where this thread may wait
+    /// for it, which nearly every wait finds. Returns `None` if it is not. `waker_kind` is
     /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another
     /// reactor of the pool.
     #[inline]
@@ -454,7 +454,7 @@ impl Source {
         }
     }
 
-    /// Registers `waker` for the next event of `direction`, and the source with `reactor` if
+    /// Adds a waiter for the next event of `direction`, and registers the source with `reactor` if
     /// needed. A task's own waker is not marked as such: that is left to its next wait.
     pub(crate) fn add_waiter(
         self: &Arc<Self>,
