@@ -46,6 +46,7 @@
 //!
 //! Anything that a waker queues for its own worker is found at the end of the turn.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::compiler_fence;
 use std::time::Duration;
@@ -197,21 +198,26 @@ impl Parker {
     /// still woken.
     pub(crate) fn unpark_best_effort(&self) {
         if self.set_attention() {
-            match self.poller_to_notify() {
-                Some(poller) => _ = poller.notify(),
-                None => self.notify_thread(),
-            }
+            _ = self.try_notify();
         }
     }
 
     /// Wakes the current or the next sleep unconditionally.
     #[cold]
     pub(crate) fn notify(&self) {
+        // A failed notification would show up as a hang elsewhere. We know of no reason for one,
+        // and the worker cannot continue without it.
+        self.try_notify().expect("failed to wake the poller");
+    }
+
+    #[inline]
+    fn try_notify(&self) -> io::Result<()> {
         match self.poller_to_notify() {
-            // A failed notification would show up as a hang elsewhere. We know of no reason for
-            // one, and the worker cannot continue without it.
-            Some(poller) => (poller.notify()).expect("failed to wake the poller"),
-            None => self.notify_thread(),
+            Some(poller) => poller.notify(),
+            None => {
+                self.notify_thread();
+                Ok(())
+            }
         }
     }
 
