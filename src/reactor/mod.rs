@@ -130,7 +130,7 @@ impl Reactor {
         let can = poller.capabilities();
         let reactor = Arc::new(Reactor {
             id: new_id(),
-            parker: Arc::new(Parker::new(poller.clone())),
+            parker: Arc::new(Parker::new(poller.clone(), true, None)),
             poller,
             mode: match (can.edge, can.level) {
                 (true, _) => Mode::Edge,
@@ -185,7 +185,7 @@ impl Reactor {
     /// Returns a parker for a worker of this shard. `of_kernel` is its poller on a kernel that has
     /// one for each worker.
     pub(crate) fn parker_of_worker(&self, of_kernel: Option<Poller>) -> Arc<Parker> {
-        Arc::new(Parker::of_pool(self.poller.clone(), of_kernel))
+        Arc::new(Parker::new(self.poller.clone(), false, of_kernel))
     }
 
     pub(crate) fn sources(&self) -> usize {

@@ -157,29 +157,17 @@ impl<P> Parker<P> {
 }
 
 impl Parker {
-    pub(super) fn new(poller: Arc<Poller>) -> Parker {
-        Parker::at(Place {
-            poller,
-            is_leader: AtomicBool::new(true),
-            thread: ThreadSignal::default(),
-            of_kernel: None,
-        })
-    }
-
-    /// `poller` is the shard's.
-    pub(super) fn of_pool(poller: Arc<Poller>, of_kernel: Option<Poller>) -> Parker {
-        Parker::at(Place {
-            poller,
-            is_leader: AtomicBool::new(false),
-            thread: ThreadSignal::default(),
-            of_kernel,
-        })
-    }
-
-    fn at(place: Place) -> Parker {
+    /// `is_leader`: of a worker that drives a reactor alone, or the second one of a shard's reactor.
+    /// Otherwise it is a pool worker's, and `poller` is the shard's.
+    pub(super) fn new(poller: Arc<Poller>, is_leader: bool, of_kernel: Option<Poller>) -> Parker {
         Parker {
             state: State::default(),
-            place,
+            place: Place {
+                poller,
+                is_leader: AtomicBool::new(is_leader),
+                thread: ThreadSignal::default(),
+                of_kernel,
+            },
         }
     }
 
@@ -278,7 +266,7 @@ mod tests {
     #[test]
     fn follower_sleeps_until_notified_or_timeout() {
         let poller = Poller::new(Backend::default()).unwrap();
-        let parker = Arc::new(Parker::of_pool(Arc::new(poller), None));
+        let parker = Arc::new(Parker::new(Arc::new(poller), false, None));
         let timeout = Duration::from_millis(5);
         let start = now();
         while start.elapsed() < timeout {
@@ -411,7 +399,7 @@ mod loom_tests {
         for leads in [false, true] {
             loom::model(move || {
                 let poller = Arc::new(Poller::new(Backend::default()).unwrap());
-                let worker = Arc::new(Parker::of_pool(poller.clone(), None));
+                let worker = Arc::new(Parker::new(poller.clone(), false, None));
                 worker.park_as(!leads);
                 worker.resume();
                 let waker = {
@@ -437,7 +425,7 @@ mod loom_tests {
     fn follower_notified_as_sleep_begins() {
         loom::model(|| {
             let poller = Arc::new(Poller::new(Backend::default()).unwrap());
-            let worker = Arc::new(Parker::of_pool(poller, None));
+            let worker = Arc::new(Parker::new(poller, false, None));
             let waker = {
                 let worker = worker.clone();
                 loom::thread::spawn(move || worker.unpark())
