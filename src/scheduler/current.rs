@@ -1,4 +1,4 @@
-//! The thread-local of the scheduler and the reactor: the worker that a thread drives.
+//! The worker that this thread drives.
 //!
 //! [`Current`] is the worker that the thread drives. A worker may be driven within a task of
 //! another worker, so [`enter`] remembers the worker that was current before, and [`Entered`]
@@ -57,7 +57,7 @@ pub(crate) fn current_worker() -> Option<(Rc<Local>, Rc<Driver>)> {
     with_current(|current| current.map(|current| (current.local.clone(), current.driver.clone())))
 }
 
-/// [`with_local`], with `None` also if the worker is not one of `shared`.
+/// Calls `f` with this thread's worker, or with `None` if it drives none of `shared`.
 #[inline]
 pub(super) fn with_local_of<R>(shared: &Shared, f: impl FnOnce(Option<&Local>) -> R) -> R {
     with_current(|current| {

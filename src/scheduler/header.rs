@@ -36,7 +36,8 @@ pub(crate) struct Header {
     /// passes between threads by an atomic operation on the task's state or by a queue, so relaxed
     /// accesses suffice.
     pub(super) state: AtomicU16,
-    /// Whether an abort handle or `Task::cancel` has requested the task's end: see [`TaskRef`].
+    /// Whether an abort handle or `Task::cancel` has requested the task's end: see "Aborting"
+    /// in the head.
     pub(super) is_aborted: AtomicBool,
     pub(super) is_finished: AtomicBool,
     /// When it was spawned: see [`clock::jiffy`](crate::clock::jiffy).

@@ -68,7 +68,8 @@ pub(crate) struct Local {
     pinned_first: Cell<bool>,
     is_running_task: Cell<bool>,
     lifo_polls: Cell<usize>,
-    /// Tasks that were woken while they ran. They run again after the reactor was polled.
+    /// Pinned tasks that were woken while they ran (with a policy, stealable ones too). They run
+    /// again after the reactor was polled.
     pub(super) yielded: RefCell<VecDeque<Runnable>>,
     /// The tasks that are pinned here, were polled and still have their futures, except a task in
     /// its first poll: see `schedule`.

@@ -21,7 +21,7 @@
 //! the worker that runs it, just before the run, when only that worker has its runnable. So tasks
 //! that communicate gather on one worker. All other tasks are pinned.
 //!
-//! **Files**, from the bottom up; each imports only those above it in this list:
+//! **Files**: each imports only earlier ones of this list:
 //!
 //! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
 //!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the

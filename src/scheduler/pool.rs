@@ -1,7 +1,8 @@
 //! A pool worker: its loop, its waits, stealing, and its exit.
 //!
-//! The workers of a [shard](super::shard) share one reactor, with the sockets and timers of all
-//! their tasks. One of them at a time waits in its poller: see [`sleep`](super::sleep).
+//! The workers of a [shard](super::shard) share one reactor; a task that moves to another shard
+//! leaves its sockets there. One of them at a time waits in its poller: see
+//! [`sleep`](super::sleep).
 //!
 //! * A worker that has tasks to run tries the poller's lock between two turns. If it gets it, it
 //!   polls without sleeping, and fires timers.
@@ -15,9 +16,8 @@
 //!   slot](super::run_queue) stays, unless its worker is stuck: see [`shard`](super::shard).
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
 //!
-//! **Why no timer is late.** A leader that falls asleep has read the earliest deadline, or is
-//! notified of it: see [`Driver::park_reactor`]. If no worker leads, the next one that polls reads
-//! it.
+//! **Why no timer is late.** For a leader's deadline see [`Driver::park_reactor`]. If no worker
+//! leads, the next poll reads it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -151,6 +151,24 @@ impl Worker {
         }
     }
 
+    /// Sleeps for at most `timeout`, as the leader or as a follower, unless something has come.
+    ///
+    /// **How the last worker falls asleep**, if no leader sleeps in its shard's poller yet:
+    ///
+    /// 1. It tries the poller's lock: see [`fall_asleep`](super::sleep::Sleeper::fall_asleep). As
+    ///    no other worker of the shard holds it, this one leads. (For a thread from elsewhere see
+    ///    [`PollerGuard::unlock_and_wake`].)
+    /// 2. It parks ([`Parker::park`](crate::reactor::Parker::park)), by an exchange that is also a
+    ///    sequentially consistent fence. That reports what was sent before, and then the worker
+    ///    stays awake. Any later `unpark` notifies the poller, which keeps the notification.
+    /// 3. It looks at the inject queue and at all run queues (`Local::has_tasks_elsewhere`). A
+    ///    sender pushes, and looks for a parked worker after a fence
+    ///    ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)). So one of the two sees the
+    ///    other.
+    /// 4. It wakes the main worker if that waits for the last task and none is left. Then it parks
+    ///    the reactor's second parker, and only after that reads the earliest deadline
+    ///    ([`Driver::park_reactor`]). So an earlier timer is read, or notifies.
+    /// 5. It waits in the poller ([`wait_once`](Self::wait_once)), where events wake it.
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
         let shared = &**self.shared();
         self.local.counters.parks.add(1);
@@ -293,9 +311,9 @@ impl Worker {
         }
     }
 
-    /// Drops the tasks that are ready on the main worker or on any worker of the pool. Then polls
-    /// for the pool while a worker is in the middle of a task, which may wait, in another executor,
-    /// for a timer or a source of its shard.
+    /// Drops the tasks that are ready on the main worker or on any worker of the pool. Then, unless
+    /// all workers have exited, polls each shard once: a worker may be in the middle of a task that
+    /// waits, in another executor, for a timer or a source of its shard.
     pub(super) fn drop_ready_tasks_of_pool(&self) {
         self.drop_stealable_tasks();
         self.drop_tasks();

@@ -312,7 +312,8 @@ fn with_late<R>(f: impl FnOnce(&mut Late) -> R) -> R {
 }
 
 /// Whether to leak the future that is about to be spawned, because the runtime closes and the
-/// destructors of late tasks have spawned too many.
+/// destructors of late tasks have spawned too many. Counts the spawn, if this thread is dropping a
+/// late task.
 #[inline]
 pub(crate) fn forgets(shared: &Shared) -> bool {
     shared.is_closing()

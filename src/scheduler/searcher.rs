@@ -9,15 +9,14 @@
 //! **Why no task is left in the queue while a worker sleeps.** The injecting side looks for idle
 //! workers *after* the push, and a worker looks at the queue *after* it has parked, with a
 //! sequentially consistent fence on both sides: either the worker sees the task, or the injecting
-//! side sees the idle worker. A task that is left to a searching worker is not lost: that worker
-//! looks at the queue again after it has removed its mark, again with a fence in between. If the
-//! chosen worker woke by itself, the mark is removed and the choice restarts. `loom` checks this
-//! below.
+//! side sees the idle worker. A task that is left to a searching worker is not lost: that worker,
+//! after it has removed its mark, looks again for an idle worker and at the queues, with a fence in
+//! between. If the chosen worker woke by itself, the mark is removed and the choice restarts.
+//! `loom` checks this below.
 //!
-//! A worker finds out that it was woken when it resumes, even if it did not wait.
-//! [`resume`](crate::reactor::Parker::resume) is one exchange. Either it returns that the
-//! worker was notified, and then the mark is visible; or it precedes the notification, and `wake`
-//! fails.
+//! A worker finds out that it was woken when it resumes, even if it did not wait. After a `park`,
+//! [`resume`](crate::reactor::Parker::resume) is one exchange. Either it returns that the worker
+//! was notified, and then the mark is visible; or it precedes the notification, and `wake` fails.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 

@@ -1,6 +1,6 @@
 //! The shard of a pool: workers that share a poller, its lock, and a monitor.
 //!
-//! A shard has `Builder::workers_per_poller` workers. All of their sources and timers are with one
+//! A shard has `Builder::workers_per_poller` workers. They register sources and timers with one
 //! reactor, in whose poller one of them at a time waits: the one that holds the [`PollerLock`] (see
 //! [`sleep`](super::sleep)). A source is registered with the shard of the worker that first waits
 //! for it, and stays there, since any worker of the pool may wake a stealable task. So large pools
@@ -30,15 +30,15 @@
 //! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than
 //! the leader, which events wake: so the monitor sleeps from one inspection to the next.
 //!
-//! **Why no worker is awake while all idle workers sleep without a limit.** A worker that begins to
-//! work after a sleep ([`begin_work`](Monitor::begin_work)) looks, after a fence, for the mark. If
-//! no other worker has it, it passes the mark to an idle worker, which it wakes. If none is idle,
-//! it removes the mark, and looks again, after another fence. (If the chosen one woke by itself,
-//! perhaps before it had the mark, the mark is taken back and the choice restarts.) A worker that
-//! is about to sleep parks, and then, after a fence, looks whether another one is awake, and if so,
-//! takes the mark or sees that another one has it ([`try_acquire`](Monitor::try_acquire)). So one
-//! of the two sees what the other wrote. A worker that was woken with the mark keeps it when it
-//! sleeps again, or passes it on when it begins to work. A monitor removes its mark before it parks
+//! **Why an idle worker watches while another is awake.** A worker that begins to work after a
+//! sleep ([`begin_work`](Monitor::begin_work)) looks, after a fence, for the mark. If no other
+//! worker has it, it passes the mark to an idle worker, which it wakes. If none is idle, it removes
+//! the mark, and looks again, after another fence. (If the chosen one woke by itself, perhaps
+//! before it had the mark, the mark is taken back and the choice restarts.) A worker that is about
+//! to sleep parks, and then, after a fence, looks whether another one is awake, and if so, takes
+//! the mark or sees that another one has it ([`try_acquire`](Monitor::try_acquire)). So one of the
+//! two sees what the other wrote. A worker that was woken with the mark keeps it when it sleeps
+//! again, or passes it on when it begins to work. A monitor removes its mark before it parks
 //! without it. `loom` checks this below.
 //!
 //! Not covered is the moment before `begin_work`, in which an awake worker has done nothing yet.
@@ -313,7 +313,7 @@ impl Monitor {
                     }
                     mark = idle + 1;
                 }
-                // It has looked since no worker has the mark.
+                // There was no mark before it looked, and it has found no idle worker.
                 None if mark == 0 => break,
                 None => {}
             }

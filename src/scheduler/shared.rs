@@ -6,14 +6,15 @@
 //!
 //! **The inject queue** has new stealable tasks, and those that a thread outside the pool has
 //! woken. A pool worker moves its share to its own queue, where others may steal: see
-//! [`pool`](super::pool).
+//! `Local::take_share`.
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`searcher`](super::searcher). One
 //! exception saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task
 //! spawns wakes no worker, since the same worker takes it when its own queues are empty. Each
 //! further one does, immediately. When the spawning task returns, or drives a runtime, and its
-//! worker has other ready tasks, the worker wakes another one. The same holds for a task that the
-//! running task wakes and that will not run next.
+//! worker has other ready tasks, the worker wakes another one. A task that the running task wakes,
+//! and that will not run next, is always left to the end of the run; a spawn after it wakes a
+//! worker immediately.
 //!
 //! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
 //! writes two counters of its own, so that no cache line is contended; all other threads share a
@@ -71,7 +72,7 @@ pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Unused without pool workers. After a push call [`wake_one`](Self::wake_one), immediately or
-    /// soon.
+    /// soon. Only a worker's own overflow needs none: see `Local::push_stealable`.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) searcher: Searcher,
     /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.

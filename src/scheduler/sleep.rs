@@ -36,8 +36,8 @@ pub(super) trait SleepingWorker {
 }
 
 pub(super) enum Sleep<'a> {
-    /// Not in this turn: something has come, the lock is free again, or nobody is the monitor. With
-    /// the lock, if that was free.
+    /// Not in this turn: something has come, the lock has become free, or nobody is the monitor.
+    /// With the lock, if this worker took it before it parked.
     No(Option<PollerGuard<'a>>),
     /// In the shard's poller.
     Leads(PollerGuard<'a>),
