@@ -107,7 +107,6 @@ impl BusyPoll {
         }
     }
 
-    /// Whether polling is likely to pay off.
     pub(super) fn is_worthwhile(&self, idle: IdlePeriod) -> bool {
         !idle.is_resumed && self.score.get() >= POLL_THRESHOLD
     }

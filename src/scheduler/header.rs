@@ -27,7 +27,6 @@ use crate::reactor::WakerKind;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::telemetry::{Id, Name, WaitReason};
 
-/// The metadata of a task, stored next to its future.
 pub(crate) struct Header {
     pub(super) shared: Arc<Shared>,
     /// The task's [`Affinity`], [`TRACED`] and [`UNCOUNTED`].

@@ -64,7 +64,6 @@ pub(crate) struct Local {
     next_inject_run: Cell<usize>,
     yields: Cell<usize>,
     polls_new_next: Cell<bool>,
-    /// Alternates.
     pinned_first: Cell<bool>,
     is_running_task: Cell<bool>,
     lifo_polls: Cell<usize>,
@@ -78,7 +77,6 @@ pub(crate) struct Local {
     /// of its refusals. Reset by each poll.
     pub(super) budget: Cell<i32>,
     pub(super) ids: Ids,
-    /// See [`poll_begins`](Self::poll_begins).
     poll_ended: Cell<Option<Instant>>,
     /// Outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
@@ -220,7 +218,6 @@ impl Local {
         self.pool_tasks.as_ref().expect("it is a pool worker")
     }
 
-    /// Called when injected tasks are taken.
     fn postpone_injected(&self) {
         let runs = self.pool_tasks().runs.get();
         self.next_inject_run.set(runs.wrapping_add(INJECT_INTERVAL));
@@ -278,7 +275,6 @@ impl Local {
         first
     }
 
-    /// Takes the next task of a pool worker.
     #[inline(always)]
     pub(super) fn next_task(&self) -> Option<Runnable> {
         let injected = if self.pool_tasks().runs.get() == self.next_inject_run.get() {

@@ -42,7 +42,6 @@ impl KernelPolicy {
         })
     }
 
-    /// Called before each poll.
     pub(super) fn about_to_poll(&self, task: &Header) {
         if let Some(kernel) = kernel::current() {
             kernel.polls(task.id.as_u64(), task.site);

@@ -45,9 +45,7 @@ pub(super) trait Item: Send + Sized {
 /// Aligned, because its owner writes it all the time.
 #[repr(align(128))]
 pub(super) struct RunQueue<T: Item> {
-    /// Written by the owner.
     head: AtomicUsize,
-    /// Written by the owner.
     tail: AtomicUsize,
     slots: Box<[AtomicPtr<()>; CAPACITY]>,
     lifo: AtomicPtr<()>,
@@ -67,13 +65,11 @@ impl<T: Item> Default for RunQueue<T> {
 }
 
 impl<T: Item> RunQueue<T> {
-    /// May be stale on other threads.
     #[inline]
     pub(super) fn head(&self) -> usize {
         self.head.load(Ordering::Relaxed)
     }
 
-    /// May be stale on other threads.
     #[inline]
     pub(super) fn tail(&self) -> usize {
         self.tail.load(Ordering::Relaxed)
@@ -94,7 +90,6 @@ impl<T: Item> RunQueue<T> {
     /// elsewhere. `true` may be stale, which costs one more turn. For other threads both are hints.
     #[inline(never)]
     pub(super) fn has_items(&self) -> bool {
-        // A shortcut for the usual case.
         self.has_lifo() || (self.len() != 0 && self.filled_slots().any(is_filled))
     }
 

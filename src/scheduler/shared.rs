@@ -119,7 +119,6 @@ pub(crate) struct Remote {
     pub(crate) parker: Arc<Parker>,
     pub(crate) counters: Arc<Counters>,
     pub(super) inbox: MutexQueue<Runnable>,
-    /// `Some` for pool workers.
     pub(super) pool_tasks: Option<Arc<PoolTasks>>,
     task_counters: TaskCounters,
     /// The number of the worker's pinned tasks that were polled and still have their futures,
@@ -132,7 +131,6 @@ pub(crate) struct Remote {
     pub(crate) requests: Requests<dyn Question>,
 }
 
-/// How a worker is driven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drive {
     None,
@@ -274,7 +272,6 @@ impl Remote {
 }
 
 impl Shared {
-    /// Takes the only worker's poller.
     pub(crate) fn new(main: Poller) -> Shared {
         Shared::with(Vec::new(), Vec::new(), main)
     }
@@ -530,7 +527,6 @@ impl Shared {
         !self.inject_queue.is_empty()
     }
 
-    /// Sends a pinned task to its worker.
     pub(super) fn send(&self, runnable: Runnable) {
         let remote = self.remote(runnable.metadata().index());
         remote.inbox.push(runnable);

@@ -39,9 +39,7 @@ pub(super) enum Sleep<'a> {
     /// Not in this turn: something has come, the lock has become free, or nobody is the monitor.
     /// With the lock, if this worker took it before it parked.
     No(Option<PollerGuard<'a>>),
-    /// In the shard's poller.
     Leads(PollerGuard<'a>),
-    /// Until it is notified.
     Follows,
 }
 

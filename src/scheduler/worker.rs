@@ -217,7 +217,6 @@ impl Worker {
         }
     }
 
-    /// Before the worker closes.
     pub(super) fn end_embedding(&self) {
         self.embedded.set(false);
     }
@@ -569,7 +568,6 @@ impl Worker {
         }
     }
 
-    /// See [`Nested::enter`].
     fn enter_nested(&self, outer: Option<&Rc<Local>>) -> Option<impl Drop + '_> {
         let mut leave = self.nested.enter(&self.local, outer)?;
         let was_plain = self.is_plain.replace(false);
