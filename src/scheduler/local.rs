@@ -226,20 +226,20 @@ impl Local {
     /// Takes a pool worker's share of the inject queue. Returns the first task and queues the
     /// others.
     #[inline]
-    fn take_injected(&self) -> Option<Runnable> {
-        self.take_from_injected(Local::take_share)
+    fn take_share(&self) -> Option<Runnable> {
+        self.unless_empty_or_closing(Local::dequeue_share)
     }
 
     /// Takes the first injected task if it was never polled.
-    fn pop_new(&self) -> Option<Runnable> {
-        self.take_from_injected(|local| {
+    fn take_new(&self) -> Option<Runnable> {
+        self.unless_empty_or_closing(|local| {
             let is_new = |runnable: &Runnable| runnable.metadata().is_new();
             local.shared.inject_queue.pop_if(is_new)
         })
     }
 
     #[inline]
-    fn take_from_injected(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
+    fn unless_empty_or_closing(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
         if !self.shared.has_injected() || self.shared.is_closing() {
             return None;
         }
@@ -251,7 +251,7 @@ impl Local {
     }
 
     #[inline(never)]
-    fn take_share(&self) -> Option<Runnable> {
+    fn dequeue_share(&self) -> Option<Runnable> {
         let mut first = None;
         let mut wakes = 0;
         let mut take = |runnable: Runnable| {
@@ -279,20 +279,20 @@ impl Local {
     pub(super) fn next_task(&self) -> Option<Runnable> {
         let injected = if self.pool_tasks().runs.get() == self.next_inject_run.get() {
             self.postpone_injected();
-            self.take_injected()
+            self.take_share()
         } else if self.polls_new_next.get() {
             self.polls_new_next.set(false);
-            self.pop_new()
+            self.take_new()
         } else {
             None
         };
         let next = injected.or_else(|| self.pop());
-        next.or_else(|| self.take_injected())
+        next.or_else(|| self.take_share())
     }
 
     /// Makes a share of the injected tasks this worker's own. Returns whether there were any.
-    pub(super) fn fetch_injected(&self) -> bool {
-        let Some(runnable) = self.take_injected() else {
+    pub(super) fn fetch_share(&self) -> bool {
+        let Some(runnable) = self.take_share() else {
             return false;
         };
         // Other workers can no longer take it, so it runs first, however many LIFO tasks ran in a

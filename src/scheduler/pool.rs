@@ -355,7 +355,7 @@ impl Worker {
     #[cold]
     fn search(&self) {
         let local = &*self.local;
-        if !local.fetch_injected() && !local.has_ready() {
+        if !local.fetch_share() && !local.has_ready() {
             self.steal(false);
         }
         local
