@@ -35,7 +35,7 @@ pub(crate) fn with_reactor<R>(
 ) -> io::Result<R> {
     // A clone, so that nothing is borrowed while `f` runs: it may clone and drop wakers, which is
     // foreign code.
-    match scheduler::driver() {
+    match scheduler::current_driver() {
         Some(driver) if !driver.reactor().is_closed() => Ok(f(driver.reactor(), Some(&driver))),
         _ => Ok(f(&shared()?.main().reactor, None)),
     }

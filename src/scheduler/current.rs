@@ -7,7 +7,7 @@
 //!
 //! **Foreign code.** [`with_local`] borrows the slot: no foreign waker may be cloned, called or
 //! dropped within it, since that may enter another worker. Code that handles wakers takes a clone
-//! ([`current_local`], [`driver`]).
+//! ([`current_local`], [`current_driver`]).
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -67,7 +67,7 @@ pub(super) fn with_local_of<R>(shared: &Shared, f: impl FnOnce(Option<&Local>) -
 }
 
 #[inline]
-pub(crate) fn driver() -> Option<Rc<Driver>> {
+pub(crate) fn current_driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn only_queues(waker: &Waker) -> bool {
 /// Otherwise each stays in its place until it is called.
 pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
     let wakers = std::iter::from_fn(next);
-    match driver() {
+    match current_driver() {
         Some(driver) => driver.reactor().wake_found_together(wakers.collect()),
         None => wake_all(wakers),
     }

@@ -54,7 +54,7 @@ mod worker;
 
 pub(crate) use busy::BusyPollConfig;
 pub(crate) use current::{
-    current_local, current_worker, driver, only_queues, wake_each, waker_kind, with_local,
+    current_driver, current_local, current_worker, only_queues, wake_each, waker_kind, with_local,
 };
 #[cfg(feature = "tracing")]
 pub(crate) use header::set_wrapper;

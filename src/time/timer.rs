@@ -76,7 +76,7 @@ impl Drop for State {
     #[inline]
     fn drop(&mut self) {
         if let State::InHeap(handle) = self {
-            handle.remove(scheduler::driver().as_deref());
+            handle.remove(scheduler::current_driver().as_deref());
         }
     }
 }
@@ -305,7 +305,7 @@ impl Timer {
         self.may_be_due |= !is_pushed_back;
         self.when = when;
         if let State::InHeap(handle) = &self.state {
-            handle.reset(scheduler::driver().as_deref(), when);
+            handle.reset(scheduler::current_driver().as_deref(), when);
         }
     }
 
@@ -316,7 +316,7 @@ impl Timer {
         loop {
             let state = match &self.state {
                 State::InHeap(handle) => {
-                    let here = scheduler::driver();
+                    let here = scheduler::current_driver();
                     let state = handle.poll(here.as_deref(), cx.waker());
                     // Not if its reactor has closed, or its user now waits on another worker.
                     let is_in_place = match state {
