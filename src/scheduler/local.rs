@@ -304,7 +304,7 @@ impl Local {
     }
 
     #[inline(always)]
-    pub(super) fn push(&self, runnable: Runnable) {
+    pub(super) fn push_pinned(&self, runnable: Runnable) {
         self.ready.borrow_mut().push_back(runnable);
     }
 

@@ -61,7 +61,7 @@ impl KernelPolicy {
             if runnable.metadata().is_stealable() {
                 local.push_stealable(runnable)
             } else {
-                local.push(runnable)
+                local.push_pinned(runnable)
             }
         }
     }
@@ -98,7 +98,7 @@ impl KernelPolicy {
         local.count_lifo(is_next && is_next_first);
         for runnable in all {
             if !runnable.metadata().is_stealable() {
-                local.push(runnable);
+                local.push_pinned(runnable);
             } else if next_id == Some(id(&runnable)) {
                 queue.push_lifo(runnable);
             } else {

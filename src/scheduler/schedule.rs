@@ -141,7 +141,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
         return if yields {
             local.push_yielded(runnable)
         } else {
-            local.push(runnable)
+            local.push_pinned(runnable)
         };
     }
     let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
@@ -441,7 +441,7 @@ mod tests {
         for _ in 0..2 {
             let (queued, lifo) = (spawn(), spawn());
             let next_id = id(&lifo);
-            local.push(queued);
+            local.push_pinned(queued);
             local.push_lifo(local.pool_tasks(), lifo);
             let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
@@ -507,7 +507,7 @@ mod tests {
         let local = &worker.local;
         let stay: Vec<_> = (0..4).map(|_| spawn()).collect();
         let ids: Vec<_> = stay.iter().map(id).collect();
-        stay.into_iter().for_each(|task| local.push(task));
+        stay.into_iter().for_each(|task| local.push_pinned(task));
         (0..4).for_each(|_| local.push_stealable(spawn()));
         let mut order = Vec::new();
         for _ in 0..8 {
