@@ -1,6 +1,6 @@
 //! The functions that a task calls: to be spawned, queued, listed and removed.
 //!
-//! * [`task_spawned`] makes its header, and counts it.
+//! * [`new_header`] makes its header, and counts it.
 //! * [`schedule_new`] queues it; or drops it, while its runtime closes.
 //! * [`schedule`] queues a task that is new or woken.
 //! * [`bind`] enters it in the list of its worker when its first poll has returned `Pending`, so
@@ -67,7 +67,7 @@ use crate::telemetry::{Id, Label, Mark, WaitReason};
 /// Makes the header of a new task, and counts it as spawned, unless another thread spawns it while
 /// the runtime closes.
 #[inline]
-pub(crate) fn task_spawned(shared: &Arc<Shared>, affinity: Affinity, label: Label) -> Header {
+pub(crate) fn new_header(shared: &Arc<Shared>, affinity: Affinity, label: Label) -> Header {
     let (here, id, spawned) = with_current(|current| match current {
         Some(Current { local, .. }) => {
             let is_here = Arc::ptr_eq(&local.shared, shared);

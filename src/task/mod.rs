@@ -193,7 +193,7 @@ where
     F::Output: 'static,
 {
     let size = label.size;
-    let header = scheduler::task_spawned(shared, affinity, label);
+    let header = scheduler::new_header(shared, affinity, label);
     let span = TaskSpan::new(|| NewTask {
         kind,
         id: header.id.as_u64(),
