@@ -333,7 +333,7 @@ fn drop_late(shared: &Shared, runnable: Runnable) {
     if with_local_of(shared, |local| local.is_none()) {
         runnable.metadata().end_count();
     }
-    let now = with_late(|late| {
+    let to_drop = with_late(|late| {
         if late.depth == MAX_LATE_DEPTH {
             late.queue.push_back(runnable);
             return None;
@@ -341,7 +341,7 @@ fn drop_late(shared: &Shared, runnable: Runnable) {
         late.depth += 1;
         Some(runnable)
     });
-    let Some(runnable) = now else {
+    let Some(runnable) = to_drop else {
         return;
     };
     contain(|| drop(runnable));
