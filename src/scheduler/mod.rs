@@ -64,7 +64,8 @@ pub(crate) use header::{
 };
 pub(crate) use local::{Local, MainFuture, record_wait};
 pub(crate) use schedule::{
-    OwnedKey, bind, forgets, new_header, new_id, schedule, schedule_new, task_ended, task_forgotten,
+    OwnedKey, bind, exceeds_late_limit, new_header, new_id, schedule, schedule_new, task_ended,
+    task_forgotten,
 };
 pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
 pub(crate) use worker::{EVENT_INTERVAL, Worker};

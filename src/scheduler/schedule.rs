@@ -41,8 +41,8 @@
 //!
 //! **Why it ends.** If each destructor spawns a task with the same destructor, for example to
 //! restart a failed task, this would never end. So after [`MAX_LATE_TASKS`] tasks of a runtime
-//! further futures are leaked ([`forgets`]). (What such a future would have reported when dropped
-//! is lost: a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
+//! further futures are leaked ([`exceeds_late_limit`]). (What such a future would have reported
+//! when dropped is lost: a `TaskSet` keeps its entry. The task itself is cancelled like any other.)
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -315,7 +315,7 @@ fn with_late<R>(f: impl FnOnce(&mut Late) -> R) -> R {
 /// destructors of late tasks have spawned too many. Counts the spawn, if this thread is dropping a
 /// late task.
 #[inline]
-pub(crate) fn forgets(shared: &Shared) -> bool {
+pub(crate) fn exceeds_late_limit(shared: &Shared) -> bool {
     shared.is_closing()
         && is_dropping()
         && shared.late.fetch_add(1, Ordering::Relaxed) >= MAX_LATE_TASKS

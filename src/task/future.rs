@@ -71,7 +71,7 @@ impl<'a, F> TaskFuture<'a, F> {
     }
 
     /// Returns the future of a task whose own future was forgotten, because its runtime closes: see
-    /// [`scheduler::forgets`]. It is never polled.
+    /// [`scheduler::exceeds_late_limit`]. It is never polled.
     #[cold]
     #[inline(never)]
     pub(super) fn forgotten(header: &'a Header, span: TaskSpan) -> TaskFuture<'a, F> {

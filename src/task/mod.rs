@@ -215,7 +215,7 @@ where
     //   function item, which captures nothing.
     // - The schedule function outlives the runnable: it is `'static`.
     let (runnable, task) = unsafe {
-        if scheduler::forgets(shared) {
+        if scheduler::exceeds_late_limit(shared) {
             mem::forget(future);
             builder.spawn_unchecked(|header| TaskFuture::<F>::forgotten(header, span), schedule)
         } else {
