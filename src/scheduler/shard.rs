@@ -56,10 +56,11 @@
 //! two monitors leave a full shard to each other, the later look sees that the other has released.
 //! `loom` checks this below.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::clock::since_start;
+use crate::clock::{now, since_start};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Pool workers that share a reactor. Aligned, since they write it in each turn.
@@ -335,12 +336,94 @@ impl Monitor {
     }
 }
 
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    runs: usize,
+    is_awake: bool,
+    /// Whether it was awake, and in the same poll, at the inspection before. If that was long ago,
+    /// a worker that has slept since may count as stuck, and lose its LIFO task to an idle one.
+    is_stuck: bool,
+}
+
+/// A pool worker's view of the others. Accessed only by the worker's thread.
+pub(super) struct Inspections {
+    /// When the next inspection is due, unless another worker is the monitor. Short sleeps and
+    /// turns do not move it, since it would otherwise never be due. (A new worker counts as having
+    /// inspected: the others begin at the same time, and mostly sleep soon.)
+    next: Cell<Instant>,
+    /// Whether the next one is to show if a worker that the last one found awake is stuck.
+    confirms: Cell<bool>,
+    seen: Box<[Cell<Seen>]>,
+    /// The [uses](PollerLock::uses) of each shard's lock at the last visit.
+    visited: Box<[Cell<usize>]>,
+}
+
+impl Inspections {
+    pub(super) fn new(workers: usize, shards: usize) -> Inspections {
+        Inspections {
+            next: Cell::new(now() + LONG_INTERVAL),
+            confirms: Cell::new(false),
+            seen: vec![Cell::default(); workers].into(),
+            // An odd value, which no lock has that was never taken.
+            visited: vec![Cell::new(usize::MAX); shards].into(),
+        }
+    }
+
+    /// Returns when the next one is due: soon, if another worker has found a worker stuck since.
+    pub(super) fn next(&self, now: Instant, monitor: &Monitor) -> Instant {
+        let next = self.next.get().min(now + monitor.interval());
+        self.next.set(next);
+        next
+    }
+
+    pub(super) fn set_next(&self, next: Instant) {
+        self.next.set(next);
+    }
+
+    /// Records what an inspection finds of a worker. Returns whether it is stuck.
+    pub(super) fn inspect(&self, worker: usize, runs: usize, is_awake: bool) -> bool {
+        let before = self.seen[worker].get();
+        let is_stuck = is_awake && before.is_awake && before.runs == runs;
+        self.seen[worker].set(Seen {
+            runs,
+            is_awake,
+            is_stuck,
+        });
+        is_stuck
+    }
+
+    /// Ends an inspection. If it `is_unsure` whether a worker is stuck, the next one comes soon,
+    /// unless this one has for the same reason.
+    pub(super) fn end(&self, now: Instant, monitor: &Monitor, is_unsure: bool) {
+        let confirms = is_unsure && !self.confirms.get();
+        self.confirms.set(confirms);
+        let interval = if confirms {
+            INTERVAL
+        } else {
+            monitor.interval()
+        };
+        self.next.set(now + interval);
+    }
+
+    /// Whether a worker that has run tasks `runs` times has run one since the last inspection.
+    pub(super) fn has_run(&self, worker: usize, runs: usize) -> bool {
+        self.seen[worker].get().runs != runs
+    }
+
+    /// Whether the last inspection has found a worker stuck, which has run no task since.
+    pub(super) fn is_stuck(&self, worker: usize, runs: usize) -> bool {
+        self.seen[worker].get().is_stuck && !self.has_run(worker, runs)
+    }
+
+    /// Records a visit of a shard. Returns whether its poller's lock was used since the last one.
+    pub(super) fn visit(&self, shard: usize, uses: usize) -> bool {
+        self.visited[shard].replace(uses) != uses
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now;
-    use std::cell::Cell;
-    use std::ops::Range;
 
     struct Workers {
         shards: [Shard; 1],
@@ -414,6 +497,15 @@ mod tests {
         assert!(moments.is_sorted());
         moments.dedup();
         assert!(moments.len() <= 5, "in four intervals: {moments:?}");
+    }
+
+    /// A new worker does not inspect immediately, while the others begin.
+    #[test]
+    fn new_worker_inspects_after_an_interval() {
+        let (start, monitor) = (now(), Monitor::default());
+        let inspections = Inspections::new(2, 1);
+        let next = inspections.next(now(), &monitor);
+        assert!(next >= start + monitor.interval());
     }
 
     /// Inspections are frequent until many in a row have found no worker stuck.
