@@ -193,7 +193,7 @@ impl Drop for PollerGuard<'_> {
 /// monitor, would never inspect.
 ///
 /// Under Miri an inspection takes longer. Without a monitor ([`IS_ON`]) there is none.
-pub(super) const INTERVAL: Duration = if !IS_ON {
+const INTERVAL: Duration = if !IS_ON {
     Duration::from_secs(3_600)
 } else if cfg!(miri) {
     Duration::from_millis(50)
@@ -204,7 +204,7 @@ pub(super) const INTERVAL: Duration = if !IS_ON {
 /// The time between two inspections otherwise. A timer that becomes due while all others compute
 /// waits for this and a quarter of an [`INTERVAL`]; a task behind a long poll for an [`INTERVAL`]
 /// more, less than 12 ms.
-pub(super) const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
+const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 
 /// The number of inspections in a row without a stuck worker after which they are rare again: 11
 /// ms, if others work all the time. A preempted worker looks stuck, too, and on a busy machine that
