@@ -56,7 +56,8 @@ pub(crate) struct Operation<'a, F> {
 }
 
 /// An attempt. It is passed the readiness from before it: if neither an end nor an error was
-/// reported, a short read shows that the socket is drained, and the attempt may clear the readiness.
+/// reported, a short read shows that the socket is drained, and the attempt may clear the
+/// readiness.
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}

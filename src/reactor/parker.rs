@@ -157,8 +157,8 @@ impl<P> Parker<P> {
 }
 
 impl Parker {
-    /// `is_leader`: of a worker that drives a reactor alone, or the second one of a shard's reactor.
-    /// Otherwise it is a pool worker's, and `poller` is the shard's.
+    /// `is_leader`: of a worker that drives a reactor alone, or the second one of a shard's
+    /// reactor. Otherwise it is a pool worker's, and `poller` is the shard's.
     pub(super) fn new(poller: Arc<Poller>, is_leader: bool, of_kernel: Option<Poller>) -> Parker {
         Parker {
             state: State::default(),

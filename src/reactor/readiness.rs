@@ -142,7 +142,8 @@ impl<R: Default> Readiness<R> {
         }
     }
 
-    /// Consumes the events that `seen` counts, after an attempt that began later would have blocked.
+    /// Consumes the events that `seen` counts, after an attempt that began later would have
+    /// blocked.
     #[inline]
     pub(super) fn clear(&self, direction: Direction, seen: Snapshot) {
         self.consumed_tick[direction as usize].store(seen.tick, Ordering::Relaxed);
