@@ -31,7 +31,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The size of a connection's buffers: for requests, and for responses that cannot be sent yet.
 const BUFFER: usize = 64 * 1024;
 
-/// What every HTTP/2 connection begins with (RFC 9113, 3.4). No request of HTTP/1 does: PRI is no
+/// The first bytes of an HTTP/2 connection (RFC 9113, 3.4). No request of HTTP/1 does: PRI is no
 /// method of it.
 #[cfg(feature = "http2")]
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -265,7 +265,7 @@ where
     }
 }
 
-/// What applies to each request of a connection.
+/// The limits of each request of a connection.
 #[derive(Clone)]
 struct Limits {
     timeout: Duration,

@@ -63,7 +63,7 @@ pub struct Stream<S> {
     stall: Option<Stall>,
     /// [`attempt`], where the type of the stream can be found out.
     attempt: fn(&S, &[io::IoSlice<'_>]) -> Option<io::Result<usize>>,
-    /// What was read to find out the version of HTTP, and hyper has not read yet.
+    /// Bytes that were read to find out the version of HTTP, and that hyper has not read yet.
     ahead: Vec<u8>,
     /// Is told of bytes that are read and written.
     activity: Option<Arc<Activity>>,
@@ -130,7 +130,7 @@ impl<S> Stream<S> {
         self.activity = Some(activity);
     }
 
-    /// What was [read ahead](Self::poll_read_ahead) so far.
+    /// The bytes that were [read ahead](Self::poll_read_ahead) so far.
     #[cfg(feature = "http2")]
     pub(crate) fn ahead(&self) -> &[u8] {
         &self.ahead

@@ -1,4 +1,4 @@
-//! What recording costs: CPU time of an echo of 64 bytes, with and without a tape, and the bytes of
+//! The cost of a recording: CPU time of an echo of 64 bytes, with and without a tape, and the bytes of
 //! the tape beside the payload.
 //!
 //! The clients are another process, so the CPU time is the server's, with the thread that writes

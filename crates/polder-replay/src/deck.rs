@@ -2,7 +2,7 @@
 //! through [`Deck::cross`]: it asks the system and writes the answer to the tape ([`Recorder`]), or
 //! takes it from the tape ([`Player`]).
 //!
-//! What the deck itself decides is the same on both sides, and so is not on the tape: the numbers of
+//! Decisions of the deck are the same on both sides, and so are not on the tape: the numbers of
 //! sockets, files, tasks and calls.
 //!
 //! The deck is borrowed during a system call, and never while foreign code runs. A replay that
@@ -32,7 +32,7 @@ pub(crate) enum Side {
     Replay(Player),
 }
 
-/// What is asked of the system.
+/// A question to the system.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) tag: Tag,
@@ -158,7 +158,7 @@ pub(crate) struct Deck {
     /// The deck's number in the process.
     pub(crate) number: u32,
     start: Instant,
-    /// What the system's clock showed then.
+    /// The time of the system's clock then.
     start_shown: Duration,
     /// The last reading of the clock.
     now: Instant,
@@ -661,14 +661,14 @@ impl Deck {
     }
 }
 
-/// What the system gives between two turns.
+/// Events of the system between two turns.
 pub(crate) enum Given {
     /// The result of a call on a thread.
     Job(u64, Vec<u8>),
     Signals(usize, u64),
 }
 
-/// What is to be done then, outside of the deck.
+/// Actions for then, outside of the deck.
 pub(crate) enum Delivery {
     Wake(Vec<Waker>),
     Run(Option<Arc<dyn BlockingCall>>),

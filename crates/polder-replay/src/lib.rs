@@ -48,8 +48,8 @@
 //! # What a tape has in it
 //!
 //! Everything that the program received through sockets and files of polder: also passwords and
-//! keys. The file is created with mode 0600. What the program sent is not in it, but for two bytes
-//! of a checksum a call, by which a replay notices that it sends something else.
+//! keys. The file is created with mode 0600. Bytes that the program sent are not in it, but for a
+//! checksum of two bytes for each call, by which a replay notices that it sends something else.
 //!
 //! # What is not recorded
 //!
@@ -478,7 +478,7 @@ where
         }
     }
     drop(worker);
-    // What the tasks do when they are dropped is on the tape.
+    // Calls of the tasks while they are dropped are on the tape.
     let closed = catch_unwind(AssertUnwindSafe(|| drop(runtime)));
     failure = failure.or(closed.err());
     let result = output

@@ -12,7 +12,7 @@ use crate::deck::{answer, clock_shows};
 use crate::tape::Tag;
 
 thread_local! {
-    /// What the clock shows, instead of anything else.
+    /// The time that the clock shows instead.
     static SHOWN: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 

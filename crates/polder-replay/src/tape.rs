@@ -63,7 +63,7 @@ pub(crate) fn checked(bytes: &[u8], before: u64) -> u64 {
 
 macro_rules! tags {
     ($($name:ident $words:literal,)*) => {
-        /// What an entry is of.
+        /// The kind of an entry.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub(crate) enum Tag { $($name,)* }
@@ -203,7 +203,7 @@ pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// What is left of a body. A method returns `None` if the bytes are no such value.
+/// The rest of a body. A method returns `None` if the bytes are no such value.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
@@ -248,7 +248,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What stands before an entry's arguments.
+/// The head of an entry, before its arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Head {
     /// A reading of the clock, so many nanoseconds after the last one.

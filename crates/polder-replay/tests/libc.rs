@@ -10,7 +10,7 @@ polder_replay::answer_for_libc!();
 
 type Seen = (Vec<u32>, Duration, SystemTime, Duration, bool);
 
-/// What it returns differs from run to run.
+/// The value differs from run to run.
 async fn program() -> Seen {
     let (start, asked) = (Instant::now(), polder::time::now());
     let map: HashMap<u32, ()> = (0..100).map(|key| (key, ())).collect();

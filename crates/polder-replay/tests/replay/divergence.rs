@@ -1,4 +1,4 @@
-//! What differs from the tape is told; what cannot be recorded is refused, or told.
+//! Differences from the tape are told; calls that cannot be recorded are refused, or told.
 
 use std::io;
 use std::time::Duration;

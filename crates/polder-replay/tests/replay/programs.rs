@@ -1,4 +1,4 @@
-//! What a program asks for, recorded and replayed.
+//! Programs, recorded and replayed.
 
 use std::cell::{Cell, RefCell};
 use std::io;
