@@ -1,5 +1,5 @@
-//! A server of hyper with 50 clients, recorded and replayed: the order of its requests, and the dates
-//! in its answers, are those of the recording.
+//! A server of hyper with 50 clients, recorded and replayed: the order of its requests, and the
+//! dates in its answers, are those of the recording.
 
 #![cfg(all(
     target_os = "linux",

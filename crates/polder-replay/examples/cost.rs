@@ -1,5 +1,5 @@
-//! The cost of a recording: CPU time of an echo of 64 bytes, with and without a tape, and the bytes of
-//! the tape beside the payload.
+//! The cost of a recording: CPU time of an echo of 64 bytes, with and without a tape, and the bytes
+//! of the tape beside the payload.
 //!
 //! The clients are another process, so the CPU time is the server's, with the thread that writes
 //! the tape.

@@ -1,6 +1,6 @@
 //! The files of a thread that records or replays. A call with a path is made by a thread, and its
-//! result is on the tape when the worker gets it. Reads, writes and seeks of an open file are made by
-//! the worker, so what they return is part of the poll.
+//! result is on the tape when the worker gets it. Reads, writes and seeks of an open file are made
+//! by the worker, so what they return is part of the poll.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

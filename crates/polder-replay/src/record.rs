@@ -1,5 +1,5 @@
-//! [`Recorder`]: the side of a deck that asks the system. It writes entries to the end of a block; a
-//! thread writes whole blocks to the file, so that a slow disk does not stop the worker before
+//! [`Recorder`]: the side of a deck that asks the system. It writes entries to the end of a block.
+//! A thread writes whole blocks to the file, so that a slow disk does not stop the worker before
 //! [`QUEUED`] blocks wait.
 //!
 //! A block is handed over when it has [`BLOCK`] bytes, before a sleep when its first entry is

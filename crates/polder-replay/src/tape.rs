@@ -5,9 +5,8 @@
 //! block  length of the body (u32), checksum (u64), body; numbers are little-endian
 //! body   entry…; the first body has the header, and nothing else
 //! entry  clock:  a varint with the lowest bit set: 1 | nanoseconds since the last reading << 1
-//!        others: a byte with the lowest bit clear: tag << 2 | (is of the last socket, or none) << 1,
-//!                otherwise the number of the socket, or file;
-//!                the argument, the result
+//!        others: a byte with the lowest bit clear: tag << 2 | (of the last socket, or none) << 1;
+//!                the number of the socket or file, if that bit is clear; the argument, the result
 //! result varint: an error is number << 1 | 1 (0: a kind and a text follow), a success is
 //!        what `Kept::head` says << 1, with the rest of the value
 //! ```

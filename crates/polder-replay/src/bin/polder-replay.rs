@@ -1,5 +1,5 @@
-//! `polder-replay show TAPE [--until N]`: lists a tape. A program is replayed by the program itself:
-//! `POLDER_REPLAY=TAPE program`.
+//! `polder-replay show TAPE [--until N]`: lists a tape. A program is replayed by the program
+//! itself: `POLDER_REPLAY=TAPE program`.
 
 use std::io::{self, BufWriter, Write, stdout};
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Tapes that somebody has changed: each is an error in words, or another run; none hangs, panics or
-//! takes much memory.
+//! Tapes that somebody has changed: each is an error in words, or another run; none hangs, panics
+//! or takes much memory.
 
 use std::time::{Duration, Instant};
 
