@@ -84,6 +84,8 @@
 //! * `DIAGNOSTICS.md`: diagnostics of a running program. `SIMULATION.md`: deterministic simulation
 //!   testing.
 //! * `PLATFORM.md`: each platform and backend. `PERFORMANCE.md`: figures beside tokio and smol.
+//! * `CRATES.md`: crates that work on polder, and which of them need a running tokio. `REPLAY.md`:
+//!   record and replay.
 //! * `API.md`: decisions about the interface. For contributors: `DESIGN.md`, `EXTENDING.md`,
 //!   `REPORT.md` (the benchmarks), `UNSAFE.md` and `FAULTS.md`.
 //!
