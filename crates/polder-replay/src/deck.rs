@@ -127,6 +127,10 @@ impl Shared {
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.swap(false, Ordering::Acquire)
     }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Acquire)
+    }
 }
 
 /// A socket or a file of the program.

@@ -2,9 +2,9 @@
 //! A thread writes whole blocks to the file, so that a slow disk does not stop the worker before
 //! [`QUEUED`] blocks wait.
 //!
-//! A block is handed over when it has [`BLOCK`] bytes, before a sleep when its first entry is
-//! [`AGE`] old, and at the end. A process that is killed loses at most what has not been handed
-//! over.
+//! A block is handed over when it has [`BLOCK`] bytes, before a sleep when the last one was handed
+//! over [`AGE`] ago, in a sleep that lasts so long, and at the end. A process that is killed loses
+//! at most what has not been handed over.
 //!
 //! If the file cannot be written, or the limit is reached, the tape ends there: the run goes on
 //! unrecorded, and the user is told.
@@ -238,7 +238,19 @@ impl Recorder {
             self.hand_over();
         }
         let Some(poller) = &shared.poller else { return };
-        if let Err(error) = poller.wait(&mut self.events, timeout) {
+        // What is left is handed over within the wait: it may last until the process is killed.
+        let has_left = !is_woken && !self.body.is_empty() && self.is_on;
+        let first = if has_left {
+            Some(timeout.map_or(AGE, |it| it.min(AGE)))
+        } else {
+            timeout
+        };
+        let mut waited = poller.wait(&mut self.events, first);
+        if first != timeout && matches!(waited, Ok(0)) && !shared.is_woken() {
+            self.hand_over();
+            waited = poller.wait(&mut self.events, deadline.map(until));
+        }
+        if let Err(error) = waited {
             eprintln!("polder-replay: waiting for events failed: {error}");
             thread::sleep(Duration::from_millis(1));
         }

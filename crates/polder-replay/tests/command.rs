@@ -2,7 +2,7 @@
 
 #![cfg(unix)]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// Not a test of its own: the program that the test below starts, with its path in a variable.
@@ -17,6 +17,52 @@ fn program() {
         polder::time::now() - start
     });
     println!("<<<{elapsed:?}>>>");
+}
+
+/// Not a test of its own: the program that hangs soon after its start.
+#[test]
+fn hanging_program() {
+    if std::env::var_os("HANGS").is_none() {
+        return;
+    }
+    let _ = polder_replay::run(async {
+        polder::time::sleep(Duration::from_millis(5)).await;
+        println!("<<<it hangs>>>");
+        std::future::pending::<()>().await;
+    });
+}
+
+/// A process that hangs, and is killed later, has left the entries from before.
+#[test]
+fn run_that_hangs_is_on_the_tape() {
+    use std::io::{BufRead, BufReader};
+    let dir = tempfile::TempDir::new().unwrap();
+    let tape = dir.path().join("tape");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hanging_program", "--nocapture"])
+        .env("HANGS", "1")
+        .env("POLDER_RECORD", &tape)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let hangs = output.lines().any(|line| line.unwrap().contains("<<<"));
+    assert!(hangs);
+    // The recorder hands over after a tenth of a second.
+    let mut text = String::new();
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(100));
+        let mut listed = Vec::new();
+        // It fails as long as the file has no header.
+        let _ = polder_replay::show(&tape, None, &mut listed);
+        text = String::from_utf8(listed).unwrap();
+        if text.contains("reading the clock") {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(text.contains("reading the clock"), "{text}");
 }
 
 fn start(variables: &[(&str, &str)]) -> String {
