@@ -117,6 +117,8 @@ const TASKS: usize = 64;
 
 /// Runs `future` on the system, and writes a tape to `path`. See the [crate](self).
 ///
+/// A file at `path` is renamed first: an older tape is kept as `path.old`.
+///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("record-{}.tape", std::process::id()));
 /// let seven = polder_replay::record(&path, async { 7 })?;
@@ -127,8 +129,9 @@ const TASKS: usize = 64;
 ///
 /// # Errors
 ///
-/// The tape cannot be created, or the system has no suitable poller. A tape that cannot be written
-/// later ends early, which is told on standard error.
+/// The tape cannot be created (`path` is a directory, a device or a symbolic link, among others),
+/// or the system has no suitable poller. A tape that cannot be written later ends early, which is
+/// told on standard error.
 ///
 /// # Panics
 ///
@@ -170,6 +173,9 @@ where
 /// (`POLDER_RECORD_LIMIT=bytes` limits the tape), with `POLDER_REPLAY=path` it is
 /// [replayed](replay) (`POLDER_REPLAY_UNTIL=number` stops it before that entry); otherwise by
 /// [`polder::block_on`].
+///
+/// A child process inherits these variables: remove them, or a child that also calls this renames
+/// the tape and begins another.
 ///
 /// ```
 /// fn main() -> std::io::Result<()> {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,16 +61,29 @@ pub(crate) struct Recorder {
     done: VecDeque<(u64, Vec<u8>)>,
 }
 
-/// Creates the file, which only its owner can read: the tape has what crossed the sockets.
+/// Creates the file, which only its owner can read: the tape has what crossed the sockets. A file
+/// that is there, such as an older tape, is kept as `path.old`.
 fn create(path: &Path) -> io::Result<File> {
-    let file = File::options()
+    match path.symlink_metadata() {
+        Ok(found) if found.is_file() => {
+            let mut old = path.as_os_str().to_owned();
+            old.push(".old");
+            std::fs::rename(path, old)?;
+        }
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "it exists, and is no regular file",
+            ));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    File::options()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
-        .open(path)?;
-    file.set_permissions(PermissionsExt::from_mode(0o600))?;
-    Ok(file)
+        .open(path)
 }
 
 /// Writes blocks until the channel is closed, or the disk fails.

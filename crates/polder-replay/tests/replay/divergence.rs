@@ -217,6 +217,33 @@ fn what_is_not_on_the_tape_is_told() {
     }
 }
 
+/// An older tape is kept; what is no regular file is left alone.
+#[test]
+fn older_tape_is_kept() {
+    let tape = Tape::new();
+    record(&tape.path, async {}).unwrap();
+    let older = tape.bytes();
+    record(&tape.path, sleep(Duration::from_millis(1))).unwrap();
+    let old = tape.path.with_extension("old");
+    assert_eq!(std::fs::read(old).unwrap(), older);
+    assert_ne!(tape.bytes(), older);
+
+    let (link, socket) = (
+        tape.path.with_extension("link"),
+        tape.path.with_extension("socket"),
+    );
+    std::os::unix::fs::symlink(&tape.path, &link).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let before = tape.bytes();
+    for path in [&link, &socket] {
+        let error = record(path, async {}).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        let words = error.to_string();
+        assert!(words.contains(&*path.to_string_lossy()), "{words}");
+    }
+    assert_eq!(tape.bytes(), before);
+}
+
 /// A recording within a recording is an error.
 #[test]
 fn recordings_do_not_nest() {
