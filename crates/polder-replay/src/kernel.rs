@@ -67,7 +67,8 @@ impl Kernel for Taped {
         Some(Box::pin(async { Ok(look_up.await?.0) }))
     }
 
-    /// The function runs again when it is replayed: only when it was done is on the tape.
+    /// The function runs again when it is replayed, on a thread again: only when it was done is on
+    /// the tape.
     fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
         let kept = Job {
             call: Some(call.clone()),

@@ -100,9 +100,11 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread;
 
 use futures_lite::FutureExt;
 use polder::Backend;
+use polder::kernel::BlockingCall;
 use polder::poller::Poller;
 use polder::runtime::of_kernel::RuntimeOfKernel;
 
@@ -520,10 +522,25 @@ fn deliver(runtime: &RuntimeOfKernel) -> io::Result<()> {
             Delivery::Wake(wakers) => wakers.into_iter().for_each(std::task::Waker::wake),
             Delivery::Run(call) => {
                 if let Some(call) = call {
+                    prepare(&call);
                     call.run();
                 }
             }
         });
     }
     Ok(())
+}
+
+/// Has a replay call the function of `unblock` where the recording did: on a thread that has no
+/// kernel. A recording has called it before.
+fn prepare(call: &Arc<dyn BlockingCall>) {
+    if !look(|deck| matches!(deck.side, Side::Replay(_))).unwrap_or(false) {
+        return;
+    }
+    let call = call.clone();
+    let thread = thread::Builder::new().name("polder-replay".to_owned());
+    // If there is no thread, the function is called by `run`.
+    if let Ok(thread) = thread.spawn(move || call.prepare()) {
+        let _ = thread.join();
+    }
 }

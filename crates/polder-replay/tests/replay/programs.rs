@@ -294,6 +294,26 @@ fn unblock_ends_when_it_did() {
     });
 }
 
+/// The function is called on a thread of its own, which has the system's clock and events, by the
+/// recording and by its replays.
+#[test]
+fn unblock_is_called_on_a_thread() {
+    let (_, (seen, _)) = record_and_replay(|_| async {
+        let worker = std::thread::current().id();
+        let seen = polder::unblock(move || {
+            let _ = now(); // Not on the tape.
+            let answer = polder::block_on(async {
+                sleep(Duration::from_millis(1)).await;
+                7
+            });
+            (std::thread::current().id() != worker, answer)
+        });
+        let start = now();
+        (seen.await, now() - start)
+    });
+    assert_eq!(seen, (true, 7));
+}
+
 /// Two tasks race for a value: it depends on the network which is first. One of the runs fails, and
 /// its replays all fail.
 #[test]
