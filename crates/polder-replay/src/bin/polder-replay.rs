@@ -1,9 +1,9 @@
 //! `polder-replay show TAPE [--until N]`: lists a tape. A program is replayed by the program
 //! itself: `POLDER_REPLAY=TAPE program`.
 
-use std::io::{self, BufWriter, Write, stdout};
 use std::process::ExitCode;
 
+#[cfg(unix)]
 const USAGE: &str = "usage: polder-replay show TAPE [--until ENTRY]
 
 Lists what a program received that was run with POLDER_RECORD=TAPE: a line for each entry (number,
@@ -12,6 +12,8 @@ POLDER_REPLAY=TAPE PROGRAM runs the program again.";
 
 #[cfg(unix)]
 fn main() -> ExitCode {
+    use std::io::{self, BufWriter, Write, stdout};
+
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (path, until) = match *texts {
