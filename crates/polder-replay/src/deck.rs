@@ -640,7 +640,7 @@ impl Deck {
             self.deregister(id as u32);
         }
         if let Side::Record(recorder) = self.side {
-            recorder.finish();
+            recorder.finish(&self.shared);
         }
     }
 

@@ -219,14 +219,18 @@ impl Recorder {
         self.is_on &= sent && !self.has_failed.load(Ordering::Relaxed);
     }
 
-    /// Waits for the thread that writes.
-    pub(crate) fn finish(mut self) {
+    /// Waits for the thread that writes, and closes the pipes of signals.
+    pub(crate) fn finish(mut self, shared: &Shared) {
         if !self.body.is_empty() {
             self.hand_over();
         }
         drop(self.to.take());
-        for (_, id) in self.signals.values() {
+        for (pipe, id) in self.signals.values() {
             unregister(*id);
+            if let Some(poller) = &shared.poller {
+                // It fails only for what is not registered.
+                let _ = poller.deregister(pipe);
+            }
         }
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
@@ -347,15 +351,20 @@ impl Recorder {
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
         let id = pipe::register(number as i32, far)?;
-        // SAFETY: the pipe is closed after the poller, or deregistered by this failure.
-        unsafe {
+        // SAFETY: `finish` deregisters the pipe before it closes it; one that cannot be registered
+        // is closed at once.
+        let registered = unsafe {
             poller.register(
                 &near,
                 Token(SIGNALS + number as u64),
                 Interest::READABLE,
                 Mode::Edge,
-            )?
+            )
         };
+        if let Err(error) = registered {
+            unregister(id);
+            return Err(error);
+        }
         self.signals.insert(number, (near, id));
         Ok(())
     }
