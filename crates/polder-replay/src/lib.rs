@@ -433,7 +433,7 @@ fn check_thread() -> io::Result<()> {
 ///
 /// A thread chooses the keys of its `HashMap`s when it makes the first: one that has made some
 /// before it records, or before it replays, has other keys.
-#[cfg(all(feature = "libc", target_os = "linux"))]
+#[cfg(feature = "libc")]
 pub use polder_sim::answer_for_libc;
 
 type Panic = Box<dyn Any + Send>;
