@@ -212,9 +212,11 @@ where
     };
     match (path("POLDER_RECORD"), path("POLDER_REPLAY")) {
         (None, None) => Ok(polder::block_on(future)),
-        (Some(path), None) => Recording::new(path)
-            .limit(number("POLDER_RECORD_LIMIT")?)
-            .run(future),
+        (Some(path), None) => {
+            let mut recording = Recording::new(path).limit(number("POLDER_RECORD_LIMIT")?);
+            recording.is_of_environment = true;
+            recording.run(future)
+        }
         (None, Some(path)) => Replaying::new(path)
             .until(number("POLDER_REPLAY_UNTIL")?)
             .run(future),
@@ -270,6 +272,8 @@ pub fn polder_replay_stopped(reason: &str) {
 pub struct Recording {
     path: PathBuf,
     limit: u64,
+    /// Whether the environment asked for it, by which it is replayed then.
+    is_of_environment: bool,
 }
 
 impl Recording {
@@ -282,6 +286,7 @@ impl Recording {
         Recording {
             path: path.as_ref().to_owned(),
             limit: u64::MAX,
+            is_of_environment: false,
         }
     }
 
@@ -336,10 +341,12 @@ impl Recording {
         );
         ended.output.map_err(|stop| match stop {
             Some(panic) => {
-                eprintln!(
-                    "polder-replay: POLDER_REPLAY={} runs this again",
-                    self.path.display()
-                );
+                if self.is_of_environment {
+                    eprintln!(
+                        "polder-replay: POLDER_REPLAY={} runs this again",
+                        self.path.display()
+                    );
+                }
                 resume_unwind(panic)
             }
             None => io::Error::other("the runtime has failed"),
