@@ -275,8 +275,9 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Resul
     }
 }
 
-/// [`with`], for the functions in the place of the C library's: neither allocates by itself, nor
-/// unwinds. A stop unwinds later.
+/// [`with`], for the functions in the place of the C library's, which must not unwind: a stop
+/// unwinds at the next call. The deck may allocate; an allocator that asks for the time or for
+/// randomness meanwhile gets the system's.
 #[cfg(all(feature = "libc", target_os = "linux"))]
 pub(crate) fn answer<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> Option<R> {
     let found = DECK.try_with(|deck| f(deck.try_borrow_mut().ok()?.as_mut()?).ok());
