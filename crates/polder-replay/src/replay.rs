@@ -70,6 +70,7 @@ impl Player {
                 )));
             }
             let words = cursor.text().ok_or_else(damaged)?;
+            let words = show::printable(&words);
             eprintln!("polder-replay: when this was recorded: {words}");
             let left = cursor.0.len();
             self.advance(left, last);
@@ -231,7 +232,10 @@ impl Player {
         let (then, now) = (&self.program, Program::current());
         let mut causes = String::new();
         if then.build != now.build {
-            causes += &format!("\n  it was recorded by another build: {}", then.path);
+            causes += &format!(
+                "\n  it was recorded by another build: {}",
+                show::printable(&then.path)
+            );
         }
         if then.arguments != now.arguments {
             causes += &format!(

@@ -41,8 +41,27 @@ pub(crate) fn task((id, _, site): &Told) -> String {
     format!("task {id} runs{site}")
 }
 
-/// Reads an entry. `None`: it is damaged.
+/// Returns text of a tape with escapes in the place of what does not print, which a terminal may
+/// obey.
+pub(crate) fn printable(text: &str) -> String {
+    let mut printed = String::new();
+    for character in text.chars() {
+        match character {
+            '"' | '\'' | '\\' => printed.push(character),
+            _ => printed.extend(character.escape_debug()),
+        }
+    }
+    printed
+}
+
+/// Reads an entry, in words that print. `None`: it is damaged.
 pub(crate) fn entry(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
+    let mut entry = read(from, last)?;
+    entry.words = printable(&entry.words);
+    Some(entry)
+}
+
+fn read(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
     let (tag, socket) = match get_head(from, last)? {
         Head::Clock(nanos) => {
             let words = format!(
@@ -231,8 +250,8 @@ pub(crate) fn list(path: &Path, until: u64, to: &mut dyn Write) -> io::Result<()
     writeln!(
         to,
         "recorded by {} {}",
-        program.path,
-        program.arguments.join(" ")
+        printable(&program.path),
+        printable(&program.arguments.join(" "))
     )?;
     let (mut last, mut entries, mut time) = (None, 0_u64, 0_u64);
     let mut current = (0, 0);
@@ -255,7 +274,7 @@ pub(crate) fn list(path: &Path, until: u64, to: &mut dyn Write) -> io::Result<()
             if let Some((id, site, text)) = &found.task {
                 current = (*id, *site);
                 if let Some(text) = text {
-                    sites.insert(*site, text.clone());
+                    sites.insert(*site, printable(text));
                 }
             }
             let seconds = Duration::from_nanos(time).as_secs_f64();

@@ -217,6 +217,22 @@ fn what_is_not_on_the_tape_is_told() {
     }
 }
 
+/// A name from elsewhere gives a terminal no commands.
+#[test]
+fn listing_has_no_control_characters() {
+    let tape = Tape::new();
+    record(&tape.path, async {
+        let path = "/nowhere/\u{1b}[2J\u{202e}";
+        polder::net::unix::UnixStream::connect(path)
+            .await
+            .unwrap_err();
+    })
+    .unwrap();
+    let listed = tape.listed();
+    assert!(listed.contains("/nowhere/\\u{1b}[2J\\u{202e}"), "{listed}");
+    assert!(!listed.contains(['\u{1b}', '\u{202e}']), "{listed}");
+}
+
 /// An older tape is kept; what is no regular file is left alone.
 #[test]
 fn older_tape_is_kept() {
