@@ -1,5 +1,6 @@
 //! Record and replay for programs on the runtime polder: a run that failed is run again, exactly,
-//! under a debugger and with added prints, as often as one likes.
+//! under a debugger and with prints that were added (which ask polder for nothing: no `time::now`,
+//! no dump), as often as one likes.
 //!
 //! On one worker a run is a function of what the system gave: readings of the clock, events, bytes,
 //! addresses, errors, names, files, signals. [`record`] runs a future over the system and writes
@@ -58,7 +59,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | a second worker, another runtime, child processes, `Async<T>` and adopted descriptors, links | refused |
+//! | a second worker, another runtime, child processes, `Async<T>` and adopted descriptors, `io::Unblock`, links | refused |
 //! | descriptors that are lent (`AsFd`), threads that wake tasks | told |
 //! | results of `unblock` | told: the function runs again, when the tape says that it was done |
 //! | `std::fs`, memory-mapped files, environment, addresses of memory | neither |
@@ -132,8 +133,8 @@ const TASKS: usize = 64;
 /// # Errors
 ///
 /// The tape cannot be created (`path` is a directory, a device or a symbolic link, among others),
-/// or the system has no suitable poller. A tape that cannot be written later ends early, which is
-/// told on standard error.
+/// or the system has no suitable poller. A tape that cannot be written later ends early, and so
+/// does one with an entry of more than 64 MiB; both are told on standard error.
 ///
 /// # Panics
 ///
