@@ -494,6 +494,30 @@ impl TapedSocket {
 /// Larger ones are several entries.
 const MAX_READ: usize = 16 << 20;
 
+/// `IOV_MAX` of systems that have one.
+const MAX_SLICES: usize = 1_024;
+
+/// Returns the buffers that one call fills: at most [`MAX_SLICES`], and [`MAX_READ`] bytes, unless
+/// the first is larger. Empty ones before are left out: a read of them alone would look like the
+/// end of the stream.
+fn fillable<'a, 'b>(buffers: &'a mut [IoSliceMut<'b>]) -> &'a mut [IoSliceMut<'b>] {
+    let begin = leading_empty(buffers.iter().map(|buffer| buffer.len()));
+    let buffers = &mut buffers[begin..];
+    let mut sum = 0_usize;
+    let fitting = buffers.iter().take(MAX_SLICES).take_while(|buffer| {
+        sum = sum.saturating_add(buffer.len());
+        sum <= MAX_READ
+    });
+    let count = fitting.count().max(1).min(buffers.len());
+    &mut buffers[..count]
+}
+
+/// Returns how many empty buffers are before the first that is not, or before the last.
+fn leading_empty(mut lengths: impl ExactSizeIterator<Item = usize>) -> usize {
+    let last = lengths.len().saturating_sub(1);
+    lengths.position(|length| length > 0).unwrap_or(last)
+}
+
 /// Converts a buffer to socket2's type.
 fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods of socket2 that take the
@@ -639,24 +663,21 @@ impl Socket for TapedSocket {
                 buffers,
                 |buffers| {
                     let system = system!(self);
-                    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-                    let length = match buffers {
-                        [buffer, ..] if peeks => system.peek(to_fill(buffer))?,
+                    let (length, offered) = match fillable(buffers) {
+                        [buffer, ..] if peeks => (system.peek(to_fill(buffer))?, buffer.len()),
                         [buffer] => {
                             let most = buffer.len().min(MAX_READ);
-                            io::Read::read(&mut &*system, &mut buffer[..most])?
+                            (io::Read::read(&mut &*system, &mut buffer[..most])?, most)
                         }
-                        [buffer, ..] if wanted > MAX_READ => {
-                            let most = buffer.len().min(MAX_READ);
-                            io::Read::read(&mut &*system, &mut buffer[..most])?
+                        buffers => {
+                            let offered = buffers.iter().map(|buffer| buffer.len()).sum();
+                            let length = io::Read::read_vectored(&mut &*system, buffers)?;
+                            (length, offered)
                         }
-                        buffers => io::Read::read_vectored(&mut &*system, buffers)?,
                     };
                     // Of the others a short read may have other reasons.
-                    Ok((
-                        Filled(length, is_tcp && !peeks && length < wanted.min(MAX_READ)),
-                        (),
-                    ))
+                    let is_drained = is_tcp && !peeks && length < offered;
+                    Ok((Filled(length, is_drained), ()))
                 },
                 |_, ()| {},
                 |_| Some(()),
@@ -671,8 +692,10 @@ impl Socket for TapedSocket {
             .iter()
             .fold(0, |sum, buffer| tape::checked(buffer, sum));
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let begin = leading_empty(buffers.iter().map(|buffer| buffer.len()));
+        let end = buffers.len().min(begin + MAX_SLICES);
         let left = self.cross(Tag::Write, Argument::Check(sum as u16), |system| {
-            let written = match buffers {
+            let written = match &buffers[begin..end] {
                 [buffer] => system.send_with_flags(buffer, SEND_FLAGS)?,
                 buffers => system.send_vectored_with_flags(buffers, SEND_FLAGS)?,
             };

@@ -147,6 +147,35 @@ fn connects_and_errors_are_replayed() {
     );
 }
 
+/// More buffers than one call takes, empty ones before, and more bytes than an entry has.
+#[test]
+fn vectored_calls_are_replayed() {
+    use std::io::{IoSlice, IoSliceMut};
+    let (_, lengths) = record_and_replay(|_| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut near = TcpStream::connect(address).await.unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        let mut slices = vec![IoSlice::new(b""); 1_100];
+        slices.extend(vec![IoSlice::new(b"x"); 2_000]);
+        let sent = near.write_vectored(&slices).await.unwrap();
+        let mut bytes = [0; 2_000];
+        let empty = (0..1_100).map(|_| IoSliceMut::new(&mut []));
+        let single = bytes.chunks_mut(1).map(IoSliceMut::new);
+        let mut buffers: Vec<_> = empty.chain(single).collect();
+        let read = far.read_vectored(&mut buffers).await.unwrap();
+
+        near.write_all(&[7; 15]).await.unwrap();
+        let (mut small, mut large) = ([0; 10], vec![0; 17 << 20]);
+        let mut buffers = [IoSliceMut::new(&mut small), IoSliceMut::new(&mut large)];
+        let first = far.read_vectored(&mut buffers).await.unwrap();
+        let rest = timeout(Duration::from_secs(20), far.read(&mut large)).await;
+        let rest = rest.expect("the rest is not forgotten").unwrap();
+        [sent, read, first, rest]
+    });
+    assert_eq!(lengths, [1_024, 1_024, 10, 5]);
+}
+
 #[test]
 fn datagrams_are_replayed() {
     record_and_replay(|_| async {
