@@ -8,6 +8,7 @@ use futures_rustls::TlsAcceptor;
 use futures_rustls::pki_types::pem::PemObject;
 use futures_rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use futures_rustls::rustls::ServerConfig;
+use futures_rustls::rustls::crypto::CryptoProvider;
 
 /// A server's certificate and key, for [`Serve::tls`](crate::Serve::tls). A clone is another handle
 /// of the same: a certificate that is loaded again is that of all, for new connections.
@@ -54,7 +55,8 @@ impl RustlsConfig {
     }
 
     /// With a chain of certificates and a key in PEM. Clients choose between the versions of HTTP
-    /// by ALPN.
+    /// by ALPN. The cryptography is that of the program's
+    /// [`CryptoProvider`](CryptoProvider::install_default), otherwise ring's.
     ///
     /// ```
     /// use polder_hyper::RustlsConfig;
@@ -66,7 +68,8 @@ impl RustlsConfig {
     /// # Errors
     ///
     /// [`InvalidData`](io::ErrorKind::InvalidData) if they are not in PEM, or do not belong
-    /// together.
+    /// together. [`Unsupported`](io::ErrorKind::Unsupported) if there is no `CryptoProvider`:
+    /// without the feature `rustls` the program has to install one.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> io::Result<RustlsConfig> {
         Ok(RustlsConfig::from_config(config(certificates, key)?))
     }
@@ -146,13 +149,31 @@ fn config(certificates: &[u8], key: &[u8]) -> io::Result<Arc<ServerConfig>> {
     }
     let key =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| invalid(format!("key: {error}")))?;
-    let config = ServerConfig::builder().with_no_client_auth();
+    let config = ServerConfig::builder_with_provider(provider()?)
+        .with_safe_default_protocol_versions()
+        .map_err(invalid)?;
+    let config = config.with_no_client_auth();
     let mut config = config.with_single_cert(chain, key).map_err(invalid)?;
     config.alpn_protocols = vec![b"http/1.1".into()];
     if cfg!(feature = "http2") {
         config.alpn_protocols.insert(0, b"h2".into());
     }
     Ok(Arc::new(config))
+}
+
+/// rustls's own choice panics if its features name two providers, or none; and any crate of a
+/// program may add one.
+fn provider() -> io::Result<Arc<CryptoProvider>> {
+    #[cfg(feature = "rustls")]
+    let otherwise = Ok(Arc::new(
+        futures_rustls::rustls::crypto::ring::default_provider(),
+    ));
+    #[cfg(not(feature = "rustls"))]
+    let otherwise = Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "rustls has no provider of cryptography: CryptoProvider::install_default sets one",
+    ));
+    CryptoProvider::get_default().cloned().map_or(otherwise, Ok)
 }
 
 fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
