@@ -1,5 +1,6 @@
 //! [`RustlsConfig`]: certificates, by the names of axum-server.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,14 +72,16 @@ impl RustlsConfig {
     /// together. [`Unsupported`](io::ErrorKind::Unsupported) if there is no `CryptoProvider`:
     /// without the feature `rustls` the program has to install one.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> io::Result<RustlsConfig> {
-        Ok(RustlsConfig::from_config(config(certificates, key)?))
+        let config = config(chain_of(certificates)?, key_of(key)?)?;
+        Ok(RustlsConfig::from_config(config))
     }
 
     /// As [`from_pem`](Self::from_pem), from files.
     ///
     /// # Errors
     ///
-    /// Those of reading the files and of [`from_pem`](Self::from_pem), with the file's name.
+    /// Those of reading the files and of [`from_pem`](Self::from_pem), with the file's name, or
+    /// with both names if the files do not belong together.
     pub async fn from_pem_file(
         certificates: impl AsRef<Path>,
         key: impl AsRef<Path>,
@@ -129,26 +132,40 @@ impl RustlsConfig {
 }
 
 async fn config_of_files(certificates: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
-    let named = |path: &Path, error: io::Error| {
-        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-    };
-    let read = async |path: &Path| {
-        let bytes = polder::fs::read(path.to_owned()).await;
-        bytes.map_err(|error| named(path, error))
-    };
-    let bytes = (read(certificates).await?, read(key).await?);
-    config(&bytes.0, &bytes.1).map_err(|error| named(certificates, error))
+    let bytes = polder::fs::read(certificates.to_owned()).await;
+    let chain = bytes.and_then(|bytes| chain_of(&bytes));
+    let chain = chain.map_err(|error| named(certificates.display(), error))?;
+    let bytes = polder::fs::read(key.to_owned()).await;
+    let private = bytes.and_then(|bytes| key_of(&bytes));
+    let private = private.map_err(|error| named(key.display(), error))?;
+    config(chain, private).map_err(|error| {
+        let both = format_args!("{} and {}", certificates.display(), key.display());
+        named(both, error)
+    })
 }
 
-fn config(certificates: &[u8], key: &[u8]) -> io::Result<Arc<ServerConfig>> {
+fn named(file: impl Display, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{file}: {error}"))
+}
+
+fn chain_of(certificates: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<_, _>>()
         .map_err(invalid)?;
     if chain.is_empty() {
         return Err(invalid("there is no certificate"));
     }
-    let key =
-        PrivateKeyDer::from_pem_slice(key).map_err(|error| invalid(format!("key: {error}")))?;
+    Ok(chain)
+}
+
+fn key_of(key: &[u8]) -> io::Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_slice(key).map_err(|error| invalid(format!("key: {error}")))
+}
+
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> io::Result<Arc<ServerConfig>> {
     let config = ServerConfig::builder_with_provider(provider()?)
         .with_safe_default_protocol_versions()
         .map_err(invalid)?;

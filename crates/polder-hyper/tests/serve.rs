@@ -254,7 +254,22 @@ fn tls_chooses_the_version_by_alpn() {
             error.to_string().ends_with("-key: there is no certificate"),
             "{error}"
         );
-        for name in ["pem", "key"] {
+        // Each error has its file's name; and both, if they do not belong together.
+        polder::fs::write(file("none"), "no key").await.unwrap();
+        let error = RustlsConfig::from_pem_file(file("pem"), file("none"));
+        let error = error.await.unwrap_err().to_string();
+        assert!(error.contains("-none: key: "), "{error}");
+        assert!(!error.contains("-pem"), "{error}");
+        polder::fs::write(file("none"), certificate(&[]).1)
+            .await
+            .unwrap();
+        let error = RustlsConfig::from_pem_file(file("pem"), file("none"));
+        let error = error.await.unwrap_err().to_string();
+        assert!(
+            error.contains("-pem and ") && error.contains("-none: "),
+            "{error}"
+        );
+        for name in ["pem", "key", "none"] {
             std::fs::remove_file(file(name)).unwrap();
         }
         server.stop().await;
