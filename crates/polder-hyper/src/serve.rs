@@ -49,7 +49,9 @@ impl How {
         if let Some(tls) = self.tls {
             let greeting = polder::time::timeout(settings.timeout, tls.acceptor().accept(stream));
             // A connection that is there when the server stops is greeted, in the grace period.
-            let stream = greeting.await??;
+            let greeted = greeting.await.unwrap_or_else(|late| Err(late.into()));
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
+            let stream = greeted.map_err(named)?;
             return connection::serve(stream, service, settings, introduce, stop.wait()).await;
         }
         connection::serve(stream, service, settings, introduce, stop.wait()).await
@@ -223,7 +225,8 @@ impl<'a, L: Listener> Serve<'a, L> {
     }
 
     /// Serves HTTPS: each connection begins with a handshake of TLS, which has the time limit of
-    /// [`timeout`](Self::timeout). See [`RustlsConfig`](crate::RustlsConfig).
+    /// [`timeout`](Self::timeout). See [`RustlsConfig`](crate::RustlsConfig). The text of its
+    /// errors begins with `TLS: `.
     #[cfg(feature = "rustls-no-provider")]
     pub fn tls(mut self, config: crate::RustlsConfig) -> Self {
         self.tls = Some(config);

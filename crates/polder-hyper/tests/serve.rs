@@ -2,11 +2,12 @@
 //! upgrades, limits, and a graceful end.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::{Future, IntoFuture, pending};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_tungstenite::WebSocketStream;
@@ -273,6 +274,33 @@ fn tls_chooses_the_version_by_alpn() {
             std::fs::remove_file(file(name)).unwrap();
         }
         server.stop().await;
+    });
+}
+
+/// An error of the handshake says that it is one of TLS.
+#[test]
+fn errors_of_the_handshake_are_those_of_tls() {
+    everywhere(|| async {
+        let (pem, key, _) = certificate(&[]);
+        let tls = RustlsConfig::from_pem(pem.as_bytes(), key.as_bytes()).unwrap();
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let report = errors.clone();
+        let configure = move |server: Serve<'static, TcpListener>| {
+            let report = move |_: Option<&_>, error: &dyn Error| {
+                report.lock().unwrap().push(error.to_string());
+            };
+            server.tls(tls).timeout(50 * MS).on_error(report)
+        };
+        let server = Server::start(Router::new(), configure).await;
+        raw(server.connect().await, GET).await; // Not TLS.
+        assert_eq!(raw(server.connect().await, b"").await, "");
+        server.stop().await;
+        let errors = errors.lock().unwrap();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(
+            errors.iter().all(|error| error.starts_with("TLS: ")),
+            "{errors:?}"
+        );
     });
 }
 
