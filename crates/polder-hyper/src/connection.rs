@@ -83,6 +83,15 @@ impl fmt::Debug for Settings {
     }
 }
 
+/// What is known of a connection's version of HTTP before its first bytes.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Version {
+    ByFirstBytes,
+    /// TLS has agreed on it (ALPN).
+    #[cfg_attr(not(feature = "rustls-no-provider"), allow(dead_code))]
+    Http1,
+}
+
 /// Adds to the extensions of each request of a connection.
 pub(crate) type Introduce = Arc<dyn Fn(&mut Extensions) + Send + Sync>;
 
@@ -130,11 +139,21 @@ pub async fn serve_connection<S, Kind: 'static>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    serve(stream, service, &Settings::new(timeout), None, stop).await
+    let settings = Settings::new(timeout);
+    serve(
+        stream,
+        Version::ByFirstBytes,
+        service,
+        &settings,
+        None,
+        stop,
+    )
+    .await
 }
 
 pub(crate) async fn serve<S, Kind: 'static>(
     stream: S,
+    #[cfg_attr(not(feature = "http2"), allow(unused_variables))] version: Version,
     service: impl HttpService<Kind>,
     settings: &Settings,
     introduce: Option<Introduce>,
@@ -149,7 +168,7 @@ where
     let closed = Arc::new(Latch::new());
     stream.set_on_drop(closed.clone());
     #[cfg(feature = "http2")]
-    {
+    if version == Version::ByFirstBytes {
         // The stop comes second: a request that is there is answered.
         let begun = async { time::timeout(settings.timeout, speaks_http2(&mut stream)).await };
         let stopped = async {

@@ -13,7 +13,7 @@ use polder::event::Latch;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::net::{self, Listener, Summary};
 
-use crate::connection::{self, Introduce, Settings, TIMEOUT};
+use crate::connection::{self, Introduce, Settings, TIMEOUT, Version};
 use crate::{ConnectInfo, HttpService};
 
 /// The default of [`Serve::grace`].
@@ -52,9 +52,15 @@ impl How {
             let greeted = greeting.await.unwrap_or_else(|late| Err(late.into()));
             let named = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
             let stream = greeted.map_err(named)?;
-            return connection::serve(stream, service, settings, introduce, stop.wait()).await;
+            let version = match stream.get_ref().1.alpn_protocol() {
+                Some(b"http/1.1") => Version::Http1,
+                _ => Version::ByFirstBytes,
+            };
+            return connection::serve(stream, version, service, settings, introduce, stop.wait())
+                .await;
         }
-        connection::serve(stream, service, settings, introduce, stop.wait()).await
+        let version = Version::ByFirstBytes;
+        connection::serve(stream, version, service, settings, introduce, stop.wait()).await
     }
 }
 

@@ -277,6 +277,31 @@ fn tls_chooses_the_version_by_alpn() {
     });
 }
 
+/// What ALPN has agreed on is heeded: HTTP/2's first bytes are none of HTTP/1.
+#[test]
+fn http1_by_alpn_has_no_http2() {
+    everywhere(|| async {
+        let (pem, key, connector) = certificate(&["http/1.1"]);
+        let tls = RustlsConfig::from_pem(pem.as_bytes(), key.as_bytes()).unwrap();
+        let app = Router::new().route("/", any(version));
+        let server = Server::start(app, |server| server.tls(tls).timeout(50 * MS)).await;
+        let connect = async || {
+            let stream = server.connect().await;
+            connector.connect(localhost(), stream).await.unwrap()
+        };
+        assert!(raw(connect().await, GET).await.ends_with("HTTP/1.1"));
+        let answer = raw(connect().await, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 400"),
+            "{answer:?}"
+        );
+        let start = Instant::now();
+        assert_eq!(raw(connect().await, b"").await, "");
+        assert!(start.elapsed() >= 50 * MS);
+        server.stop().await;
+    });
+}
+
 /// An error of the handshake says that it is one of TLS.
 #[test]
 fn errors_of_the_handshake_are_those_of_tls() {
