@@ -139,6 +139,7 @@ impl Body {
     fn check_size(&mut self, frame: &Frame<Bytes>) -> io::Result<()> {
         let size = frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
         let Some(left) = self.left.checked_sub(size) else {
+            self.left = 0; // No later and smaller part follows the one that is missing.
             let text = "the body is larger than the server allows";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         };

@@ -512,6 +512,29 @@ fn body_limit_refuses_larger_bodies() {
     });
 }
 
+/// Nothing comes after the part that was too large, of which the service takes no heed.
+#[test]
+fn nothing_follows_a_part_beyond_the_body_limit() {
+    everywhere(|| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = service_fn(async |request: hyper::Request<polder_hyper::Body>| {
+            let mut body = request.into_body();
+            let mut parts = Vec::new();
+            for _ in 0..3 {
+                parts.push(body.frame().await.is_some_and(|frame| frame.is_ok()));
+            }
+            Ok::<_, Infallible>(hyper::Response::new(format!("{parts:?}")))
+        });
+        let server = serve(listener, service).body_limit(10);
+        let _server = polder::spawn(server.into_future());
+        let request = b"POST / HTTP/1.1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n\
+            1\r\nx\r\nb\r\n12345678901\r\n1\r\nx\r\n0\r\n\r\n";
+        let answer = raw(TcpStream::connect(address).await.unwrap(), request).await;
+        assert!(answer.ends_with("[true, false, false]"), "{answer}");
+    });
+}
+
 /// A response in progress is finished; idle connections, and those that have said nothing, end.
 #[test]
 fn graceful_end_finishes_http2_responses() {
