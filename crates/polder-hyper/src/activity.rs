@@ -5,7 +5,8 @@
 //! and a client can stop one response by its window while it takes others. So a connection counts
 //! as stalled when for some time no byte was read or written, and no request is *at work*: no
 //! service runs, and no body of a response is waited for. A service that waits for its request's
-//! body is at work; [`Body`](crate::Body) limits that.
+//! body is at work; [`Body`](crate::Body) limits that. So is a tunnel (`CONNECT`), as an upgraded
+//! HTTP/1 connection has no such limit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -84,6 +85,21 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.set_at_work(false);
         self.activity.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Keeps an HTTP/2 connection from being stalled: first in the extensions of a `CONNECT` request,
+/// then in the stream of [`upgrade`](crate::upgrade()). It ends with the request if there is no
+/// upgrade.
+#[derive(Clone, Debug)]
+pub(crate) struct Tunnel {
+    _in_flight: Arc<InFlight>,
+}
+
+impl Tunnel {
+    pub(crate) fn new(activity: Arc<Activity>) -> Tunnel {
+        let _in_flight = Arc::new(InFlight::new(activity));
+        Tunnel { _in_flight }
     }
 }
 

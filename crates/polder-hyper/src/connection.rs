@@ -13,13 +13,13 @@ use hyper::server::conn::http1;
 #[cfg(feature = "http2")]
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use polder::event::Latch;
 use polder::future::or;
 use polder::io::{AsyncRead, AsyncWrite};
 use polder::time;
 
-use crate::activity::{Activity, InFlight, Reply};
+use crate::activity::{Activity, InFlight, Reply, Tunnel};
 use crate::{Body, HttpService, Stream, Timer};
 
 /// The default of [`Serve::timeout`](crate::Serve::timeout).
@@ -314,7 +314,7 @@ impl Limits {
         service: S,
         request: Request<Incoming>,
     ) -> Result<Response<Reply<S::Body>>, S::Error> {
-        let in_flight = self.activity.map(InFlight::new);
+        let in_flight = self.activity.clone().map(InFlight::new);
         let refused = |status: StatusCode, in_flight| {
             let mut response = Response::new(Reply::new(None, in_flight));
             *response.status_mut() = status;
@@ -328,6 +328,9 @@ impl Limits {
             request.map(|incoming| Body::new(incoming, self.timeout).limited(self.body_limit));
         if let Some(introduce) = self.introduce {
             introduce(request.extensions_mut());
+        }
+        if let (Some(activity), &Method::CONNECT) = (self.activity, request.method()) {
+            request.extensions_mut().insert(Tunnel::new(activity));
         }
         let answer = service.answer(request);
         let response = match self.request_timeout {

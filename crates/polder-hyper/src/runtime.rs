@@ -17,7 +17,7 @@ use polder::net::TcpStream;
 use polder::net::unix::UnixStream;
 use polder::time;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Tunnel};
 use crate::stall::Stall;
 
 /// The maximum size of one read.
@@ -67,6 +67,8 @@ pub struct Stream<S> {
     ahead: Vec<u8>,
     /// Is told of bytes that are read and written.
     activity: Option<Arc<Activity>>,
+    /// Is at work for as long as this is.
+    _tunnel: Option<Tunnel>,
     /// After the stream, which is closed when this is dropped.
     _closed: Option<SetOnDrop>,
 }
@@ -104,6 +106,7 @@ impl<S> Stream<S> {
             attempt: |_, _| None,
             ahead: Vec::new(),
             activity: None,
+            _tunnel: None,
             _closed: None,
         }
     }
@@ -123,6 +126,10 @@ impl<S> Stream<S> {
     /// Sets the latch when the stream has been closed.
     pub(crate) fn set_on_drop(&mut self, closed: Arc<Latch>) {
         self._closed = Some(SetOnDrop(closed));
+    }
+
+    pub(crate) fn set_tunnel(&mut self, tunnel: Option<Tunnel>) {
+        self._tunnel = tunnel;
     }
 
     #[cfg(feature = "http2")]

@@ -7,13 +7,14 @@ use hyper::Request;
 use hyper::upgrade::{self, Upgraded};
 
 use crate::Stream;
+use crate::activity::Tunnel;
 
 /// Takes the connection of a request once its response, `101 Switching Protocols`, has been sent
 /// (or any successful one to `CONNECT`): for WebSocket, or another protocol.
 ///
 /// The future is awaited in a task, since the response comes first. The stream has the traits of
 /// futures-io. It counts as a connection of its server until it is dropped, and has no time limit
-/// but that of a write that stalls.
+/// but that of a write that stalls: an HTTP/2 connection stays while it has such a stream.
 ///
 /// A WebSocket, by async-tungstenite:
 ///
@@ -56,6 +57,11 @@ use crate::Stream;
 pub fn upgrade<B>(
     request: &mut Request<B>,
 ) -> impl Future<Output = io::Result<Stream<Upgraded>>> + Send + use<B> {
+    let tunnel = request.extensions_mut().remove::<Tunnel>();
     let upgraded = upgrade::on(request);
-    async { upgraded.await.map(Stream::new).map_err(io::Error::other) }
+    async move {
+        let mut stream = Stream::new(upgraded.await.map_err(io::Error::other)?);
+        stream.set_tunnel(tunnel);
+        Ok(stream)
+    }
 }

@@ -439,6 +439,50 @@ fn websocket_upgrade_is_a_connection() {
     });
 }
 
+/// An idle tunnel (CONNECT) keeps its HTTP/2 connection, which ends after it.
+#[test]
+fn idle_http2_tunnel_stays_until_it_is_dropped() {
+    async fn echo(
+        mut request: hyper::Request<polder_hyper::Body>,
+    ) -> hyper::Response<Empty<Bytes>> {
+        let upgraded = upgrade(&mut request);
+        polder::spawn(async move {
+            let mut stream = upgraded.await.expect("the client is there");
+            let mut bytes = [0; 4];
+            while stream.read_exact(&mut bytes).await.is_ok() {
+                stream.write_all(&bytes).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+        })
+        .detach();
+        hyper::Response::new(Empty::new())
+    }
+    everywhere(|| async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = service_fn(async |request| Ok::<_, Infallible>(echo(request).await));
+        let server = serve(listener, service).timeout(50 * MS);
+        let _server = polder::spawn(server.into_future());
+        let mut client = Http2::over(TcpStream::connect(address).await.unwrap()).await;
+        let request = hyper::Request::connect("localhost:80");
+        let request = request.body(Full::default()).unwrap();
+        client.sender.ready().await.unwrap();
+        let response = client.sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut stream = Stream::new(hyper::upgrade::on(response).await.unwrap());
+        for bytes in [b"ping", b"pong"] {
+            sleep(200 * MS).await;
+            stream.write_all(bytes).await.unwrap();
+            stream.flush().await.unwrap();
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, bytes);
+        }
+        drop(stream);
+        client.driver.await.expect("it ends well");
+    });
+}
+
 #[test]
 fn request_timeout_ends_the_service() {
     struct Ended(Arc<AtomicUsize>);
