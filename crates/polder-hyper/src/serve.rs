@@ -190,9 +190,11 @@ impl<'a, L: Listener> Serve<'a, L> {
     /// then ends. The default is 30 seconds. (Over a stream that is not one of polder's sockets,
     /// such as TLS, it takes nothing until a third of the system's buffer for sending is free.)
     ///
+    /// Each step has this limit: the handshake of TLS, the first bytes, the head.
+    ///
     /// A connection of HTTP/2 ends when nothing was read or written for that time, or a quarter
     /// longer, and all of its requests wait for the client. If it has none, the client is told
-    /// (GOAWAY).
+    /// (GOAWAY), and has as long again to go.
     ///
     /// The time that a service takes is not limited. If the client closes its connection meanwhile,
     /// the service's future is dropped, unless a part of the request's body is unread, or the next
@@ -203,7 +205,8 @@ impl<'a, L: Listener> Serve<'a, L> {
     }
 
     /// Limits the time that a service may take until it returns a response. The service's future is
-    /// then dropped, and the client gets `503 Service Unavailable`. There is no limit by default.
+    /// then dropped, and the client gets `503 Service Unavailable` (tower-http's `TimeoutLayer`
+    /// answers 408). There is no limit by default.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.settings.request_timeout = Some(limit);
         self
@@ -239,7 +242,8 @@ impl<'a, L: Listener> Serve<'a, L> {
         self
     }
 
-    /// Changes what hyper lets change for HTTP/1, such as the number and the size of headers.
+    /// Changes what hyper lets change for HTTP/1, such as the number and the size of headers. Call
+    /// it after [`timeout`](Self::timeout), which sets hyper's `header_read_timeout`.
     ///
     /// ```
     /// # async fn run(listener: polder::net::TcpListener) -> std::io::Result<()> {
