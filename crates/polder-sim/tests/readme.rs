@@ -35,7 +35,7 @@ fn each_task_has_an_example_of_at_most_80_lines() {
     let links = list.split("](").skip(1);
     let paths: Vec<_> = links.filter_map(|link| link.split(')').next()).collect();
     let programs: Vec<_> = paths.iter().filter(|path| path.ends_with(".rs")).collect();
-    assert_eq!(programs.len(), 7, "{paths:?}");
+    assert!(!programs.is_empty(), "{paths:?}");
     for path in programs {
         let file = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
         let lines = std::fs::read_to_string(file).expect(path).lines().count();
