@@ -92,7 +92,7 @@ pub(crate) struct SocketTraits {
     ///
     /// * TCP: if there is no other layer above it. (kTLS is added before a socket is adopted.)
     /// * A Unix stream: if we have made the kernel refuse descriptors. This may change later: see
-    ///   [`Source::trusts_short_reads`].
+    ///   [`Source::has_bytes_only`].
     pub(crate) trusts_short_reads: bool,
 }
 
@@ -129,8 +129,8 @@ pub(crate) struct Source {
     blocked_attempts: AtomicU8,
     /// Whether polder has shut down reading, and writing.
     shut_down: [AtomicBool; 2],
-    /// See [`trusts_short_reads`](Self::trusts_short_reads).
-    trusts_short_reads: AtomicBool,
+    /// See [`has_bytes_only`](Self::has_bytes_only).
+    has_bytes_only: AtomicBool,
     /// `None` for a borrowed descriptor.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "it is none"))]
     pub(super) socket: Option<SocketTraits>,
@@ -191,7 +191,7 @@ impl Source {
             has_read: AtomicBool::new(false),
             blocked_attempts: AtomicU8::new(0),
             shut_down: Default::default(),
-            trusts_short_reads: AtomicBool::new(false),
+            has_bytes_only: AtomicBool::new(false),
             socket: None,
             open: None,
         }
@@ -409,13 +409,12 @@ impl Source {
     /// and a reader checks it again after the read, before it believes a short read. In between
     /// lies the kernel's lock of the socket, through which the cause of the short read has come.
     #[inline]
-    pub(crate) fn trusts_short_reads(&self) -> bool {
-        self.trusts_short_reads.load(Ordering::Relaxed)
+    pub(crate) fn has_bytes_only(&self) -> bool {
+        self.has_bytes_only.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_trusts_short_reads(&self, trusts_short_reads: bool) {
-        self.trusts_short_reads
-            .store(trusts_short_reads, Ordering::Relaxed);
+    pub(crate) fn set_has_bytes_only(&self, has_bytes_only: bool) {
+        self.has_bytes_only.store(has_bytes_only, Ordering::Relaxed);
     }
 
     /// [`add_waiter`](Self::add_waiter) for a source that is registered where this thread may wait

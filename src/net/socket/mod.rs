@@ -243,7 +243,7 @@ impl Socket {
         match self.io.source().held() {
             Ok(descriptor) => {
                 if self.socket_type().takes_descriptors() {
-                    self.io.source().set_trusts_short_reads(false);
+                    self.io.source().set_has_bytes_only(false);
                 }
                 descriptor
             }

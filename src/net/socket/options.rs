@@ -72,7 +72,7 @@ impl Options for SystemSocket<'_> {
             Opt::Flag(Flag::Passrights, on) => {
                 // Before the kernel lets any in. Refusing them again does not undo this: some may
                 // be queued.
-                self.socket.io.source().set_trusts_short_reads(false);
+                self.socket.io.source().set_has_bytes_only(false);
                 sys::set_passrights(self, on)
             }
             Opt::Join(Group::V4(group, interface)) => socket.join_multicast_v4(&group, &interface),

@@ -56,7 +56,7 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
         trusts_short_reads: is_trusted,
     });
     let has_bytes_only = socket_type.is_internet() || socket_type.takes_descriptors() && is_trusted;
-    io.source().set_trusts_short_reads(has_bytes_only);
+    io.source().set_has_bytes_only(has_bytes_only);
     Socket { io }
 }
 
@@ -195,14 +195,6 @@ async fn connect_created(
     Ok(socket)
 }
 
-impl SystemSocket<'_> {
-    /// Whether a short read shows that the socket is drained, apart from urgent data.
-    #[inline]
-    fn still_trusts_short_reads(&self) -> bool {
-        self.socket.io.source().trusts_short_reads()
-    }
-}
-
 impl Socket {
     /// Reads by [`read_vectored`](KernelSocket::read_vectored). A method of `Socket`, so that other
     /// reads need no `SystemSocket` in memory.
@@ -260,8 +252,7 @@ impl KernelSocket for SystemSocket<'_> {
         let is_trusted = if accepted.takes_descriptors() {
             // A connection inherits its listener's options when it is made, and another owner of
             // the listener may have changed them, so each is checked.
-            self.socket.io.source().trusts_short_reads()
-                && refuses_descriptors(&descriptor, accepted)
+            self.socket.io.source().has_bytes_only() && refuses_descriptors(&descriptor, accepted)
         } else {
             self.socket.traits().trusts_short_reads
         };
@@ -270,12 +261,13 @@ impl KernelSocket for SystemSocket<'_> {
 
     #[inline]
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        if !self.still_trusts_short_reads() {
+        let source = self.socket.io.source();
+        if !source.has_bytes_only() {
             return self.socket.read_apart(bytes);
         }
         let read = sys::receive(&self.descriptor, bytes)?;
         // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
-        Ok((read, read < bytes.len() && self.still_trusts_short_reads()))
+        Ok((read, read < bytes.len() && source.has_bytes_only()))
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
@@ -575,14 +567,17 @@ mod tests {
                 println!("this kernel cannot refuse descriptors");
                 return;
             }
-            let is_trusted = |socket: &Socket| socket.io.source().trusts_short_reads();
-            assert!(is_trusted(&near) && is_trusted(&far));
+            let has_bytes_only = |socket: &Socket| socket.io.source().has_bytes_only();
+            assert!(has_bytes_only(&near) && has_bytes_only(&far));
             let clone = near.clone();
             let _ = near.lend_descriptor();
-            assert!(!is_trusted(&near) && !is_trusted(&clone), "one was lent");
+            assert!(
+                !has_bytes_only(&near) && !has_bytes_only(&clone),
+                "one was lent"
+            );
             let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
             let adopted = adopted.unwrap();
-            assert!(adopted.raw().flag(Flag::Passrights).unwrap() && !is_trusted(&adopted));
+            assert!(adopted.raw().flag(Flag::Passrights).unwrap() && !has_bytes_only(&adopted));
 
             // Linux names a listener that asks for no name.
             let unnamed = SockAddr::unix("").unwrap();
@@ -596,8 +591,8 @@ mod tests {
                     let connect = connect(SocketType::UnixStream, &address);
                     let client = connect.await.unwrap();
                     let (accepted, _) = listener.accept().await.unwrap();
-                    assert!(is_trusted(&client));
-                    assert_eq!(is_trusted(&accepted), !passrights);
+                    assert!(has_bytes_only(&client));
+                    assert_eq!(has_bytes_only(&accepted), !passrights);
                 }
             });
         });
