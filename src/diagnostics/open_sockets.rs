@@ -1,11 +1,12 @@
 //! Counts of open sockets, as they are shown.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use super::dump::Count;
 use super::json::Json;
 use crate::scheduler::Shared;
-use crate::telemetry::{Open, SocketType};
+use crate::telemetry::{SocketType, open_sockets};
 
 /// The number of open sockets of each kind, of [`net`](crate::net) and in an
 /// [`Async`](crate::Async). From [`Metrics::open_sockets`] and [`Dump::open_sockets`].
@@ -53,7 +54,7 @@ impl OpenSockets {
         if shared.is_on_one_thread {
             return OpenSockets::default();
         }
-        let open = |socket_type| Open::count(Some(socket_type));
+        let open = |socket_type| open_sockets(Some(socket_type)).load(Ordering::Relaxed);
         OpenSockets {
             tcp_streams: open(SocketType::TcpStream),
             tcp_listeners: open(SocketType::TcpListener),
@@ -61,7 +62,7 @@ impl OpenSockets {
             unix_streams: open(SocketType::UnixStream),
             unix_listeners: open(SocketType::UnixListener),
             unix_datagrams: open(SocketType::UnixDatagram),
-            asyncs: Open::count(None),
+            asyncs: open_sockets(None).load(Ordering::Relaxed),
         }
     }
 

@@ -226,7 +226,7 @@ impl<T: HasDescriptor + 'static> Async<T> {
         // handle is dropped first: it precedes `inner` in the value, and in `into_inner` too;
         // nothing is borrowed that could end earlier. Until then only unsafe functions, which
         // require of their callers not to close it, give more than `&inner`.
-        let io = unsafe { Io::borrowed(inner.as_descriptor()) }.counted(None);
+        let io = unsafe { Io::borrowed(inner.as_descriptor()) };
         Async {
             borrowed: BorrowedIo::new(io),
             inner,

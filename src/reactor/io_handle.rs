@@ -6,17 +6,14 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use super::readiness::WaiterId;
-#[cfg(feature = "net")]
-use super::source::SocketTraits;
-use super::source::{Held, ReadinessPolicy, Source, SourceKind};
-#[cfg(feature = "net")]
-use crate::kernel::{Boxed, sockets};
+use super::source::{Held, ReadinessPolicy, SocketTraits, Source, SourceKind};
 use crate::sync::atomic::Ordering;
 use crate::sync::drop_all;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::{Open, SocketType};
+use crate::telemetry::open_sockets;
 
 pub(crate) struct Io {
     source: Arc<Source>,
@@ -31,18 +28,21 @@ impl fmt::Debug for Io {
 }
 
 impl Io {
-    /// Takes over a descriptor, which must be non-blocking.
+    /// A descriptor must be non-blocking. Without `traits` it is no socket of `net`.
     pub(crate) fn new(
-        descriptor: OwnedDescriptor,
+        held: Held,
         kind: SourceKind,
         policy: ReadinessPolicy,
+        traits: Option<SocketTraits>,
     ) -> Io {
-        Io::with(Held::Owned(descriptor), kind, policy)
-    }
-
-    #[cfg(feature = "net")]
-    pub(crate) fn of_kernel(socket: Boxed<dyn sockets::Socket>, kind: SourceKind) -> Io {
-        Io::with(Held::OfKernel(socket), kind, ReadinessPolicy::Cached)
+        let io = Io {
+            source: Arc::new(Source::new(held, kind, policy, traits)),
+            id: WaiterId::handle(0),
+        };
+        if let Some(open) = io.open_sockets() {
+            open.fetch_add(1, Ordering::Relaxed);
+        }
+        io
     }
 
     /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
@@ -54,33 +54,15 @@ impl Io {
     pub(crate) unsafe fn borrowed(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { sys::lend(descriptor) };
-        Io::with(
-            Held::Borrowed(descriptor),
-            SourceKind::Borrowed,
-            ReadinessPolicy::AskKernel,
-        )
+        let (held, kind) = (Held::Borrowed(descriptor), SourceKind::Borrowed);
+        Io::new(held, kind, ReadinessPolicy::AskKernel, None)
     }
 
-    fn with(held: Held, kind: SourceKind, policy: ReadinessPolicy) -> Io {
-        Io {
-            source: Arc::new(Source::new(held, kind, policy)),
-            id: WaiterId::handle(0),
-        }
-    }
-
-    /// Counts the new source among the open sockets, or among those of `Async`, which have no type.
-    pub(crate) fn counted(mut self, socket_type: Option<SocketType>) -> Io {
-        let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
-        source.open = Some(Open::new(socket_type));
-        self
-    }
-
-    /// Records what the new source is as a socket.
-    #[cfg(feature = "net")]
-    pub(crate) fn of_socket(mut self, socket: SocketTraits) -> Io {
-        let source = Arc::get_mut(&mut self.source).expect("nobody else has it yet");
-        source.socket = Some(socket);
-        self
+    /// Returns the number of open sockets of its type, unless another kernel has it.
+    fn open_sockets(&self) -> Option<&'static AtomicUsize> {
+        let socket_type = self.source.traits.map(|traits| traits.socket_type);
+        let is_counted = self.source.held().is_ok();
+        is_counted.then(|| open_sockets(socket_type))
     }
 
     #[inline]
@@ -145,6 +127,9 @@ impl Drop for Io {
         let source = &self.source;
         if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
             return self.remove_waiter(self.id);
+        }
+        if let Some(open) = self.open_sockets() {
+            open.fetch_sub(1, Ordering::Relaxed);
         }
         let mut wakers = Vec::new();
         let left = {

@@ -64,7 +64,7 @@ use crate::slab::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, wake_all};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::{Open, SocketType};
+use crate::telemetry::SocketType;
 
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,15 +132,12 @@ pub(crate) struct Source {
     /// See [`has_bytes_only`](Self::has_bytes_only).
     has_bytes_only: AtomicBool,
     /// `None` for a borrowed descriptor.
-    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "it is none"))]
-    pub(super) socket: Option<SocketTraits>,
-    /// Counts it among the open sockets.
-    pub(super) open: Option<Open>,
+    pub(super) traits: Option<SocketTraits>,
 }
 
 /// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel,
 /// which has none. Both descriptors are at the same offset, so that borrowing one takes no branch.
-pub(super) enum Held {
+pub(crate) enum Held {
     Owned(OwnedDescriptor),
     Borrowed(BorrowedDescriptor<'static>),
     #[cfg_attr(not(feature = "net"), allow(dead_code))]
@@ -180,7 +177,12 @@ pub(crate) enum Blocked {
 }
 
 impl Source {
-    pub(super) fn new(held: Held, kind: SourceKind, policy: ReadinessPolicy) -> Source {
+    pub(super) fn new(
+        held: Held,
+        kind: SourceKind,
+        policy: ReadinessPolicy,
+        traits: Option<SocketTraits>,
+    ) -> Source {
         Source {
             readiness: Readiness::new(),
             held,
@@ -192,8 +194,7 @@ impl Source {
             blocked_attempts: AtomicU8::new(0),
             shut_down: Default::default(),
             has_bytes_only: AtomicBool::new(false),
-            socket: None,
-            open: None,
+            traits,
         }
     }
 
@@ -900,8 +901,8 @@ impl Source {
     ///
     /// If it is no socket of `net`.
     #[cfg(feature = "net")]
-    pub(crate) fn socket(&self) -> SocketTraits {
-        self.socket.expect("a socket's source has its traits")
+    pub(crate) fn traits(&self) -> SocketTraits {
+        self.traits.expect("a socket's source has its traits")
     }
 
     pub(super) fn next_id(&self) -> u32 {
@@ -1038,7 +1039,12 @@ mod tests {
         for backend in Backend::available() {
             let reactor = Reactor::new(Poller::new(backend).unwrap(), None);
             let (near, _far) = UnixStream::pair().unwrap();
-            let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);
+            let io = Io::new(
+                Held::Owned(near.into()),
+                SourceKind::Other,
+                ReadinessPolicy::Cached,
+                None,
+            );
             let source = io.source();
             let count = Arc::new(Count(AtomicUsize::new(0)));
             let waker = Waker::from(count.clone());
@@ -1069,9 +1075,10 @@ mod tests {
             let driver = Driver::new(reactor.clone(), Arc::default());
             let (near, _far) = UnixStream::pair().unwrap();
             let io = Io::new(
-                near.into(),
+                Held::Owned(near.into()),
                 SourceKind::Borrowed,
                 ReadinessPolicy::AskKernel,
+                None,
             );
             let source = io.source();
             let wait = || {
@@ -1101,7 +1108,12 @@ mod table_tests {
     fn source() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         (
-            Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached),
+            Io::new(
+                Held::Owned(near.into()),
+                SourceKind::Other,
+                ReadinessPolicy::Cached,
+                None,
+            ),
             far,
         )
     }
@@ -1176,7 +1188,12 @@ mod loom_tests {
     /// A handle that is known not to be readable.
     fn io() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let io = Io::new(near.into(), SourceKind::Other, ReadinessPolicy::Cached);
+        let io = Io::new(
+            Held::Owned(near.into()),
+            SourceKind::Other,
+            ReadinessPolicy::Cached,
+            None,
+        );
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)

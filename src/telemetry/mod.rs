@@ -20,7 +20,7 @@ mod wait_reason;
 pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
-pub(crate) use open::{Open, SocketType};
+pub(crate) use open::{SocketType, open_sockets};
 pub(crate) use trace::{Mark, Traced};
 pub(crate) use trace_log::TraceLog;
 pub(crate) use trace_ring::{Event, MAX_EVENTS, Ring};

@@ -202,7 +202,7 @@ impl<'a> Deref for AnySocket<'a> {
 
 impl Socket {
     fn traits(&self) -> SocketTraits {
-        self.io.source().socket()
+        self.io.source().traits()
     }
 
     fn socket_type(&self) -> SocketType {

@@ -17,7 +17,7 @@ use super::{AnySocket, BACKLOG, KernelSocket, Receive, Socket, SocketType, shutd
 use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{self, Boxed, Kernel};
 use crate::poller::Interest;
-use crate::reactor::{Io, SocketTraits};
+use crate::reactor::{Held, Io, ReadinessPolicy, SocketTraits};
 use crate::sys::{Datagram, Received, TcpOption, unsupported};
 
 pub(super) type OtherSocket = Boxed<dyn sockets::Socket>;
@@ -28,10 +28,12 @@ fn sockets_here() -> Option<&'static dyn Sockets> {
 }
 
 fn wrap(socket: OtherSocket, socket_type: SocketType) -> Socket {
-    let io = Io::of_kernel(socket, socket_type.kind(true)).of_socket(SocketTraits {
+    let traits = SocketTraits {
         socket_type,
         trusts_short_reads: true,
-    });
+    };
+    let (held, kind) = (Held::OfKernel(socket), socket_type.kind(true));
+    let io = Io::new(held, kind, ReadinessPolicy::Cached, Some(traits));
     Socket { io }
 }
 

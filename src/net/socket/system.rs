@@ -16,7 +16,7 @@ use super::{
     BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block, shutdown_of,
 };
 use crate::poller::Interest;
-use crate::reactor::{Direction, Io, Snapshot, SocketTraits};
+use crate::reactor::{Direction, Held, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget::MAX_TRANSFER;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
@@ -45,16 +45,12 @@ fn wrap_foreign(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket 
 }
 
 fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
-    let io = Io::new(
-        descriptor,
-        socket_type.kind(is_trusted),
-        socket_type.readiness_policy(),
-    )
-    .counted(Some(socket_type))
-    .of_socket(SocketTraits {
+    let traits = SocketTraits {
         socket_type,
         trusts_short_reads: is_trusted,
-    });
+    };
+    let (held, kind) = (Held::Owned(descriptor), socket_type.kind(is_trusted));
+    let io = Io::new(held, kind, socket_type.readiness_policy(), Some(traits));
     let has_bytes_only = socket_type.is_internet() || socket_type.takes_descriptors() && is_trusted;
     io.source().set_has_bytes_only(has_bytes_only);
     Socket { io }
