@@ -54,7 +54,7 @@ worlds='^crates/polder-sim/src/'
 replay='^crates/polder-replay/src/'
 core='^src/(scheduler|reactor|poller|task)/'
 # The backends, but for epoll and what it uses.
-others='^src/poller/backends/(async_io|io_uring|kqueue|fd_table|long_timeout|poll|polling|select|of_kernel|table)(\.rs|/)'
+others='^src/poller/backends/(async_io|io_uring|kqueue|fd_table|long_timeout|poll|polling|select|custom|table)(\.rs|/)'
 # The lines of a budget. (macOS has a bash without arrays by name.)
 lines() {
     case $1 in

@@ -48,7 +48,7 @@ rooms() {
     out 'src/spans/untraced.rs' 'what it has does nothing'
 
     # Tested by the crate above: see `run_room`.
-    room sim 'crates/polder-sim/src/* src/net/socket/of_kernel.rs src/poller/backends/of_kernel.rs src/kernel/* src/runtime/of_kernel.rs src/checks.rs' \
+    room sim 'crates/polder-sim/src/* src/net/socket/custom.rs src/poller/backends/custom.rs src/kernel/* src/runtime/custom.rs src/checks.rs' \
         polder/kernel "$worlds" '--test=libc_interpose' "--lib --test=sim -- $seeds"
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' polder/kernel "$worlds" "--lib --test=sim -- $seeds"
@@ -78,7 +78,7 @@ rooms() {
 
 # Functions that matter in worlds only, by their names.
 in_worlds='(in_world|in_a_world|poll_apart|\bsimulated?|permit|turn_of|exit_embedded'
-in_worlds+='|poll_of_kernel|taken)( |$)|KernelPolicy|put_back'
+in_worlds+='|poll_custom|taken)( |$)|KernelPolicy|put_back'
 
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of
 # date.

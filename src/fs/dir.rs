@@ -139,7 +139,7 @@ pub struct ReadDir {
 
 impl ReadDir {
     /// Creates the stream from the entries that a kernel has found.
-    pub(super) fn of_kernel(path: &Path, entries: Vec<files::DirEntry>) -> ReadDir {
+    pub(super) fn from_entries(path: &Path, entries: Vec<files::DirEntry>) -> ReadDir {
         let entry = |entry: files::DirEntry| {
             Ok(DirEntry {
                 path: path.join(entry.name),

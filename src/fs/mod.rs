@@ -337,7 +337,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref().to_owned();
     if let Some(files) = files() {
         let entries = files.read_dir(path.clone()).await?;
-        return Ok(ReadDir::of_kernel(&path, entries));
+        return Ok(ReadDir::from_entries(&path, entries));
     }
     system::on_thread(|| std::fs::read_dir(path).map(ReadDir::of_system)).await
 }

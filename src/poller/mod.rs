@@ -99,9 +99,9 @@ use crate::sys::{self, AsDescriptor, BorrowedDescriptor, HasDescriptor, Process}
 
 pub use backend::Backend;
 use backends::AnySelector;
+use backends::custom::CustomSelector;
 #[cfg(all(unix, feature = "signal"))]
 pub(crate) use backends::notifier::WakeDescriptor;
-use backends::of_kernel::OfKernel;
 pub use capabilities::Capabilities;
 use error::{busy, forked_error};
 pub(crate) use event::Ready;
@@ -570,8 +570,8 @@ impl Poller {
 impl Poller {
     /// Returns a poller that counts as the platform's default backend.
     #[cfg_attr(not(feature = "kernel"), allow(dead_code))]
-    pub(crate) fn of_kernel(poller: kernel::Boxed<dyn kernel::Poller>) -> Poller {
-        let selector = AnySelector::OfKernel(OfKernel(poller));
+    pub(crate) fn custom(poller: kernel::Boxed<dyn kernel::Poller>) -> Poller {
+        let selector = AnySelector::Custom(CustomSelector(poller));
         Poller::with(Backend::default(), selector, Process::current())
     }
 
@@ -579,7 +579,7 @@ impl Poller {
     /// may be registered with other pollers too.
     pub(crate) fn change_socket(&self, socket: u64, change: Change) -> io::Result<()> {
         match &*self.selector {
-            AnySelector::OfKernel(of_kernel) => of_kernel.change_socket(socket, change),
+            AnySelector::Custom(custom) => custom.change_socket(socket, change),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -587,7 +587,7 @@ impl Poller {
     /// Called when a task was woken by a thread that does not drive it.
     #[inline]
     pub(crate) fn note_wake_from_elsewhere(&self) {
-        if let AnySelector::OfKernel(OfKernel(poller)) = &*self.selector {
+        if let AnySelector::Custom(CustomSelector(poller)) = &*self.selector {
             poller.is_woken_from_elsewhere();
         }
     }

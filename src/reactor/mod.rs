@@ -182,10 +182,10 @@ impl Reactor {
         &self.parker
     }
 
-    /// Returns a parker for a worker of this shard. `of_kernel` is its poller on a kernel that has
+    /// Returns a parker for a worker of this shard. `own_poller` is its poller on a kernel that has
     /// one for each worker.
-    pub(crate) fn parker_of_worker(&self, of_kernel: Option<Poller>) -> Arc<Parker> {
-        Arc::new(Parker::new(self.poller.clone(), false, of_kernel))
+    pub(crate) fn parker_of_worker(&self, own_poller: Option<Poller>) -> Arc<Parker> {
+        Arc::new(Parker::new(self.poller.clone(), false, own_poller))
     }
 
     pub(crate) fn sources(&self) -> usize {

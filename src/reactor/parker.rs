@@ -77,7 +77,7 @@ pub(crate) struct Place {
     is_leader: AtomicBool,
     thread: ThreadSignal,
     /// Notified instead of a follower, if the thread's kernel has a poller for each worker.
-    of_kernel: Option<Poller>,
+    own_poller: Option<Poller>,
 }
 
 /// Whether [`unpark`](Parker::unpark) was called since the worker last resumed or parked.
@@ -159,14 +159,14 @@ impl<P> Parker<P> {
 impl Parker {
     /// `is_leader`: of a worker that drives a reactor alone, or the second one of a shard's
     /// reactor. Otherwise it is a pool worker's, and `poller` is the shard's.
-    pub(super) fn new(poller: Arc<Poller>, is_leader: bool, of_kernel: Option<Poller>) -> Parker {
+    pub(super) fn new(poller: Arc<Poller>, is_leader: bool, own_poller: Option<Poller>) -> Parker {
         Parker {
             state: State::default(),
             place: Place {
                 poller,
                 is_leader: AtomicBool::new(is_leader),
                 thread: ThreadSignal::default(),
-                of_kernel,
+                own_poller,
             },
         }
     }
@@ -214,7 +214,7 @@ impl Parker {
         if self.is_leader() {
             Some(&self.place.poller)
         } else {
-            self.place.of_kernel.as_ref()
+            self.place.own_poller.as_ref()
         }
     }
 
@@ -251,7 +251,7 @@ impl Parker {
     /// Reports to the kernel that this thread has woken one of the worker's tasks.
     #[inline]
     pub(crate) fn note_wake_from_elsewhere(&self) {
-        (self.place.of_kernel.as_ref().unwrap_or(&self.place.poller)).note_wake_from_elsewhere();
+        (self.place.own_poller.as_ref().unwrap_or(&self.place.poller)).note_wake_from_elsewhere();
     }
 }
 

@@ -141,7 +141,7 @@ pub(crate) enum Held {
     Owned(OwnedDescriptor),
     Borrowed(BorrowedDescriptor<'static>),
     #[cfg_attr(not(feature = "net"), allow(dead_code))]
-    OfKernel(Boxed<dyn sockets::Socket>),
+    Custom(Boxed<dyn sockets::Socket>),
 }
 
 /// A waiter for a source, or one that was woken and has not come back.
@@ -339,7 +339,7 @@ impl Source {
         match &self.held {
             Held::Owned(descriptor) => Ok(descriptor.as_descriptor()),
             Held::Borrowed(descriptor) => Ok(descriptor.as_descriptor()),
-            Held::OfKernel(socket) => Err(socket),
+            Held::Custom(socket) => Err(socket),
         }
     }
 

@@ -24,10 +24,10 @@
 
 pub(crate) mod background;
 mod builder;
-mod handle;
 #[cfg(feature = "kernel")]
 #[doc(hidden)]
-pub mod of_kernel;
+pub mod custom;
+mod handle;
 mod resolver;
 mod scope;
 mod spawn;

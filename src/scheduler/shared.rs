@@ -285,8 +285,8 @@ impl Shared {
         for (poller, workers) in shards_of {
             let first = remotes.len();
             let reactor = Reactor::new(poller, Some(pool));
-            for of_kernel in workers {
-                let parker = reactor.parker_of_worker(of_kernel);
+            for own_poller in workers {
+                let parker = reactor.parker_of_worker(own_poller);
                 remotes.push(Arc::new(Remote::new(reactor.clone(), parker, true)));
             }
             shards.push(Shard::new(first..remotes.len()));

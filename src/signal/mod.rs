@@ -179,7 +179,7 @@ pub struct Signals {
     next: usize,
     key: Option<Key>,
     /// The signals, if the thread's kernel counts them.
-    of_kernel: Option<Box<dyn kernel::Signals>>,
+    custom: Option<Box<dyn kernel::Signals>>,
 }
 
 #[derive(Debug)]
@@ -230,18 +230,18 @@ impl Signals {
             subscriptions,
             next: 0,
             key: None,
-            of_kernel: None,
+            custom: None,
         };
-        let of_kernel = kernel::current().and_then(|kernel| {
+        let custom = kernel::current().and_then(|kernel| {
             let numbers: Vec<usize> = signals.numbers().collect();
             kernel.signals(&numbers)
         });
-        if let Some(counted) = of_kernel {
+        if let Some(counted) = custom {
             let counted = counted?;
             for subscription in &mut signals.subscriptions {
                 subscription.seen = counted.count(subscription.number);
             }
-            signals.of_kernel = Some(counted);
+            signals.custom = Some(counted);
             return Ok(signals);
         }
         let mut registry = registry::lock();
@@ -261,7 +261,7 @@ impl Signals {
         let length = self.subscriptions.len();
         for index in (self.next..length).chain(0..self.next) {
             let subscription = &mut self.subscriptions[index];
-            let count = match &self.of_kernel {
+            let count = match &self.custom {
                 Some(counted) => counted.count(subscription.number),
                 None => registry::count(subscription.number),
             };
@@ -286,8 +286,8 @@ impl Signals {
     }
 
     fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
-        if self.of_kernel.is_some() {
-            return self.poll_of_kernel(cx.waker());
+        if self.custom.is_some() {
+            return self.poll_custom(cx.waker());
         }
         Spare::retry(cx.waker(), |spare| self.poll_locked(cx.waker(), spare))
     }
@@ -334,9 +334,9 @@ impl Signals {
 impl Signals {
     /// No signal is lost between the two steps: the kernel is this thread's, and runs nothing
     /// meanwhile.
-    fn poll_of_kernel(&mut self, waker: &Waker) -> Poll<Signal> {
+    fn poll_custom(&mut self, waker: &Waker) -> Poll<Signal> {
         let signal = self.take_next();
-        if let Some(counted) = &self.of_kernel {
+        if let Some(counted) = &self.custom {
             counted.set_waker(signal.is_none().then_some(waker));
         }
         if signal.is_none() {

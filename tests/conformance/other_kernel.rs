@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use polder::kernel::sockets::{Address, Flag, Number, Opt, Socket, SocketType, Sockets, TcpOption};
 use polder::kernel::{self, Kernel, Poller, READABLE, WRITABLE};
 use polder::net::UdpSocket;
-use polder::runtime::of_kernel::RuntimeOfKernel;
+use polder::runtime::custom::CustomRuntime;
 use polder::time::sleep;
 
 /// What the kernel has, as everything is on one thread: one worker, one socket, one timer.
@@ -218,7 +218,7 @@ impl Poller for EchoPoller {
 fn echo_and_clock_of_second_kernel() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     let _installed = kernel::install(&Echo);
-    let runtime = RuntimeOfKernel::new(vec![Box::new(EchoPoller)]);
+    let runtime = CustomRuntime::new(vec![Box::new(EchoPoller)]);
     let main = async {
         let own: SocketAddr = "10.0.0.1:5".parse().unwrap();
         let peer: SocketAddr = "10.0.0.2:7".parse().unwrap();

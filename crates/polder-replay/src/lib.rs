@@ -107,7 +107,7 @@ use futures_lite::FutureExt;
 use polder::Backend;
 use polder::kernel::BlockingCall;
 use polder::poller::Poller;
-use polder::runtime::of_kernel::RuntimeOfKernel;
+use polder::runtime::custom::CustomRuntime;
 
 use crate::deck::{Delivery, Shared, Side, look, with};
 use crate::kernel::{Taped, TapedPoller};
@@ -467,7 +467,7 @@ where
     libc::begin();
     let shared = Arc::new(shared);
     // Before the kernel is there: the first clock of the process is the system's.
-    let runtime = RuntimeOfKernel::new(vec![Box::new(TapedPoller(shared.clone()))]);
+    let runtime = CustomRuntime::new(vec![Box::new(TapedPoller(shared.clone()))]);
     let worker = runtime.workers().next().expect("it has one");
     deck::insert(side, shared.clone());
     let installed = polder::kernel::install(&Taped);
@@ -521,7 +521,7 @@ where
 }
 
 /// Gives the program what has come from elsewhere. Fails where a replay has stopped.
-fn deliver(runtime: &RuntimeOfKernel) -> io::Result<()> {
+fn deliver(runtime: &CustomRuntime) -> io::Result<()> {
     if !with(deck::Deck::begin_turn)? {
         return Ok(());
     }

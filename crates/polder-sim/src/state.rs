@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use polder::kernel::Poller;
-use polder::runtime::of_kernel::{RuntimeOfKernel, WorkerOfKernel};
+use polder::runtime::custom::{CustomRuntime, CustomWorker};
 
 use super::conditions::Conditions;
 use super::history::{AnyHistory, forgotten};
@@ -64,10 +64,10 @@ const MAX_CHOICES: usize = 32;
 #[derive(Default)]
 pub(super) struct State {
     /// Runtimes, by the kernel's number of their process; `None` once dropped.
-    processes: RefCell<Vec<Option<Rc<RuntimeOfKernel>>>>,
+    processes: RefCell<Vec<Option<Rc<CustomRuntime>>>>,
     /// Workers of all processes, by the kernel's number of their pollers; `None` once the process
     /// has been dropped. Each step begins here, which avoids a dependent load.
-    workers: RefCell<Vec<Option<WorkerOfKernel>>>,
+    workers: RefCell<Vec<Option<CustomWorker>>>,
     /// By the kernel's number.
     pub(super) hosts: RefCell<Vec<HostSlot>>,
     /// Processes with a runtime that is to be dropped, and whether they have returned.
@@ -194,14 +194,14 @@ impl State {
     }
 
     /// Starts a process on a host. Returns its number, and its runtime, to spawn its main task on.
-    pub(super) fn start(&self, host: usize) -> (usize, Rc<RuntimeOfKernel>) {
+    pub(super) fn start(&self, host: usize) -> (usize, Rc<CustomRuntime>) {
         let (process, pollers) = kernel(|kernel| kernel.core.start(host));
         let boxed = pollers
             .into_iter()
             .map(|poller| Box::new(poller) as Box<dyn Poller>);
-        let runtime = Rc::new(RuntimeOfKernel::new(boxed.collect()));
+        let runtime = Rc::new(CustomRuntime::new(boxed.collect()));
         let workers: Vec<_> = runtime.workers().collect();
-        let sites: Vec<_> = workers.iter().map(WorkerOfKernel::running_site).collect();
+        let sites: Vec<_> = workers.iter().map(CustomWorker::running_site).collect();
         let site = Box::new(move || sites.iter().find_map(|site| site()));
         kernel(|kernel| {
             let name = kernel.core.hosts.name(host);

@@ -1,5 +1,5 @@
 //! [`Socket`], the internal type of all sockets of `net`: passes each call to the system
-//! (`system.rs`) or, with the feature `kernel`, to the thread's other kernel (`of_kernel.rs`).
+//! (`system.rs`) or, with the feature `kernel`, to the thread's other kernel (`custom.rs`).
 //!
 //! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
 //! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). Elsewhere
@@ -10,7 +10,7 @@
 //! and clears the readiness after a read that the kernel says has drained the socket.
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
-pub(super) mod of_kernel;
+pub(super) mod custom;
 mod options;
 pub(super) mod system;
 
@@ -27,8 +27,8 @@ use socket2::{SockAddr, Type};
 
 /// The functions that make the sockets of this thread.
 #[cfg(feature = "kernel")]
-pub(super) use self::of_kernel as kernel;
-use self::of_kernel::OtherSocket;
+pub(super) use self::custom as kernel;
+use self::custom::CustomSocket;
 use self::options::Options;
 pub(super) use self::options::{Flag, Group, Number, Opt};
 #[cfg(not(feature = "kernel"))]
@@ -185,7 +185,7 @@ pub struct Socket {
 #[derive(Clone, Copy)]
 pub(super) enum AnySocket<'a> {
     System(SystemSocket<'a>),
-    Other(&'a OtherSocket),
+    Custom(&'a CustomSocket),
 }
 
 impl<'a> Deref for AnySocket<'a> {
@@ -195,7 +195,7 @@ impl<'a> Deref for AnySocket<'a> {
     fn deref(&self) -> &(dyn KernelSocket + 'a) {
         match self {
             AnySocket::System(socket) => socket,
-            AnySocket::Other(socket) => *socket,
+            AnySocket::Custom(socket) => *socket,
         }
     }
 }
@@ -227,7 +227,7 @@ impl Socket {
                 socket: self,
                 descriptor,
             }),
-            Err(socket) => AnySocket::Other(socket),
+            Err(socket) => AnySocket::Custom(socket),
         }
     }
 
@@ -261,7 +261,7 @@ impl Socket {
                     socket.set(Opt::Flag(Flag::Passrights, true))?;
                 }
             }
-            AnySocket::Other(_) => crate::kernel::permit("the socket's descriptor")?,
+            AnySocket::Custom(_) => crate::kernel::permit("the socket's descriptor")?,
         }
         self.io.into_descriptor()
     }
@@ -384,7 +384,7 @@ impl Socket {
             // A direct call, which `deref` would not make.
             let read = match self.raw() {
                 AnySocket::System(socket) => socket.read(bytes),
-                AnySocket::Other(socket) => socket.read(bytes),
+                AnySocket::Custom(socket) => socket.read(bytes),
             };
             Ok(self.after_read(seen, read?))
         };

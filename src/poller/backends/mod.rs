@@ -7,6 +7,7 @@
 
 #[cfg(feature = "async-io")]
 pub(super) mod async_io;
+pub(super) mod custom;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) mod epoll;
 #[cfg(unix)]
@@ -45,7 +46,6 @@ pub(super) mod kqueue;
 mod long_timeout;
 #[cfg(unix)]
 pub(super) mod notifier;
-pub(super) mod of_kernel;
 #[cfg(unix)]
 pub(super) mod poll;
 #[cfg_attr(
@@ -68,16 +68,16 @@ use crate::poller::capabilities::Capabilities;
 use crate::poller::event::Events;
 use crate::poller::selector::{Change, Selector, Timeout};
 use crate::sys::BorrowedDescriptor;
+use custom::CustomSelector;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use epoll::Epoll;
 use io_uring::Uring;
-use of_kernel::OfKernel;
 
 pub(in crate::poller) enum AnySelector {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Epoll(Epoll),
     IoUring(Box<Uring>),
-    OfKernel(OfKernel),
+    Custom(CustomSelector),
     Other(Box<dyn Selector>),
 }
 
@@ -87,7 +87,7 @@ macro_rules! call {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             AnySelector::Epoll(epoll) => epoll.$function($($argument),*),
             AnySelector::IoUring(ring) => ring.$function($($argument),*),
-            AnySelector::OfKernel(of_kernel) => of_kernel.$function($($argument),*),
+            AnySelector::Custom(custom) => custom.$function($($argument),*),
             AnySelector::Other(selector) => selector.$function($($argument),*),
         }
     };

@@ -35,7 +35,7 @@
 //! loop:  State::run (state.rs): Kernel::next_step: is a worker ready? then it takes a step;
 //!        if not, Kernel::advance ► take_event ► Links::pass: is the way open?
 //! read:  segment_arrives ► take_bytes ► Core::raise ► Pollers::report: the worker is ready
-//!        ► State::step ► WorkerOfKernel::turn ► the simulated poller reports the event
+//!        ► State::step ► CustomWorker::turn ► the simulated poller reports the event
 //!        ► Source::deliver ► the task runs ► Socket::poll_read ► Network::read
 //! ```
 

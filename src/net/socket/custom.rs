@@ -20,19 +20,19 @@ use crate::poller::Interest;
 use crate::reactor::{Held, Io, ReadinessPolicy, SocketTraits};
 use crate::sys::{Datagram, Received, TcpOption, unsupported};
 
-pub(super) type OtherSocket = Boxed<dyn sockets::Socket>;
+pub(super) type CustomSocket = Boxed<dyn sockets::Socket>;
 
 /// Returns what makes this thread's sockets, unless the system does.
 fn sockets_here() -> Option<&'static dyn Sockets> {
     kernel::current().and_then(Kernel::sockets)
 }
 
-fn wrap(socket: OtherSocket, socket_type: SocketType) -> Socket {
+fn wrap(socket: CustomSocket, socket_type: SocketType) -> Socket {
     let traits = SocketTraits {
         socket_type,
         trusts_short_reads: true,
     };
-    let (held, kind) = (Held::OfKernel(socket), socket_type.kind(true));
+    let (held, kind) = (Held::Custom(socket), socket_type.kind(true));
     let io = Io::new(held, kind, ReadinessPolicy::Cached, Some(traits));
     Socket { io }
 }
@@ -94,8 +94,8 @@ pub(in crate::net) async fn connect(
     };
     let socket = while_full(socket_type, connect).await?;
     let socket = wrap(socket, socket_type);
-    if let (AnySocket::Other(of_kernel), true) = (socket.raw(), socket_type.is_internet()) {
-        socket.writing(|_| of_kernel.finish_connect()).await?;
+    if let (AnySocket::Custom(custom), true) = (socket.raw(), socket_type.is_internet()) {
+        socket.writing(|_| custom.finish_connect()).await?;
     }
     Ok(socket)
 }
@@ -149,7 +149,7 @@ fn to_system(address: &Address) -> io::Result<SockAddr> {
 }
 
 /// The methods have the names of the kernel's, which are called on what is in the box.
-impl KernelSocket for OtherSocket {
+impl KernelSocket for CustomSocket {
     fn local_addr(&self) -> io::Result<SockAddr> {
         to_system(&(**self).local_addr()?)
     }
@@ -235,7 +235,7 @@ impl KernelSocket for OtherSocket {
     }
 }
 
-impl Options for OtherSocket {
+impl Options for CustomSocket {
     fn flag(&self, flag: Flag) -> io::Result<bool> {
         (**self).flag(flag)
     }

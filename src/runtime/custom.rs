@@ -1,4 +1,4 @@
-//! [`RuntimeOfKernel`]: a runtime of a kernel that is not the system's. Each worker has a poller of
+//! [`CustomRuntime`]: a runtime of a kernel that is not the system's. Each worker has a poller of
 //! the kernel, and a foreign loop drives all workers of all such runtimes on one thread, with as
 //! many tasks a turn as it likes. Unstable, as [`kernel`] is.
 
@@ -16,17 +16,17 @@ use crate::scheduler::{BusyPollConfig, Shared, Worker};
 
 /// A runtime of a kernel. Dropping it drops its workers' tasks.
 #[derive(Debug)]
-pub struct RuntimeOfKernel(Runtime);
+pub struct CustomRuntime(Runtime);
 
-impl RuntimeOfKernel {
+impl CustomRuntime {
     /// Makes a runtime with these pollers. The last one is the main worker's. Of several, the first
     /// is the pool's, and the others are the pool workers'.
     ///
     /// # Panics
     ///
     /// If there is no poller.
-    pub fn new(pollers: Vec<Box<dyn kernel::Poller>>) -> RuntimeOfKernel {
-        let mut own: Vec<_> = pollers.into_iter().map(Poller::of_kernel).collect();
+    pub fn new(pollers: Vec<Box<dyn kernel::Poller>>) -> CustomRuntime {
+        let mut own: Vec<_> = pollers.into_iter().map(Poller::custom).collect();
         let main = own.pop().expect("every process has a main worker");
         let mut shards = Vec::new();
         if !own.is_empty() {
@@ -43,12 +43,12 @@ impl RuntimeOfKernel {
             .map(|index| Rc::new(worker(index)))
             .collect();
         runtime.workers_here().for_each(|worker| worker.embed());
-        RuntimeOfKernel(runtime)
+        CustomRuntime(runtime)
     }
 
     /// Returns the workers of the pool, and last the main worker.
-    pub fn workers(&self) -> impl Iterator<Item = WorkerOfKernel> {
-        (self.0.workers_here().cloned()).map(WorkerOfKernel)
+    pub fn workers(&self) -> impl Iterator<Item = CustomWorker> {
+        (self.0.workers_here().cloned()).map(CustomWorker)
     }
 
     /// Calls `f` with the main worker as this thread's current one, as in its turns.
@@ -82,11 +82,11 @@ impl RuntimeOfKernel {
     }
 }
 
-/// A worker of a [`RuntimeOfKernel`]. It may outlive the runtime, and then has no tasks.
+/// A worker of a [`CustomRuntime`]. It may outlive the runtime, and then has no tasks.
 #[derive(Clone)]
-pub struct WorkerOfKernel(Rc<Worker>);
+pub struct CustomWorker(Rc<Worker>);
 
-impl WorkerOfKernel {
+impl CustomWorker {
     /// Polls the kernel, and runs a turn of one task.
     pub fn turn(&self) {
         self.turn_of(1);
@@ -105,8 +105,8 @@ impl WorkerOfKernel {
     }
 }
 
-impl fmt::Debug for WorkerOfKernel {
+impl fmt::Debug for CustomWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerOfKernel").finish_non_exhaustive()
+        f.debug_struct("CustomWorker").finish_non_exhaustive()
     }
 }

@@ -9,9 +9,11 @@ use crate::poller::event::{Event, Events, Ready, Token};
 use crate::poller::selector::{Change, Selector, Timeout};
 use crate::sys::BorrowedDescriptor;
 
-pub(in crate::poller) struct OfKernel(pub(in crate::poller) kernel::Boxed<dyn kernel::Poller>);
+pub(in crate::poller) struct CustomSelector(
+    pub(in crate::poller) kernel::Boxed<dyn kernel::Poller>,
+);
 
-impl OfKernel {
+impl CustomSelector {
     /// [`Selector::change`] for the kernel's socket of this number.
     pub(in crate::poller) fn change_socket(&self, socket: u64, change: Change) -> io::Result<()> {
         let (Change::Register(request) | Change::Modify(request)) = change else {
@@ -37,7 +39,7 @@ fn ready(flags: u8) -> Ready {
     }
 }
 
-impl Selector for OfKernel {
+impl Selector for CustomSelector {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             level: false,
