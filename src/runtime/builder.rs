@@ -353,15 +353,15 @@ impl Builder {
     }
 
     /// Reports polls that take longer than `over`, and so delay the other tasks of their worker:
-    /// tasks that compute or make blocking calls. `tell` is called once during the poll and once
-    /// after its end. Without this call, the environment variable `POLDER_STALL` (for example
+    /// tasks that compute or make blocking calls. `callback` is called once during the poll and
+    /// once after its end. Without this call, the environment variable `POLDER_STALL` (for example
     /// `100ms`) prints stalls to standard error.
     ///
     /// One thread checks all runtimes of the process; workers do nothing for it. A poll is noticed
     /// between 1 and 1.5 times `over` after its start, or later if that thread is delayed. Another
-    /// thread calls `tell`: a slow call delays other reports, and while 64 wait, new stalls are not
-    /// reported. A thread that was stopped (by a debugger, or SIGSTOP) has not stalled. The minimum
-    /// is 100 µs.
+    /// thread calls `callback`: a slow call delays other reports, and while 64 wait, new stalls are
+    /// not reported. A thread that was stopped (by a debugger, or SIGSTOP) has not stalled. The
+    /// minimum is 100 µs.
     ///
     /// With the feature `stall-backtrace`, on Linux, SIGURG makes the stalled thread report its
     /// backtrace: see `docs/DIAGNOSTICS.md`.
@@ -392,12 +392,12 @@ impl Builder {
     ///
     /// Reported by the panic hook, and otherwise ignored.
     #[doc(alias("blocking", "watchdog", "stall_detection"))]
-    pub fn on_stall<F>(mut self, over: Duration, tell: F) -> Builder
+    pub fn on_stall<F>(mut self, over: Duration, callback: F) -> Builder
     where
         F: Fn(&Stall) + Send + Sync + 'static,
     {
-        let tell = AssertUnwindSafe(tell);
-        self.watch = Some(Watch::new(over, Arc::new(move |stall| (*tell)(stall))));
+        let callback = AssertUnwindSafe(callback);
+        self.watch = Some(Watch::new(over, Arc::new(move |stall| (*callback)(stall))));
         self
     }
 
