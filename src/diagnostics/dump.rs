@@ -305,13 +305,13 @@ impl Dump {
         let tasks: Vec<TaskDump> = records
             .map(|record| record.finish(shared, &workers, &mut clues))
             .collect();
-        let told = tasks.iter().filter(|task| task.id.is_some()).count();
+        let listed = tasks.iter().filter(|task| task.id.is_some()).count();
         let mut dump = Dump {
             at: SystemTime::now(),
             backend: shared.main().reactor.poller().backend(),
             workers,
             open_sockets: OpenSockets::of(shared),
-            unreported: live.saturating_sub(told),
+            unreported: live.saturating_sub(listed),
             tasks,
             hints: Vec::new(),
         };
@@ -328,8 +328,8 @@ impl Dump {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn task_count(&self) -> usize {
-        let told = self.tasks.iter().filter(|task| task.id.is_some());
-        told.count() + self.unreported
+        let listed = self.tasks.iter().filter(|task| task.id.is_some());
+        listed.count() + self.unreported
     }
 
     pub(super) fn groups(&self) -> Vec<Group<'_>> {

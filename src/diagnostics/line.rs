@@ -11,7 +11,7 @@ use super::dump::Group;
 use super::environment::open_runtimes;
 use super::json::Json;
 use super::sorted_index::SortedIndex;
-use super::top::Tell;
+use super::top::LineSource;
 use super::{Dump, Metrics, OpenSockets, TaskDump};
 use crate::scheduler::Shared;
 use crate::task::Name;
@@ -56,7 +56,7 @@ impl Lines {
     }
 }
 
-impl Tell for Lines {
+impl LineSource for Lines {
     fn forget(&mut self) {
         self.last.clear();
     }
@@ -79,7 +79,7 @@ impl Tell for Lines {
             open.write_json(json.key("open_sockets"));
         }
         let mut last = std::mem::take(&mut self.last);
-        let (mut told, mut bytes) = (0, 0);
+        let (mut written, mut bytes) = (0, 0);
         let mut list = Json::list(json.key("runtimes"));
         for (number, runtime) in runtimes.iter().take(MAX_RUNTIMES) {
             if bytes > MAX_BYTES {
@@ -90,13 +90,13 @@ impl Tell for Lines {
             let before = before.map(|place| last.swap_remove(place));
             (self.last).push(write_runtime(out, *number, runtime, before.as_ref()));
             bytes = out.len();
-            told += 1;
+            written += 1;
         }
         drop(list);
         // Runtimes that were left out may be in the next line.
         last.retain(|last| runtimes.iter().any(|(number, _)| *number == last.number));
         self.last.append(&mut last);
-        let left_out = runtimes.len() - told;
+        let left_out = runtimes.len() - written;
         if left_out > 0 {
             json.value("runtimes_left_out", left_out);
         }

@@ -374,19 +374,19 @@ mod tests {
 
     impl Driven {
         fn new(first: impl FnOnce() + Send + 'static) -> Driven {
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let stop = Arc::new(Latch::new());
             let stopped = stop.clone();
             let thread = std::thread::spawn(move || {
                 let runtime = crate::Runtime::new().expect("it opens");
                 runtime.block_on(async {
                     let shared = with_local(|local| local.shared.clone());
-                    tell.send(shared).expect("somebody waits");
+                    sender.send(shared).expect("somebody waits");
                     first();
                     stopped.wait().await;
                 });
             });
-            let shared = told.recv().expect("it is driven").expect("its worker");
+            let shared = receiver.recv().expect("it is driven").expect("its worker");
             let thread = Some(thread);
             Driven {
                 shared,
@@ -419,7 +419,7 @@ mod tests {
             requests.ask(Arc::new(Slow(3 * PATIENCE)));
             has_answered(&SharedSnapshot::take(&driven.shared, &[]))
         });
-        assert!(is_waited_for, "it is told to be silent");
+        assert!(is_waited_for, "it counts as silent");
     }
 
     /// A worker that waits for an answer answers meanwhile, also if it has looked at its questions
@@ -434,17 +434,19 @@ mod tests {
             }
             // It stays parked: it takes this later, together with the other one's question.
             remote.requests.ask(Arc::new(Slow(8 * PATIENCE)));
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let waits = Driven::new(move || {
                 let snapshot = SharedSnapshot::take(&shared, current_worker().as_slice());
-                tell.send(has_answered(&snapshot)).expect("somebody waits");
+                sender
+                    .send(has_answered(&snapshot))
+                    .expect("somebody waits");
             });
             std::thread::sleep(2 * PATIENCE);
-            let is_told = has_answered(&SharedSnapshot::take(&waits.shared, &[]));
-            let still_waits = told.try_recv().is_err();
+            let has_answer = has_answered(&SharedSnapshot::take(&waits.shared, &[]));
+            let still_waits = receiver.try_recv().is_err();
             // Otherwise the slow one has begun too late, and was not waited for.
-            still_waits && is_told && told.recv().expect("it has an answer, or none")
+            still_waits && has_answer && receiver.recv().expect("it has an answer, or none")
         });
-        assert!(has_answered, "it is told to be silent");
+        assert!(has_answered, "it counts as silent");
     }
 }

@@ -150,7 +150,7 @@ struct Pace {
     patience: Duration,
 }
 
-pub(super) trait Tell {
+pub(super) trait LineSource {
     /// Returns the next line. `interval` returns the time to the one after it, and is called last.
     fn line(&mut self, interval: impl Fn() -> Duration) -> String;
     fn forget(&mut self);
@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Sends a line if the last one is sent. Returns whether the client is still connected.
-    fn tell(&mut self, line: &Arc<str>, patience: Duration) -> bool {
+    fn send(&mut self, line: &Arc<str>, patience: Duration) -> bool {
         if self.has_rest() {
             return self.since.elapsed() < patience;
         }
@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
+fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl LineSource) {
     let mut clients: Vec<Client> = Vec::new();
     // For clients that connect before the next line is due, so that each interval makes one line.
     // Dropped when it is too old to be compared with the next one.
@@ -223,14 +223,14 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl Tell) {
             let line: Arc<str> = lines.line(after).into();
             interval = after();
             next = now + interval;
-            clients.retain_mut(|client| client.tell(&line, pace.patience));
+            clients.retain_mut(|client| client.send(&line, pace.patience));
             latest = Some(line);
         }
     }
 }
 
 /// Returns whether a client has connected; sends meanwhile. Input is never read; a hang-up is
-/// always reported.
+/// always revents.
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
@@ -239,20 +239,22 @@ fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duratio
         PollFd::new(&client.stream, wanted)
     }));
     let result = rustix::event::poll(&mut asked, left.map(sys::timespec).as_ref());
-    let told: Vec<PollFlags> = asked.iter().map(PollFd::revents).collect();
+    let revents: Vec<PollFlags> = asked.iter().map(PollFd::revents).collect();
     if let Err(error) = result {
         if error != rustix::io::Errno::INTR {
             thread::sleep(REST);
         }
         return false;
     }
-    let mut of_clients = told[1..].iter();
+    let mut of_clients = revents[1..].iter();
     clients.retain_mut(|client| match of_clients.next() {
-        Some(told) if told.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) => false,
-        Some(told) if told.contains(PollFlags::OUT) => client.go_on(),
+        Some(revents) if revents.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) => {
+            false
+        }
+        Some(revents) if revents.contains(PollFlags::OUT) => client.go_on(),
         _ => true,
     });
-    !told[0].is_empty()
+    !revents[0].is_empty()
 }
 
 /// Accepts one client, so that disconnected ones are noticed before another is refused. Sends the
@@ -274,7 +276,7 @@ fn accept(
                 sent: 0,
                 since: Instant::now(),
             };
-            if latest.is_none_or(|line| client.tell(line, patience)) {
+            if latest.is_none_or(|line| client.send(line, patience)) {
                 clients.push(client);
             }
         }
@@ -328,7 +330,7 @@ mod tests {
     /// Takes 20 ms for a line, which contains the announced interval.
     struct Slow;
 
-    impl Tell for Slow {
+    impl LineSource for Slow {
         fn line(&mut self, interval: impl Fn() -> Duration) -> String {
             thread::sleep(Duration::from_millis(20));
             format!("{}\n", interval().as_millis())
@@ -352,13 +354,13 @@ mod tests {
     }
 
     /// Makes lines of `bytes` bytes. Counts them, and the calls of `forget`.
-    struct Told {
+    struct Numbered {
         bytes: usize,
         lines: Arc<AtomicUsize>,
         forgotten: Arc<AtomicUsize>,
     }
 
-    impl Tell for Told {
+    impl LineSource for Numbered {
         fn line(&mut self, _: impl Fn() -> Duration) -> String {
             let number = self.lines.fetch_add(1, Ordering::SeqCst);
             let number = number.to_string();
@@ -379,13 +381,13 @@ mod tests {
     ) -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
         let listener = listen(&place.socket).unwrap();
         let (lines, forgotten) = (Arc::default(), Arc::default());
-        let mut told = Told {
+        let mut source = Numbered {
             bytes,
             lines: Arc::clone(&lines),
             forgotten: Arc::clone(&forgotten),
         };
         let pace = Pace { interval, patience };
-        thread::spawn(move || serve(&listener, pace, &mut told));
+        thread::spawn(move || serve(&listener, pace, &mut source));
         (lines, forgotten)
     }
 

@@ -329,7 +329,7 @@ struct Seen {
     captured: Duration,
     /// A lower limit of the time spent in this poll.
     lasted: Duration,
-    told: bool,
+    is_reported: bool,
 }
 
 /// The runtimes that the thread has not taken yet; `None` if it does not run.
@@ -468,7 +468,7 @@ impl Watched {
                     seen.lasted += since;
                 }
                 (seen.last, seen.captured) = (Instant::now(), watchdog.captured);
-                if seen.told || seen.lasted < self.threshold || watchdog.reporter.is_full() {
+                if seen.is_reported || seen.lasted < self.threshold || watchdog.reporter.is_full() {
                     continue;
                 }
                 let mut stall = Stall::new(index, &poll, seen.lasted, false);
@@ -482,7 +482,7 @@ impl Watched {
                 }
                 // If the poll has ended meanwhile, these show something else.
                 if Beat::of(remote) == Some(poll) {
-                    seen.told = true;
+                    seen.is_reported = true;
                     stalls.push(stall);
                 }
             }
@@ -501,12 +501,12 @@ impl Seen {
             last: Instant::now(),
             captured,
             lasted: Duration::ZERO,
-            told: false,
+            is_reported: false,
         }
     }
 
     fn ended(&self, worker: usize) -> Option<Stall> {
-        let poll = self.poll.filter(|_| self.told)?;
+        let poll = self.poll.filter(|_| self.is_reported)?;
         Some(Stall::new(worker, &poll, self.lasted, true))
     }
 }

@@ -182,10 +182,10 @@ pub(super) fn is_no_child(error: &io::Error) -> bool {
 
 /// Waits for the end of a child of this number, without reaping it.
 fn wait_unreaped(id: libc::id_t, options: libc::c_int) -> io::Result<()> {
-    let mut told = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = options | libc::WEXITED | libc::WNOWAIT;
-    // SAFETY: `told` has room for what is written.
-    match unsafe { libc::waitid(libc::P_PID, id, told.as_mut_ptr(), options) } {
+    // SAFETY: `info` has room for what is written.
+    match unsafe { libc::waitid(libc::P_PID, id, info.as_mut_ptr(), options) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

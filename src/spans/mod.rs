@@ -20,14 +20,14 @@
 #[cfg(feature = "tracing")]
 mod traced;
 #[cfg(feature = "tracing")]
-use traced as told;
+use traced as chosen;
 
 #[cfg(not(feature = "tracing"))]
 mod untraced;
 #[cfg(not(feature = "tracing"))]
-use untraced as told;
+use untraced as chosen;
 
-pub(crate) use told::{TaskSpan, accept_failed, stalled, task_panicked};
+pub(crate) use chosen::{TaskSpan, accept_failed, stalled, task_panicked};
 
 use std::panic::Location;
 

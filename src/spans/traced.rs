@@ -111,7 +111,7 @@ impl Traced {
         let waker = (self.waker).get_or_insert_with(|| TracedWaker::new(own, self.id));
         within(&self.span, || {
             let result = poll(&mut Context::from_waker(&waker.waker));
-            contain(|| waker.tell_count());
+            contain(|| waker.report_count());
             result
         })
     }
@@ -157,7 +157,7 @@ struct TracedWaker {
     /// list.
     ours: usize,
     /// The reported number of wakers.
-    told: usize,
+    reported: usize,
 }
 
 struct WakerInner {
@@ -173,19 +173,19 @@ impl TracedWaker {
             waker: inner.clone().into(),
             inner,
             ours: 2,
-            told: 0,
+            reported: 0,
         }
     }
 
-    fn tell_count(&mut self) {
+    fn report_count(&mut self) {
         let count = Arc::strong_count(&self.inner).saturating_sub(self.ours);
         let span = self.inner.span;
-        while self.told < count {
-            self.told += 1;
+        while self.reported < count {
+            self.reported += 1;
             trace!(target: "tokio::task::waker", op = "waker.clone", task.id = span);
         }
-        while self.told > count {
-            self.told -= 1;
+        while self.reported > count {
+            self.reported -= 1;
             trace!(target: "tokio::task::waker", op = "waker.drop", task.id = span);
         }
     }

@@ -262,8 +262,8 @@ impl Options for CustomSocket {
 
     #[cfg(unix)]
     fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
-        if let Some(told) = (**self).peer_cred() {
-            return told;
+        if let Some(reported) = (**self).peer_cred() {
+            return reported;
         }
         // Both ends are this process.
         let (one, _other) = socket2::Socket::pair(Domain::UNIX, Type::STREAM, None)?;
