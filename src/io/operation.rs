@@ -239,7 +239,9 @@ fn wait_after_registering(
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    background::with_reactor(|reactor, _| source.add_waiter(reactor, direction, id, waker))?
+    scheduler::with_reactor(background::shared, |reactor, _| {
+        source.add_waiter(reactor, direction, id, waker)
+    })?
 }
 
 /// A handle to a source, or a type that has one.

@@ -1,16 +1,13 @@
 //! The background runtime, for threads that drive none: one worker on a dedicated thread, started
-//! on first use, which runs until the process exits. A child of `fork` starts its own. And the
-//! choice between its reactor and that of the worker which this thread drives.
+//! on first use, which runs until the process exits. A child of `fork` starts its own.
 
-use std::future::Future;
 use std::io;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use super::{Runtime, single_worker};
 use crate::kernel;
-use crate::reactor::{Driver, Reactor};
-use crate::scheduler::{self, Shared, Worker};
+use crate::scheduler::{Shared, Worker};
 use crate::sync::StaticMutex;
 use crate::sys::{PerProcess, start_thread};
 
@@ -21,25 +18,6 @@ struct Background {
 }
 
 static BACKGROUND: PerProcess<Background> = PerProcess::new(Background::default);
-
-/// Calls `f` with the reactor that this thread's sockets and timers wait on, and with its driver if
-/// this thread drives it: that of the worker that the thread drives, or else, and if the worker has
-/// closed its reactor, that of the background runtime.
-///
-/// # Errors
-///
-/// As [`shared`], if the background runtime is needed.
-#[inline]
-pub(crate) fn with_reactor<R>(
-    f: impl FnOnce(&Arc<Reactor>, Option<&Driver>) -> R,
-) -> io::Result<R> {
-    // A clone, so that nothing is borrowed while `f` runs: it may clone and drop wakers, which is
-    // foreign code.
-    match scheduler::current_driver() {
-        Some(driver) if !driver.reactor().is_closed() => Ok(f(driver.reactor(), Some(&driver))),
-        _ => Ok(f(&shared()?.main().reactor, None)),
-    }
-}
 
 /// Returns the background runtime, and starts it if necessary.
 ///

@@ -10,6 +10,7 @@
 //! ([`current_local`], [`current_driver`]).
 
 use std::cell::RefCell;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::rc::Rc;
@@ -69,6 +70,26 @@ pub(super) fn with_local_of<R>(shared: &Shared, f: impl FnOnce(Option<&Local>) -
 #[inline]
 pub(crate) fn current_driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
+}
+
+/// Calls `f` with the reactor that this thread's sockets and timers wait on, and with its driver if
+/// this thread drives it: that of the worker that the thread drives, or else, and if the worker has
+/// closed its reactor, that of the `background` runtime.
+///
+/// # Errors
+///
+/// Of `background`.
+#[inline]
+pub(crate) fn with_reactor<R>(
+    background: impl FnOnce() -> io::Result<&'static Arc<Shared>>,
+    f: impl FnOnce(&Arc<Reactor>, Option<&Driver>) -> R,
+) -> io::Result<R> {
+    // A clone, so that nothing is borrowed while `f` runs: it may clone and drop wakers, which is
+    // foreign code.
+    match current_driver() {
+        Some(driver) if !driver.reactor().is_closed() => Ok(f(driver.reactor(), Some(&driver))),
+        _ => Ok(f(&background()?.main().reactor, None)),
+    }
 }
 
 /// Classifies `waker`, which is to wait for a source of `reactor`. The running task's own waker

@@ -55,6 +55,7 @@ mod worker;
 pub(crate) use busy::BusyPollConfig;
 pub(crate) use current::{
     current_driver, current_local, current_worker, only_queues, wake_each, waker_kind, with_local,
+    with_reactor,
 };
 #[cfg(feature = "tracing")]
 pub(crate) use header::set_wrapper;

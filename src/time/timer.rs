@@ -321,7 +321,9 @@ impl Timer {
                     // Not if its reactor has closed, or its user now waits on another worker.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
-                            background::with_reactor(|reactor, _| handle.is_locked_in(reactor))
+                            scheduler::with_reactor(background::shared, |reactor, _| {
+                                handle.is_locked_in(reactor)
+                            })
                         }
                         _ => Ok(state != TimerState::NotVisible),
                     };
@@ -342,7 +344,7 @@ impl Timer {
                         TimerState::Fired
                     }
                     Some(when) => {
-                        match background::with_reactor(|reactor, here| {
+                        match scheduler::with_reactor(background::shared, |reactor, here| {
                             TimerHandle::insert(reactor, here, when, cx.waker())
                         }) {
                             Ok(Some(handle)) => {
