@@ -37,7 +37,7 @@
 use std::task::Waker;
 
 use super::sorted_vec_map::SortedVecMap;
-use crate::poller::Ready;
+use crate::poller::{Interest, Ready};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, NeedsClone, Spare};
 
@@ -48,12 +48,29 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    pub(super) const BOTH: [Direction; 2] = [Direction::Read, Direction::Write];
+
     #[inline]
     pub(super) fn ready(self) -> Ready {
         match self {
             Direction::Read => Ready::READABLE,
             Direction::Write => Ready::WRITABLE,
         }
+    }
+
+    #[inline]
+    pub(super) fn interest(self) -> Interest {
+        match self {
+            Direction::Read => Interest::READABLE,
+            Direction::Write => Interest::WRITABLE,
+        }
+    }
+
+    /// Returns the interest in the directions for which `is_in` returns true.
+    #[inline]
+    pub(super) fn interest_in(is_in: impl Fn(Direction) -> bool) -> Interest {
+        let chosen = Direction::BOTH.into_iter().filter(|one| is_in(*one));
+        chosen.fold(Interest::NONE, |all, one| all | one.interest())
     }
 }
 
@@ -216,7 +233,7 @@ impl<R: Default> Readiness<R> {
         wakers: &mut Vec<Waker>,
     ) {
         self.set_sticky_flags(state, ready);
-        for direction in [Direction::Read, Direction::Write] {
+        for direction in Direction::BOTH {
             if ready.intersects(direction.ready()) {
                 let tick = &self.tick[direction as usize];
                 if cfg!(loom) {
@@ -251,8 +268,7 @@ impl<R: Default> Readiness<R> {
     /// The returned wakers must be dropped outside the lock.
     pub(super) fn remove_waiter(&self, id: WaiterId) -> [Option<Waker>; 2] {
         let mut state = self.lock();
-        let wakers = [Direction::Read, Direction::Write]
-            .map(|direction| state.waiters.remove(direction, id));
+        let wakers = Direction::BOTH.map(|direction| state.waiters.remove(direction, id));
         self.has_waker
             .store(state.waiters.has_waker(), Ordering::Relaxed);
         wakers
@@ -547,7 +563,7 @@ impl Waiters {
             f(&only.waker, only.direction, only.is_waiting);
         }
         let queues = self.several.iter().flat_map(|queues| &**queues);
-        for (queue, direction) in queues.zip([Direction::Read, Direction::Write]) {
+        for (queue, direction) in queues.zip(Direction::BOTH) {
             (queue.waiters.values()).for_each(|waker| f(waker, direction, true));
         }
     }

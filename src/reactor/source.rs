@@ -293,7 +293,7 @@ impl Source {
         let mut state = self.readiness.lock();
         let mut result = Ok(());
         for registration in state.registrations.iter_mut() {
-            let interest = interest(direction);
+            let interest = direction.interest();
             // Another one's is not prolonged: it has to end.
             if registration.backed_off().contains(interest)
                 || !registration.back_off(None, self, interest)
@@ -442,7 +442,7 @@ impl Source {
                     spare.fill(waker);
                 }
                 (Ok(Registered::Pending), Some(registration)) => {
-                    let armed = self.add_interest(registration, interest(direction));
+                    let armed = self.add_interest(registration, direction.interest());
                     state.waiters.set_kind(kind);
                     return Some(armed.map_or_else(
                         |error| self.refuse(state, error),
@@ -478,7 +478,7 @@ impl Source {
                     spare.fill(waker);
                 }
                 (Ok(Registered::Pending), Some(registration)) => {
-                    let armed = self.add_interest(registration, interest(direction));
+                    let armed = self.add_interest(registration, direction.interest());
                     return armed.map_or_else(
                         |error| self.refuse(state, error),
                         |()| Ok(Registered::Pending),
@@ -515,7 +515,7 @@ impl Source {
         // is given back below if another thread has registered meanwhile.
         let token = reactor.insert(self.clone())?;
         let mut state = self.readiness.lock();
-        let mut interest = interest(direction);
+        let mut interest = direction.interest();
         let mode = reactor.mode;
         let has = reactor.poller().capabilities();
         let has_no_hints = !has.hints || !has.priority;
@@ -763,7 +763,8 @@ impl Source {
         let descriptor = self.descriptor();
         let only_errors = descriptor.and_then(|descriptor| sys::is_only_an_error(&descriptor));
         let only_errors = only_errors.unwrap_or_default();
-        let spurious = reported & interest_in(|direction| only_errors[direction as usize]);
+        let spurious =
+            reported & Direction::interest_in(|direction| only_errors[direction as usize]);
         if spurious.is_empty() {
             registration.suspect_events = 0;
             if registration.backed_off().is_empty() {
@@ -792,7 +793,9 @@ impl Source {
             if registration.token == token {
                 let directions = registration.take_backed_off();
                 if registration.reactor.mode == Mode::Edge {
-                    events |= ready_of(directions);
+                    for direction in Direction::BOTH {
+                        events.add_if(directions.contains(direction.interest()), direction.ready());
+                    }
                 } else {
                     result = result.and(self.add_interest(registration, awaited & directions));
                 }
@@ -843,19 +846,16 @@ impl Source {
         directions: Interest,
         call: impl FnOnce(Interest) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut left = Interest::NONE;
-        for direction in [Direction::Read, Direction::Write] {
-            let is_meant = directions.contains(interest(direction));
-            if is_meant && !self.shut_down[direction as usize].swap(true, Ordering::AcqRel) {
-                left |= interest(direction);
-            }
-        }
+        let left = Direction::interest_in(|direction| {
+            let is_meant = directions.contains(direction.interest());
+            is_meant && !self.shut_down[direction as usize].swap(true, Ordering::AcqRel)
+        });
         if left.is_empty() {
             return Ok(());
         }
         if let Err(error) = call(left) {
-            for direction in [Direction::Read, Direction::Write] {
-                if left.contains(interest(direction)) {
+            for direction in Direction::BOTH {
+                if left.contains(direction.interest()) {
                     self.shut_down[direction as usize].store(false, Ordering::Release);
                 }
             }
@@ -983,36 +983,13 @@ fn unlock_and_wake(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
 /// Returns the directions that have waiters.
 #[inline]
 fn awaited(state: &State) -> Interest {
-    interest_in(|direction| state.waiters.contains(direction))
+    Direction::interest_in(|direction| state.waiters.contains(direction))
 }
 
 /// Returns the directions that an event is about.
 #[inline]
 fn interest_of(ready: Ready) -> Interest {
-    interest_in(|direction| ready.intersects(direction.ready()))
-}
-
-/// Returns the readiness of these directions.
-fn ready_of(directions: Interest) -> Ready {
-    let both = [Direction::Read, Direction::Write].into_iter();
-    let chosen = both.filter(|direction| directions.contains(interest(*direction)));
-    chosen.fold(Ready::default(), |all, direction| all | direction.ready())
-}
-
-/// Returns the directions for which `is_in` returns true.
-#[inline]
-fn interest_in(is_in: impl Fn(Direction) -> bool) -> Interest {
-    let both = [Direction::Read, Direction::Write].into_iter();
-    let chosen = both.filter(|direction| is_in(*direction));
-    chosen.fold(Interest::NONE, |all, direction| all | interest(direction))
-}
-
-#[inline]
-fn interest(direction: Direction) -> Interest {
-    match direction {
-        Direction::Read => Interest::READABLE,
-        Direction::Write => Interest::WRITABLE,
-    }
+    Direction::interest_in(|direction| ready.intersects(direction.ready()))
 }
 
 #[cfg(all(test, not(loom), target_os = "linux"))]
