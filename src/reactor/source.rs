@@ -31,20 +31,7 @@
 //! before the next poll of the kernel; an event without a waiter disarms its direction. With
 //! one-shot only, each event has spent the interest, and waiting arms it again.
 //!
-//! **Spurious events.** An error queue that is not read (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
-//! poll(2) and select(2) report a socket as ready for ever, though every read would block: a waiter
-//! would be woken, try and wait again endlessly. With levels, after [`MAX_SUSPECT_EVENTS`] events
-//! in a row that are, or may be, about an error, we ask poll(2) whether there is anything else. If
-//! not, we [back off](Registration::back_off): the direction is armed again after a delay, which
-//! grows as long as nothing else is found. Waiters that arrive meanwhile are woken after the delay.
-//! (With edges such an error is reported once.)
-//!
-//! The same back-off serves attempts that would block again and again although poll(2) reports the
-//! descriptor as ready: after [`MAX_BLOCKED_ATTEMPTS`] in a row we back off from the direction as
-//! well ([`Source::back_off`]). The causes are a caller's operation that does not want what is
-//! there, and kernels: Linux reports a datagram socket that was shut down as readable for ever.
-//! With edges nothing reports such a direction again, so the end of the back-off acts like an
-//! event.
+//! A source backs off from a direction that is reported, or tried, in vain: see [`Registration`].
 //!
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
 //! A waker is called and dropped under none of them, except for a task's own: see
@@ -123,10 +110,10 @@ pub(crate) struct Source {
     pub(super) handles: AtomicUsize,
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
-    has_read: AtomicBool,
+    pub(super) has_read: AtomicBool,
     /// The number of attempts in a row that would block although the descriptor was ready: those
     /// of all who operate on it. A lost update delays a back-off by an attempt.
-    blocked_attempts: AtomicU8,
+    pub(super) blocked_attempts: AtomicU8,
     /// Whether polder has shut down reading, and writing.
     shut_down: [AtomicBool; 2],
     /// See [`has_bytes_only`](Self::has_bytes_only).
@@ -155,14 +142,6 @@ pub(crate) struct SourceWait {
     pub(crate) direction: Direction,
     pub(crate) is_waiting: bool,
 }
-
-/// Number of possibly spurious events that are believed before poll(2) is asked about them: few
-/// enough that spurious events cost little, and enough that the cost of asking is negligible.
-const MAX_SUSPECT_EVENTS: u8 = 32;
-
-/// Number of attempts in a row that would block on a ready descriptor before it backs off: so many
-/// messages a caller's operation may decline without delay.
-const MAX_BLOCKED_ATTEMPTS: u8 = 32;
 
 /// What follows an attempt that would block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,71 +222,6 @@ impl Source {
         }
         self.clear(direction, seen);
         Ok(Blocked::Exhausted)
-    }
-
-    #[cold]
-    fn count_blocked_attempt(&self) -> Blocked {
-        let count = self.blocked_attempts.load(Ordering::Relaxed) + 1;
-        let is_last = count >= MAX_BLOCKED_ATTEMPTS;
-        // Not zero, so that the end of the row is noticed: the next back-off is a short one then.
-        let count = if is_last { 1 } else { count };
-        self.blocked_attempts.store(count, Ordering::Relaxed);
-        if is_last {
-            Blocked::Often
-        } else {
-            Blocked::Again
-        }
-    }
-
-    /// An attempt has not blocked: those before it were no row without end.
-    #[inline]
-    pub(crate) fn end_blocked_attempts(&self) {
-        if self.blocked_attempts.load(Ordering::Relaxed) != 0 {
-            self.forget_blocked_attempts();
-        }
-    }
-
-    #[cold]
-    fn forget_blocked_attempts(&self) {
-        self.blocked_attempts.store(0, Ordering::Relaxed);
-        for registration in self.readiness.lock().registrations.iter_mut() {
-            if registration.backed_off().is_empty() {
-                registration.reset_back_off(None);
-            }
-        }
-    }
-
-    /// Backs off from a direction on which attempts block although it is ready, and for which the
-    /// caller has registered its waker. The waker is woken by an event, or at the end of a back-off
-    /// with a reactor that the source is registered with; without edges by the latter only, since
-    /// the poller would report the direction at once.
-    ///
-    /// The waiter's own reactor is among those. If it closes, it wakes the waiters; if the source
-    /// leaves it, there is no other waiter.
-    ///
-    /// # Errors
-    ///
-    /// As for a wait.
-    #[cold]
-    pub(crate) fn back_off(self: &Arc<Self>, direction: Direction) -> io::Result<()> {
-        let mut state = self.readiness.lock();
-        let mut result = Ok(());
-        for registration in state.registrations.iter_mut() {
-            let interest = direction.interest();
-            // Another one's is not prolonged: it has to end.
-            if registration.backed_off().contains(interest)
-                || !registration.back_off(None, self, interest)
-                || registration.reactor.mode == Mode::Edge
-            {
-                continue;
-            }
-            let wanted = registration.interest - interest;
-            result = result.and(self.set_interest(registration, wanted));
-        }
-        match result {
-            Ok(()) => Ok(()),
-            Err(error) => self.refuse(state, error).map(drop),
-        }
     }
 
     /// Returns an error if another owner has shut down a socket that the caller operates on, so
@@ -587,7 +501,11 @@ impl Source {
 
     /// Arms `wanted` there as well, except directions that are backed off, which are armed later.
     #[inline]
-    fn add_interest(&self, registration: &mut Registration, wanted: Interest) -> io::Result<()> {
+    pub(super) fn add_interest(
+        &self,
+        registration: &mut Registration,
+        wanted: Interest,
+    ) -> io::Result<()> {
         if registration.interest.contains(wanted) {
             return Ok(());
         }
@@ -596,7 +514,11 @@ impl Source {
     }
 
     /// [Asks](Self::ask_interest) the poller for `interest`, unless it has that already.
-    fn set_interest(&self, registration: &mut Registration, interest: Interest) -> io::Result<()> {
+    pub(super) fn set_interest(
+        &self,
+        registration: &mut Registration,
+        interest: Interest,
+    ) -> io::Result<()> {
         if registration.interest == interest {
             return Ok(());
         }
@@ -629,7 +551,11 @@ impl Source {
     /// for any more, so all waiters try.
     #[cold]
     #[inline(never)]
-    fn refuse(&self, mut state: MutexGuard<'_, State>, error: io::Error) -> io::Result<Registered> {
+    pub(super) fn refuse(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        error: io::Error,
+    ) -> io::Result<Registered> {
         let mut wakers = Vec::new();
         self.deliver_both(&mut state, &mut wakers);
         // The rest of a permanent interest is not asked for again.
@@ -718,94 +644,9 @@ impl Source {
     }
 
     /// Acts like an event in both directions, for waiters that have to try.
-    fn deliver_both(&self, state: &mut State, wakers: &mut Vec<Waker>) {
+    pub(super) fn deliver_both(&self, state: &mut State, wakers: &mut Vec<Waker>) {
         let both = Ready::READABLE | Ready::WRITABLE;
         self.readiness.deliver(state, both, false, wakers);
-    }
-
-    /// Returns the directions that were reported without a cause, and are backed off from.
-    #[inline]
-    fn spurious(
-        self: &Arc<Self>,
-        driver: &Driver,
-        registration: &mut Registration,
-        ready: Ready,
-    ) -> Interest {
-        // If the poller reports errors as such, this is an error. If it does not, this may be one,
-        // unless a read has returned something.
-        let is_suspect = if registration.reactor.poller().capabilities().hints {
-            ready.intersects(Ready::ERROR)
-        } else {
-            !self.has_read.swap(false, Ordering::Relaxed)
-        };
-        if !is_suspect {
-            registration.suspect_events = 0;
-            return Interest::NONE;
-        }
-        registration.suspect_events += 1;
-        if registration.suspect_events < MAX_SUSPECT_EVENTS {
-            Interest::NONE
-        } else {
-            self.check_suspect(driver, registration, interest_of(ready))
-        }
-    }
-
-    /// Asks poll(2) which of the `reported` directions are ready only because of an error, and
-    /// backs off from those.
-    #[cold]
-    fn check_suspect(
-        self: &Arc<Self>,
-        driver: &Driver,
-        registration: &mut Registration,
-        reported: Interest,
-    ) -> Interest {
-        // If poll(2) cannot be asked, the events are believed.
-        let descriptor = self.descriptor();
-        let only_errors = descriptor.and_then(|descriptor| sys::is_only_an_error(&descriptor));
-        let only_errors = only_errors.unwrap_or_default();
-        let spurious =
-            reported & Direction::interest_in(|direction| only_errors[direction as usize]);
-        if spurious.is_empty() {
-            registration.suspect_events = 0;
-            if registration.backed_off().is_empty() {
-                registration.reset_back_off(Some(driver));
-            }
-            return spurious;
-        }
-        // The next event is checked immediately.
-        registration.suspect_events = MAX_SUSPECT_EVENTS - 1;
-        if registration.back_off(Some(driver), self, spurious) {
-            spurious
-        } else {
-            Interest::NONE
-        }
-    }
-
-    /// Ends a back-off: arms the directions in it that have waiters. With edges they are still
-    /// armed, and nothing will report what has been there since: so it acts like an event.
-    pub(super) fn end_back_off(&self, token: Token) {
-        let mut wakers = Vec::new();
-        let mut state = self.readiness.lock();
-        let awaited = awaited(&state);
-        let (mut result, mut events) = (Ok(()), Ready::default());
-        // (Another reactor may have the same token for it: then its back-off is cut short.)
-        for registration in state.registrations.iter_mut() {
-            if registration.token == token {
-                let directions = registration.take_backed_off();
-                if registration.reactor.mode == Mode::Edge {
-                    for direction in Direction::BOTH {
-                        events.add_if(directions.contains(direction.interest()), direction.ready());
-                    }
-                } else {
-                    result = result.and(self.add_interest(registration, awaited & directions));
-                }
-            }
-        }
-        (self.readiness).deliver(&mut state, events, false, &mut wakers);
-        if result.is_err() {
-            self.deliver_both(&mut state, &mut wakers);
-        }
-        unlock_and_wake(state, wakers);
     }
 
     /// Acts like an event in both directions. `ended` is whether reading was shut down.
@@ -970,7 +811,7 @@ fn no_descriptor() -> io::Error {
 
 /// Calls the wakers that were taken out of the state of a source, outside its lock. If there are
 /// several, those that wait for their turn are in the queue of the source's reactor.
-fn unlock_and_wake(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
+pub(super) fn unlock_and_wake(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
     let registration = state.registrations.first.as_ref();
     let reactor = registration.map(|registration| registration.reactor.clone());
     drop(state);
@@ -982,13 +823,13 @@ fn unlock_and_wake(state: MutexGuard<'_, State>, wakers: Vec<Waker>) {
 
 /// Returns the directions that have waiters.
 #[inline]
-fn awaited(state: &State) -> Interest {
+pub(super) fn awaited(state: &State) -> Interest {
     Direction::interest_in(|direction| state.waiters.contains(direction))
 }
 
 /// Returns the directions that an event is about.
 #[inline]
-fn interest_of(ready: Ready) -> Interest {
+pub(super) fn interest_of(ready: Ready) -> Interest {
     Direction::interest_in(|direction| ready.intersects(direction.ready()))
 }
 
