@@ -1,6 +1,6 @@
 //! Traces: the latest events of a runtime, as a file for trace viewers.
 //!
-//! The events are read from the rings of `telemetry::trace_log` while the workers run. The format
+//! The events are read from the rings of `telemetry::trace` while the workers run. The format
 //! is Chromium's "Trace Event Format", which Perfetto reads. Kinds (`ph`): X is a slice with a
 //! duration, i an instant, s and f are the ends of an arrow, b and e those of overlapping events.
 //! `ts` and `dur` are in microseconds. Arrows begin and end on slices, so a wake outside of any

@@ -13,8 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::trace::Mark;
-use super::trace_ring::Ring;
+use super::trace::{Mark, Ring};
 
 /// One poll in this many is timed, so that the two clock readings cost each poll a nanosecond.
 pub(crate) const SAMPLE: usize = 64;

@@ -5,7 +5,7 @@
 //! * [`identity`]: a task's id, name and spawn site;
 //! * [`wait_reason`]: what a task waits for, as a word in its metadata;
 //! * [`open`]: the number of open sockets of the process;
-//! * [`trace`]: events of a traced runtime, kept in [`trace_log`] and [`trace_ring`];
+//! * [`trace`]: events of a traced runtime, and the rings that keep them;
 //! * [`requests`]: questions that only the worker's own thread can answer.
 
 mod counters;
@@ -13,15 +13,11 @@ mod identity;
 mod open;
 pub(crate) mod requests;
 mod trace;
-mod trace_log;
-mod trace_ring;
 mod wait_reason;
 
 pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub use identity::{Id, Name};
 pub(crate) use identity::{Ids, Label};
 pub(crate) use open::{SocketType, open_sockets};
-pub(crate) use trace::{Mark, Traced};
-pub(crate) use trace_log::TraceLog;
-pub(crate) use trace_ring::{Event, MAX_EVENTS, Ring};
+pub(crate) use trace::{Event, MAX_EVENTS, Mark, Ring, TraceLog, Traced};
 pub(crate) use wait_reason::WaitReason;
