@@ -1,12 +1,10 @@
 //! Placeholder for `io_uring.rs` where no ring is built.
 
 use std::io;
+use std::ops::Deref;
 
-use crate::poller::capabilities::Capabilities;
 use crate::poller::error::unsupported;
-use crate::poller::event::Events;
-use crate::poller::selector::{Change, Selector, Timeout};
-use crate::sys::BorrowedDescriptor;
+use crate::poller::selector::Selector;
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
@@ -26,20 +24,10 @@ impl Uring {
     }
 }
 
-impl Selector for Uring {
-    fn capabilities(&self) -> Capabilities {
-        match *self {}
-    }
+impl Deref for Uring {
+    type Target = dyn Selector;
 
-    fn change(&self, _: BorrowedDescriptor<'_>, _: Change) -> io::Result<()> {
-        match *self {}
-    }
-
-    fn wait(&self, _: &mut Events, _: &Timeout) -> io::Result<bool> {
-        match *self {}
-    }
-
-    fn notify(&self) -> io::Result<()> {
+    fn deref(&self) -> &dyn Selector {
         match *self {}
     }
 }
