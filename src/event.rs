@@ -34,7 +34,6 @@
 //! operations take constant time.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};

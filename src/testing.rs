@@ -6,7 +6,6 @@
 //! fails, and the thread continues until the process exits.
 
 use std::fmt::Debug;
-use std::future::Future;
 use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;

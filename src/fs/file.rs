@@ -1,7 +1,6 @@
 //! [`File`] and [`OpenOptions`]: an open file, and the options for opening one.
 
 use std::fmt;
-use std::future::Future;
 use std::io::{self, IoSlice, SeekFrom};
 use std::path::Path;
 use std::pin::Pin;

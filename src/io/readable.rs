@@ -1,7 +1,6 @@
 //! The futures that wait until an [`Async`] is readable or writable.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::ops::Deref;
 use std::pin::Pin;

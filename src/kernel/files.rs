@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::fmt::Debug;
-use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;

@@ -22,7 +22,6 @@ pub mod sockets;
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};

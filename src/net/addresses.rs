@@ -1,7 +1,7 @@
 //! [`AsyncToSocketAddrs`], the trait of socket addresses as users write them, and the loops over
 //! several addresses.
 
-use std::future::{Future, ready};
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;

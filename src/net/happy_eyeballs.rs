@@ -4,7 +4,7 @@
 //! The next attempt starts when one fails, or after [`ATTEMPT_DELAY`], and the others continue
 //! (section 5). The first to connect wins; the others are dropped, which closes their sockets.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -1,6 +1,5 @@
 //! [`Listener`], the trait of types that accept connections for [`serve`](super::serve()).
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 

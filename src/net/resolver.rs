@@ -19,7 +19,7 @@
 //! would wait for its own answer, but to the system's, or to that of another runtime, which it may
 //! drive.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;

@@ -28,7 +28,7 @@
 //! as ended when its descriptor is closed.
 
 use std::fmt;
-use std::future::{Future, IntoFuture, Pending, pending, poll_fn};
+use std::future::{Pending, pending, poll_fn};
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::{Pin, pin};

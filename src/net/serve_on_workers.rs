@@ -7,7 +7,7 @@
 //! grace periods begin at the same time.
 
 use std::fmt;
-use std::future::{Future, IntoFuture, pending};
+use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;

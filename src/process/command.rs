@@ -1,7 +1,6 @@
 //! [`Command`]: the standard library's, with options for a child that is dropped.
 
 use std::ffi::OsStr;
-use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};

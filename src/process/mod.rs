@@ -70,7 +70,6 @@ pub mod unix;
 pub mod windows;
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 

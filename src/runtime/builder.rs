@@ -1,7 +1,6 @@
 //! [`Builder`]: the settings of a runtime.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};

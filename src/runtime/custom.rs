@@ -3,7 +3,6 @@
 //! many tasks a turn as it likes. Unstable, as [`kernel`] is.
 
 use std::fmt;
-use std::future::Future;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! [`Handle`]: spawns on a runtime from other threads.
 
 use std::fmt;
-use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 

@@ -34,7 +34,6 @@ mod spawn;
 mod task_set;
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::panic::Location;
 use std::rc::Rc;

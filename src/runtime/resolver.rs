@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::panic::{RefUnwindSafe, UnwindSafe};

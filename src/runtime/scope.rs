@@ -13,7 +13,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};

@@ -1,7 +1,6 @@
 //! The free functions that spawn, those of [`task::Builder`], and code that they share with
 //! [`Runtime`] and [`Handle`].
 
-use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::panic::{Location, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;

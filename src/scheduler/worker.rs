@@ -21,7 +21,6 @@
 //! the earliest deadline in the kernel, and with a notification if tasks are left.
 
 use std::cell::Cell;
-use std::future::Future;
 use std::io::{self, Write};
 use std::panic::Location;
 use std::pin::pin;

@@ -25,7 +25,6 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

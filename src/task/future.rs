@@ -5,7 +5,6 @@
 //! result; a panic of its destructor is contained.
 
 use std::any::Any;
-use std::future::Future;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! [`Interval`]: ticks at a fixed period.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, IntoFuture};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

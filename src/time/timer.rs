@@ -1,6 +1,5 @@
 //! [`Timer`], the basis of all other types of time, and `sleep`.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! A TCP listener, and the stream of its connections.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -31,7 +31,6 @@
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
-use std::future::Future;
 use std::io;
 use std::panic::catch_unwind;
 use std::pin::Pin;
