@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::readiness::WaiterId;
-use super::source::{Held, ReadinessPolicy, SocketTraits, Source, SourceKind};
+use super::source::{Held, SocketTraits, Source};
 use crate::sync::atomic::Ordering;
 use crate::sync::drop_all;
 use crate::sys::{self, BorrowedDescriptor, OwnedDescriptor};
@@ -28,15 +28,11 @@ impl fmt::Debug for Io {
 }
 
 impl Io {
-    /// A descriptor must be non-blocking. Without `traits` it is no socket of `net`.
-    pub(crate) fn new(
-        held: Held,
-        kind: SourceKind,
-        policy: ReadinessPolicy,
-        traits: Option<SocketTraits>,
-    ) -> Io {
+    /// A descriptor must be non-blocking. Without `traits` it is no socket of `net`, and nothing is
+    /// known of it.
+    pub(crate) fn new(held: Held, traits: Option<SocketTraits>) -> Io {
         let io = Io {
-            source: Arc::new(Source::new(held, kind, policy, traits)),
+            source: Arc::new(Source::new(held, traits)),
             id: WaiterId::handle(0),
         };
         if let Some(open) = io.open_sockets() {
@@ -54,8 +50,7 @@ impl Io {
     pub(crate) unsafe fn borrowed(descriptor: BorrowedDescriptor<'_>) -> Io {
         // SAFETY: the caller promises it.
         let descriptor = unsafe { sys::lend(descriptor) };
-        let (held, kind) = (Held::Borrowed(descriptor), SourceKind::Borrowed);
-        Io::new(held, kind, ReadinessPolicy::AskKernel, None)
+        Io::new(Held::Borrowed(descriptor), None)
     }
 
     /// Returns the number of open sockets of its type, unless another kernel has it.

@@ -80,7 +80,7 @@ pub(crate) use parker::{Parker, Wakeup};
 pub(crate) use readiness::{Direction, Registered, Snapshot, WaiterId, WakerKind};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
-pub(crate) use source::{Blocked, Held, ReadinessPolicy, Source, SourceKind, SourceWait};
+pub(crate) use source::{Blocked, Held, Source, SourceKind, SourceWait};
 pub(crate) use timer_heap::TimerWait;
 
 /// The number of table places visited per acquisition of the lock: some microseconds.

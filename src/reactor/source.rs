@@ -59,7 +59,6 @@ pub(crate) enum SourceKind {
     /// A plain TCP stream: its edges are few, and a short read shows that it is drained.
     TcpStream,
     /// A Unix stream: a short read shows that too, unless something came along with the bytes.
-    #[cfg_attr(not(unix), allow(dead_code, reason = "there are none"))]
     UnixStream,
     /// A listener, a datagram socket, or a stream over TCP (such as MPTCP or kTLS) of which a short
     /// read shows nothing: a read does not show what is left.
@@ -83,9 +82,26 @@ pub(crate) struct SocketTraits {
     pub(crate) trusts_short_reads: bool,
 }
 
+impl SocketTraits {
+    fn kind(self) -> SourceKind {
+        match self.socket_type {
+            SocketType::TcpStream if self.trusts_short_reads => SourceKind::TcpStream,
+            SocketType::UnixStream => SourceKind::UnixStream,
+            _ => SourceKind::Other,
+        }
+    }
+
+    fn readiness_policy(self) -> ReadinessPolicy {
+        match self.socket_type {
+            SocketType::TcpStream => ReadinessPolicy::CachedTcp,
+            _ => ReadinessPolicy::Cached,
+        }
+    }
+}
+
 /// When an operation asks the kernel, and when it relies on the events that were reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ReadinessPolicy {
+enum ReadinessPolicy {
     /// Only polder operates on the descriptor, so reported readiness holds until an attempt would
     /// block. (Code that operates on a socket through `AsFd` may use that up unnoticed.)
     Cached,
@@ -156,12 +172,11 @@ pub(crate) enum Blocked {
 }
 
 impl Source {
-    pub(super) fn new(
-        held: Held,
-        kind: SourceKind,
-        policy: ReadinessPolicy,
-        traits: Option<SocketTraits>,
-    ) -> Source {
+    pub(super) fn new(held: Held, traits: Option<SocketTraits>) -> Source {
+        let (kind, policy) = match traits {
+            Some(traits) => (traits.kind(), traits.readiness_policy()),
+            None => (SourceKind::Borrowed, ReadinessPolicy::AskKernel),
+        };
         Source {
             readiness: Readiness::new(),
             held,
@@ -857,12 +872,7 @@ mod tests {
         for backend in Backend::available() {
             let reactor = Reactor::new(Poller::new(backend).unwrap(), None);
             let (near, _far) = UnixStream::pair().unwrap();
-            let io = Io::new(
-                Held::Owned(near.into()),
-                SourceKind::Other,
-                ReadinessPolicy::Cached,
-                None,
-            );
+            let io = Io::new(Held::Owned(near.into()), None);
             let source = io.source();
             let count = Arc::new(Count(AtomicUsize::new(0)));
             let waker = Waker::from(count.clone());
@@ -892,12 +902,7 @@ mod tests {
             }
             let driver = Driver::new(reactor.clone(), Arc::default());
             let (near, _far) = UnixStream::pair().unwrap();
-            let io = Io::new(
-                Held::Owned(near.into()),
-                SourceKind::Borrowed,
-                ReadinessPolicy::AskKernel,
-                None,
-            );
+            let io = Io::new(Held::Owned(near.into()), None);
             let source = io.source();
             let wait = || {
                 let direction = Direction::Read;
@@ -925,15 +930,7 @@ mod table_tests {
 
     fn source() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        (
-            Io::new(
-                Held::Owned(near.into()),
-                SourceKind::Other,
-                ReadinessPolicy::Cached,
-                None,
-            ),
-            far,
-        )
+        (Io::new(Held::Owned(near.into()), None), far)
     }
 
     /// A token is invalid after its source has gone, also when its slot is in use again.
@@ -1006,12 +1003,7 @@ mod loom_tests {
     /// A handle that is known not to be readable.
     fn io() -> (Io, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let io = Io::new(
-            Held::Owned(near.into()),
-            SourceKind::Other,
-            ReadinessPolicy::Cached,
-            None,
-        );
+        let io = Io::new(Held::Owned(near.into()), None);
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)

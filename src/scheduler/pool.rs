@@ -387,7 +387,7 @@ impl SleepingWorker for Worker {
 mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::{Direction, Held, Io, ReadinessPolicy, Registered, SourceKind, Wakeup};
+    use crate::reactor::{Direction, Held, Io, Registered, Wakeup};
     use std::os::unix::net::UnixStream;
     use std::task::Waker;
 
@@ -399,12 +399,7 @@ mod tests {
         let worker = Worker::in_pool(shared.clone(), 1, BusyPollConfig::default());
         let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();
-        let io = Io::new(
-            Held::Owned(near.into()),
-            SourceKind::Other,
-            ReadinessPolicy::Cached,
-            None,
-        );
+        let io = Io::new(Held::Owned(near.into()), None);
         for has_sources in [false, true] {
             let reactor = shared.reactor_of(shard);
             if has_sources {

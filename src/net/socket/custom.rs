@@ -17,7 +17,7 @@ use super::{AnySocket, BACKLOG, KernelSocket, Receive, Socket, SocketType, shutd
 use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{self, Boxed, Kernel};
 use crate::poller::Interest;
-use crate::reactor::{Held, Io, ReadinessPolicy, SocketTraits};
+use crate::reactor::{Held, Io, SocketTraits};
 use crate::sys::{Datagram, Received, TcpOption, unsupported};
 
 pub(super) type CustomSocket = Boxed<dyn sockets::Socket>;
@@ -32,9 +32,9 @@ fn wrap(socket: CustomSocket, socket_type: SocketType) -> Socket {
         socket_type,
         trusts_short_reads: true,
     };
-    let (held, kind) = (Held::Custom(socket), socket_type.kind(true));
-    let io = Io::new(held, kind, ReadinessPolicy::Cached, Some(traits));
-    Socket { io }
+    Socket {
+        io: Io::new(Held::Custom(socket), Some(traits)),
+    }
 }
 
 /// See [`system::bind`].

@@ -6,8 +6,8 @@
 //! system calls on sockets are made only by `unix/descriptors.rs`, by `resolver.rs`, and by dumps,
 //! for addresses.
 //!
-//! A call that may wait is an [`Operation`]. This module chooses a socket's [`ReadinessPolicy`],
-//! and clears the readiness after a read that the kernel says has drained the socket.
+//! A call that may wait is an [`Operation`]. This module clears the readiness after a read that the
+//! kernel says has drained the socket.
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod custom;
@@ -36,7 +36,7 @@ pub(super) use self::system as kernel;
 use self::system::SystemSocket;
 use crate::io::operation::{Attempt, Operation, charged};
 use crate::poller::Interest;
-use crate::reactor::{Direction, Io, ReadinessPolicy, Snapshot, SocketTraits, SourceKind};
+use crate::reactor::{Direction, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 pub(super) use crate::telemetry::SocketType;
@@ -51,22 +51,6 @@ pub(super) const BACKLOG: i32 = 4_096;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(32));
 
 impl SocketType {
-    /// `is_trusted`: whether a short read shows that it is drained.
-    fn kind(self, is_trusted: bool) -> SourceKind {
-        match self {
-            SocketType::TcpStream if is_trusted => SourceKind::TcpStream,
-            SocketType::UnixStream => SourceKind::UnixStream,
-            _ => SourceKind::Other,
-        }
-    }
-
-    fn readiness_policy(self) -> ReadinessPolicy {
-        match self {
-            SocketType::TcpStream => ReadinessPolicy::CachedTcp,
-            _ => ReadinessPolicy::Cached,
-        }
-    }
-
     /// The type that a listener accepts; for others, itself.
     fn accepted(self) -> SocketType {
         match self {

@@ -49,8 +49,7 @@ fn wrap_as(is_trusted: bool, descriptor: OwnedDescriptor, socket_type: SocketTyp
         socket_type,
         trusts_short_reads: is_trusted,
     };
-    let (held, kind) = (Held::Owned(descriptor), socket_type.kind(is_trusted));
-    let io = Io::new(held, kind, socket_type.readiness_policy(), Some(traits));
+    let io = Io::new(Held::Owned(descriptor), Some(traits));
     let has_bytes_only = socket_type.is_internet() || socket_type.takes_descriptors() && is_trusted;
     io.source().set_has_bytes_only(has_bytes_only);
     Socket { io }
