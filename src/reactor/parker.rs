@@ -200,29 +200,17 @@ impl Parker {
 
     #[inline]
     fn try_notify(&self) -> io::Result<()> {
-        match self.poller_to_notify() {
-            Some(poller) => poller.notify(),
-            None => {
-                self.notify_thread();
-                Ok(())
-            }
-        }
-    }
-
-    #[inline]
-    fn poller_to_notify(&self) -> Option<&Poller> {
+        let place = &self.place;
         if self.is_leader() {
-            Some(&self.place.poller)
-        } else {
-            self.place.own_poller.as_ref()
+            return place.poller.notify();
         }
-    }
-
-    fn notify_thread(&self) {
-        // In a child of `fork` that thread does not exist, and may have held the lock.
-        if !self.place.poller.is_inherited() {
-            self.place.thread.notify();
+        match &place.own_poller {
+            Some(poller) => return poller.notify(),
+            // In a child of `fork` that thread does not exist, and may have held the lock.
+            None if place.poller.is_inherited() => {}
+            None => place.thread.notify(),
         }
+        Ok(())
     }
 
     /// Sleeps as a follower, until it is notified, for at most `timeout`. May return spuriously.
