@@ -63,7 +63,7 @@ pub(crate) struct Local {
     yield_mark: Cell<Option<usize>>,
     next_inject_run: Cell<usize>,
     yields: Cell<usize>,
-    polls_new_next: Cell<bool>,
+    pub(super) polls_new_next: Cell<bool>,
     pinned_first: Cell<bool>,
     is_running_task: Cell<bool>,
     lifo_polls: Cell<usize>,
@@ -200,11 +200,6 @@ impl Local {
         self.yields.set(yields);
         self.polls_new_next.set(yields % YIELDS_PER_OWN_RUN != 0);
         self.push_stealable(runnable);
-    }
-
-    #[cfg(test)]
-    pub(super) fn poll_new_next(&self) {
-        self.polls_new_next.set(true);
     }
 
     /// Ends a turn: the tasks that have yielded in it may run.

@@ -514,7 +514,7 @@ mod tests {
             let task = worker.next_of_pool().unwrap();
             order.push(ids.contains(&id(&task)));
             worker.shared().inject_queue.push(spawn());
-            local.poll_new_next();
+            local.polls_new_next.set(true);
             drop(worker.next_of_pool());
         }
         assert_eq!(order, [true, false].repeat(4));
