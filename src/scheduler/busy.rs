@@ -59,7 +59,7 @@ impl BusyPollConfig {
 #[derive(Clone, Copy)]
 pub(super) struct IdlePeriod {
     pub(super) since: Instant,
-    runs: usize,
+    polls: usize,
     pub(super) foreign_calls: usize,
     /// Whether an inspection of the other workers has interrupted it.
     is_resumed: bool,
@@ -82,13 +82,13 @@ impl BusyPoll {
         }
     }
 
-    /// Begins an idle period of a worker that has run tasks `runs` times, or continues an
-    /// interrupted one.
-    pub(super) fn begin_idle(&self, runs: usize, foreign_calls: usize) -> IdlePeriod {
-        let interrupted = self.interrupted.take().filter(|idle| idle.runs == runs);
+    /// Begins an idle period of a worker that has made `polls` polls, or continues an interrupted
+    /// one.
+    pub(super) fn begin_idle(&self, polls: usize, foreign_calls: usize) -> IdlePeriod {
+        let interrupted = self.interrupted.take().filter(|idle| idle.polls == polls);
         IdlePeriod {
             since: interrupted.map_or_else(now, |idle| idle.since),
-            runs,
+            polls,
             foreign_calls,
             is_resumed: interrupted.is_some(),
         }

@@ -37,7 +37,7 @@ pub(super) const FIRST_BUDGET: i32 = 32;
 /// running one has woken: two tasks that wake each other must not starve the others.
 const MAX_LIFO_POLLS: usize = 7;
 
-/// The number of runs after which a busy pool worker takes its share of the injected tasks.
+/// The number of polls after which a busy pool worker takes its share of the injected tasks.
 pub(super) const INJECT_INTERVAL: usize = 32;
 
 /// After a stealable task that yields, a pool worker takes a new one, which has had no share of the
@@ -61,7 +61,7 @@ pub(crate) struct Local {
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled.
     yield_mark: Cell<Option<usize>>,
-    next_inject_run: Cell<usize>,
+    next_inject_poll: Cell<usize>,
     yields: Cell<usize>,
     pub(super) polls_new_next: Cell<bool>,
     pinned_first: Cell<bool>,
@@ -107,7 +107,7 @@ impl Local {
             index,
             ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             yield_mark: Cell::new(None),
-            next_inject_run: Cell::new(INJECT_INTERVAL),
+            next_inject_poll: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
             polls_new_next: Cell::new(false),
             pinned_first: Cell::new(true),
@@ -214,8 +214,8 @@ impl Local {
     }
 
     fn postpone_injected(&self) {
-        let runs = self.pool_tasks().runs.get();
-        self.next_inject_run.set(runs.wrapping_add(INJECT_INTERVAL));
+        let next = self.counters.polls.get().wrapping_add(INJECT_INTERVAL);
+        self.next_inject_poll.set(next);
     }
 
     /// Takes a pool worker's share of the inject queue. Returns the first task and queues the
@@ -272,7 +272,7 @@ impl Local {
 
     #[inline(always)]
     pub(super) fn next_task(&self) -> Option<Runnable> {
-        let injected = if self.pool_tasks().runs.get() == self.next_inject_run.get() {
+        let injected = if self.counters.polls.get() == self.next_inject_poll.get() {
             self.postpone_injected();
             self.take_share()
         } else if self.polls_new_next.get() {

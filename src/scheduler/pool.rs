@@ -231,9 +231,9 @@ impl Worker {
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
-            let runs = shared.pool_tasks_of(victim).runs.get();
+            let polls = shared.remote(victim).counters.polls.get();
             // A parked one has since returned from that poll.
-            let is_stuck = self.inspections.is_stuck(victim, runs) && !shared.is_parked(victim);
+            let is_stuck = self.inspections.is_stuck(victim, polls) && !shared.is_parked(victim);
             (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
         })
     }
@@ -248,9 +248,9 @@ impl Worker {
         let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
         let was_woken = self.sleeper.note_inspection(others_work);
         let (mut is_any_awake, mut is_any_stuck) = (false, false);
-        for (index, tasks) in shared.pool_tasks().enumerate() {
+        for (index, remote) in shared.pool_workers().iter().enumerate() {
             let is_awake = !shared.is_parked(index);
-            let is_stuck = self.inspections.inspect(index, tasks.runs.get(), is_awake);
+            let is_stuck = (self.inspections).inspect(index, remote.counters.polls.get(), is_awake);
             // Another shard's monitor, which wakes at the same moments, does no work.
             let is_monitor = || shared.shard(index).monitor.is_held_by(index);
             if index != self.local.index && is_awake && !is_monitor() {
@@ -345,7 +345,6 @@ impl Worker {
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
-        local.pool_tasks().runs.add(1);
         local.begin_run();
         Some(next)
     }
@@ -379,7 +378,10 @@ impl SleepingWorker for Worker {
         let (index, shared) = (self.local.index, self.shared());
         (self.shard().workers.clone())
             .filter(|&other| other != index)
-            .any(|other| (self.inspections).has_run(other, shared.pool_tasks_of(other).runs.get()))
+            .any(|other| {
+                let polls = shared.remote(other).counters.polls.get();
+                self.inspections.has_polled(other, polls)
+            })
     }
 }
 

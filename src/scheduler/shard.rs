@@ -338,7 +338,7 @@ impl Monitor {
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
-    runs: usize,
+    polls: usize,
     is_awake: bool,
     /// Whether it was awake, and in the same poll, at the inspection before. If that was long ago,
     /// a worker that has slept since may count as stuck, and lose its LIFO task to an idle one.
@@ -381,11 +381,11 @@ impl Inspections {
     }
 
     /// Records what an inspection finds of a worker. Returns whether it is stuck.
-    pub(super) fn inspect(&self, worker: usize, runs: usize, is_awake: bool) -> bool {
+    pub(super) fn inspect(&self, worker: usize, polls: usize, is_awake: bool) -> bool {
         let before = self.seen[worker].get();
-        let is_stuck = is_awake && before.is_awake && before.runs == runs;
+        let is_stuck = is_awake && before.is_awake && before.polls == polls;
         self.seen[worker].set(Seen {
-            runs,
+            polls,
             is_awake,
             is_stuck,
         });
@@ -405,14 +405,14 @@ impl Inspections {
         self.next.set(now + interval);
     }
 
-    /// Whether a worker that has run tasks `runs` times has run one since the last inspection.
-    pub(super) fn has_run(&self, worker: usize, runs: usize) -> bool {
-        self.seen[worker].get().runs != runs
+    /// Whether a worker that has made `polls` polls has made one since the last inspection.
+    pub(super) fn has_polled(&self, worker: usize, polls: usize) -> bool {
+        self.seen[worker].get().polls != polls
     }
 
-    /// Whether the last inspection has found a worker stuck, which has run no task since.
-    pub(super) fn is_stuck(&self, worker: usize, runs: usize) -> bool {
-        self.seen[worker].get().is_stuck && !self.has_run(worker, runs)
+    /// Whether the last inspection has found a worker stuck, which has polled no task since.
+    pub(super) fn is_stuck(&self, worker: usize, polls: usize) -> bool {
+        self.seen[worker].get().is_stuck && !self.has_polled(worker, polls)
     }
 
     /// Records a visit of a shard. Returns whether its poller's lock was used since the last one.

@@ -146,8 +146,6 @@ pub(crate) enum Drive {
 pub(crate) struct PoolTasks {
     /// Tasks that are ready. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
-    /// Counts the runs of tasks of any kind on the worker.
-    pub(super) runs: Counter,
     pub(crate) owned: OwnedTasks,
 }
 

@@ -11,7 +11,7 @@
 //!
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
 //! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
-//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) runs, and one new task after a yield), and
+//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
 //! steals: see [`pool`](super::pool).
 //! The clock is read only for timers, timeouts, busy polling and inspections.
 //!
@@ -489,8 +489,8 @@ impl Worker {
     }
 
     fn begin_idle(&self) -> IdlePeriod {
-        let runs = (self.local.pool_tasks.as_ref()).map_or(0, |tasks| tasks.runs.get());
-        self.busy_poll.begin_idle(runs, self.foreign_calls.get())
+        let polls = self.local.counters.polls.get();
+        (self.busy_poll).begin_idle(polls, self.foreign_calls.get())
     }
 
     fn end_idle(&self, idle: IdlePeriod, timeout: Option<Duration>) {
