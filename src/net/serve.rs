@@ -135,17 +135,17 @@ where
         listener,
         handler,
         until: pending(),
-        on_error: Box::new(tell_of_limits),
+        on_error: Box::new(report_limits),
         settings: Settings::new(),
     }
 }
 
 /// The default of [`Serve::on_error`]: reports that the process has run out of descriptors, once.
 #[cold]
-pub(super) fn tell_of_limits(error: &io::Error) {
-    static TOLD: Once = Once::new();
+pub(super) fn report_limits(error: &io::Error) {
+    static REPORTED: Once = Once::new();
     if kernel::current().is_none() && sys::is_out_of_descriptors(error) {
-        TOLD.call_once(|| {
+        REPORTED.call_once(|| {
             let _ = writeln!(
                 io::stderr(),
                 "polder: no connection is accepted for now: {error}: raise the limit \

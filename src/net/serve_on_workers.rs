@@ -18,7 +18,7 @@ use futures_lite::FutureExt;
 use futures_lite::future::or;
 
 use super::listener::Listener;
-use super::serve::{Serve, Settings, Summary, tell_of_limits};
+use super::serve::{Serve, Settings, Summary, report_limits};
 use crate::event::Latch;
 use crate::runtime::Handle;
 use crate::sync::contain;
@@ -123,7 +123,7 @@ where
         listeners: listeners.into_iter().collect(),
         create,
         until: Box::pin(pending()),
-        on_error: Arc::new(tell_of_limits),
+        on_error: Arc::new(report_limits),
         settings: Settings::new(),
     }
 }
