@@ -108,6 +108,7 @@ impl WorkerMetrics {
     fn of(shared: &Shared, index: usize) -> WorkerMetrics {
         let remote = shared.remote(index);
         let counters = &*remote.counters;
+        let timer_lateness = Histogram::of(&counters.timer_lateness);
         WorkerMetrics {
             tasks: remote.tasks(),
             sources: shared.sources(index),
@@ -120,8 +121,8 @@ impl WorkerMetrics {
             parks: counters.parks.get(),
             notified: counters.notified.get(),
             events: counters.events.get(),
-            timers_fired: counters.timers_fired.get(),
-            timer_lateness: Histogram::of(&counters.timer_lateness),
+            timers_fired: timer_lateness.count(),
+            timer_lateness,
             budget_exhausted: counters.budget_exhausted.get(),
             longest_queue: counters.longest_queue.get(),
             poll_times: Histogram::of(&counters.poll_times),

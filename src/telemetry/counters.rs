@@ -91,7 +91,6 @@ pub(crate) struct Counters {
     pub(crate) notified: Counter,
     pub(crate) parks: Counter,
     pub(crate) events: Counter,
-    pub(crate) timers_fired: Counter,
     pub(crate) timer_lateness: Histogram,
     pub(crate) budget_exhausted: Counter,
     /// Stealable tasks that another thread has woken and this worker has taken.
@@ -195,7 +194,6 @@ impl Counters {
 
     /// Costs less than the timer's wake.
     pub(crate) fn count_fired(&self, late: Duration) {
-        self.timers_fired.add(1);
         self.timer_lateness.record(late);
         if let Some(trace) = self.trace() {
             trace.push(Mark::TimerFired(late));
