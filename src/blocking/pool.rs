@@ -47,7 +47,7 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::{self, Thread, ThreadId};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::kernel::BlockingCall;
@@ -101,7 +101,7 @@ struct State {
     /// The number of threads that have no job, and look for one before they sleep.
     awake: usize,
     /// The sleeping threads, in the order in which they fell asleep.
-    asleep: Vec<(ThreadId, Thread)>,
+    asleep: Vec<Thread>,
     done: usize,
 }
 
@@ -243,7 +243,7 @@ impl Pool {
         if state.awake > 0 || state.startable() == 0 {
             return Ok(None);
         }
-        let found = state.asleep.pop().map(|(_, thread)| thread);
+        let found = state.asleep.pop();
         if found.is_none() {
             // Under the lock, which the new thread takes first: a thread that fails to start was
             // never seen as awake.
@@ -289,14 +289,14 @@ impl Pool {
         let thread = thread::current();
         let id = thread.id();
         state.awake -= 1;
-        state.asleep.push((id, thread));
+        state.asleep.push(thread);
         let (end, mut left) = (Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
         loop {
             drop(state);
             // Returns immediately if it was unparked meanwhile, and may return spuriously.
             thread::park_timeout(left);
             state = self.state.lock();
-            let place = (state.asleep.iter()).position(|(listed, _)| *listed == id);
+            let place = (state.asleep.iter()).position(|listed| listed.id() == id);
             let Some(place) = place else {
                 return Some(state);
             };
