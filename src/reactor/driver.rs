@@ -2,15 +2,15 @@
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
 //! thread's [`Driver`], unless the reactor is a shard's. Setting, resetting and dropping it there
-//! costs no lock and no atomic. If it is reset or dropped elsewhere (by another thread, or by this
+//! costs no lock, and no atomic operation but loads. If it is reset or dropped elsewhere (by another thread, or by this
 //! one while it drives another runtime, or none), a [`TimerOp`] is queued with the reactor and the
-//! worker is unparked. The worker applies it before it does anything else to the heap. See
-//! `parker` for why none is lost.
+//! worker is unparked. The worker applies the queue before it sets, polls, resets or drops a timer,
+//! before it fires those that are due, and before it sleeps. See `parker` for why none is lost.
 //!
-//! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's, and in
-//! the background runtime's reactor those of threads that drive nothing. At each poll such a thread
-//! must find out whether the timer has fired, and must exchange its waker, which a queue of
-//! operations cannot do.
+//! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's; in the
+//! background runtime's reactor, those of threads that drive nothing; and those that end a source's
+//! back-off, if the driver is not at hand. At each poll a thread that drives nothing must find out
+//! whether the timer has fired, and must exchange its waker, which a queue of operations cannot do.
 //!
 //! Timers migrate with their users: when a [`TimerHandle`] is polled on another worker, it returns
 //! [`TimerState::NotVisible`], and its owner drops it and sets another timer there. Its functions
@@ -57,11 +57,11 @@ pub(crate) struct Driver {
 /// no task waits for long, even behind thousands of timers that are due at the same moment.
 pub(crate) const BATCH: usize = 64;
 
-/// The number of due timers fired in a turn when a batch of tasks is ready already. With a batch,
-/// the queue would grow for as long as timers are due, since a turn runs at most a batch, which
-/// other tasks share. (Beside 100,000 timers of one moment, whose tasks `block_on` awaited, an echo
-/// waited for 67,000 of them.) With a quarter the queue stays within a few times the other tasks,
-/// and timers are not starved by tasks that are always ready.
+/// The number of due timers fired in a turn when a batch of tasks is ready already. If a whole
+/// batch of timers were fired, the queue would grow for as long as timers are due, since a turn
+/// runs at most a batch, which other tasks share. (Beside 100,000 timers of one moment, whose tasks
+/// `block_on` awaited, an echo waited for 67,000 of them.) With a quarter of one the queue stays
+/// within a few times the other tasks, and timers are not starved by tasks that are always ready.
 const LEAST_FIRED: usize = BATCH / 4;
 
 /// After a wait that ended at a deadline, the clock is read only if another timer is due within
@@ -153,7 +153,7 @@ impl Driver {
     #[inline]
     pub(crate) fn timeout_until_due(&self, timeout: Option<Duration>) -> Timeout {
         self.apply_timer_ops();
-        if self.has_deferred_wakers() {
+        if self.has_wakers_left() {
             return Timeout::Zero;
         }
         if self.may_fire() {
@@ -184,7 +184,7 @@ impl Driver {
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
     pub(crate) fn is_due(&self) -> bool {
         self.update_tops();
-        self.has_deferred_wakers() || self.not_before().is_some_and(|earliest| earliest <= now())
+        self.has_wakers_left() || self.not_before().is_some_and(|earliest| earliest <= now())
     }
 
     /// Whether there is a timer or a queued waker.
@@ -195,15 +195,16 @@ impl Driver {
             || self.reactor.has_queued_wakers()
     }
 
+    /// Whether wakers are left to be called or dropped.
     #[inline]
-    fn has_deferred_wakers(&self) -> bool {
+    fn has_wakers_left(&self) -> bool {
         !self.wakers_to_drop.borrow().is_empty() || self.reactor.has_queued_wakers()
     }
 
     #[inline]
     fn not_before(&self) -> Option<Instant> {
         let local = self.timers.borrow().not_before();
-        match self.reactor.some_locked_timers() {
+        match self.reactor.lock_timers_if_any() {
             None => local,
             Some(locked) => local.into_iter().chain(locked.not_before()).min(),
         }
@@ -224,7 +225,7 @@ impl Driver {
     pub(crate) fn update_tops(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().update_top();
-        if let Some(mut timers) = self.reactor.some_locked_timers() {
+        if let Some(mut timers) = self.reactor.lock_timers_if_any() {
             timers.update_top();
         }
     }
@@ -258,7 +259,7 @@ impl Driver {
         }
         self.trace_if(may_sleep, Mark::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
-        let has_wakers = self.defer_wakers(scratch);
+        let has_wakers = self.put_back(scratch);
         result.map(|_| has_wakers)
     }
 
@@ -295,15 +296,15 @@ impl Driver {
         };
         let result = (reactor.poller).wait_without_deadline(events, may_sleep, deliver);
         drop(table);
-        let has_wakers = self.defer_wakers(scratch);
+        let has_wakers = self.put_back(scratch);
         result.map(|()| has_wakers)
     }
 
-    /// Keeps the wakers that were found for [`call_wakers`](Self::call_wakers). Returns whether
-    /// there are any. Several are queued here, and so before the lock of a shard is released: the
-    /// next worker that has it finds them.
+    /// Puts the buffers back, with the wakers that were found for
+    /// [`call_wakers`](Self::call_wakers). Returns whether there are any. Several are queued here,
+    /// and so before the lock of a shard is released: the next worker that has it finds them.
     #[inline(always)]
-    fn defer_wakers(&self, mut scratch: Box<Scratch>) -> bool {
+    fn put_back(&self, mut scratch: Box<Scratch>) -> bool {
         let has_wakers = !scratch.wakers.is_empty();
         if has_wakers && scratch.wakers.len() > 1 {
             scratch.queued = self.reactor.queue_wakers(&mut scratch.wakers);
@@ -375,7 +376,7 @@ impl Driver {
     fn take_due(&self, now: Instant) -> Option<Waker> {
         let late = |late| self.counters.count_fired(late);
         (self.reactor.take_queued_waker())
-            .or_else(|| self.reactor.some_locked_timers()?.fire(now, late))
+            .or_else(|| self.reactor.lock_timers_if_any()?.fire(now, late))
             .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 
@@ -666,7 +667,7 @@ mod loom_tests {
             TimerOp::Reset(Some(now())),
             Some(TimerOp::Remove),
             |driver| {
-                assert_eq!(driver.timers.borrow().entries(), 0, "it is there yet");
+                assert_eq!(driver.timers.borrow().len(), 0, "it is there yet");
                 assert_eq!(driver.wakers_to_drop.borrow().len(), 1, "its waker is lost");
             },
         );

@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
 /// Fields are released in this order, since a dropped reactor takes the registry's lock.
-struct Held {
+struct HeldLocks {
     guards: Vec<Guards>,
     registry: StdMutexGuard<'static, Reactors>,
     reactors: Vec<Arc<Reactor>>,
@@ -54,12 +54,12 @@ struct Guards {
 
 thread_local! {
     /// `ManuallyDrop`: no thread ends while it forks, and there is no destructor to register.
-    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
+    static HELD: Cell<Option<ManuallyDrop<HeldLocks>>> = const { Cell::new(None) };
 }
 
-impl Held {
-    fn try_new() -> Option<Held> {
-        let mut held = Held {
+impl HeldLocks {
+    fn try_new() -> Option<HeldLocks> {
+        let mut held = HeldLocks {
             guards: Vec::new(),
             registry: REGISTRY.get().try_lock()?,
             reactors: Vec::new(),
@@ -92,17 +92,17 @@ pub(super) fn take_locks_at_fork() {
 
 extern "C" fn take() {
     // There are some if the handlers are registered twice.
-    let mut all = taken().or_else(Held::try_new);
+    let mut all = taken().or_else(HeldLocks::try_new);
     let start = Instant::now();
     while all.is_none() && start.elapsed() < LONGEST {
         FAILED.fetch_add(1, Ordering::Relaxed);
         thread::sleep(PAUSE);
-        all = Held::try_new();
+        all = HeldLocks::try_new();
     }
     HELD.set(all.map(ManuallyDrop::new));
 }
 
-fn taken() -> Option<Held> {
+fn taken() -> Option<HeldLocks> {
     HELD.take().map(ManuallyDrop::into_inner)
 }
 

@@ -9,10 +9,10 @@
 //!
 //! **Sleeping.** A worker that drives its own reactor [parks](parker) in the reactor's [`Parker`].
 //! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
-//! tasks are sent to it, and in the reactor's, where the worker that sleeps in the shard's poller
-//! is told of an earlier timer or an operation. A thread that queues an operation, or sets an
-//! earlier deadline, does so under a lock and unparks afterwards. If that precedes `park`, `park`
-//! reports it; otherwise the worker is notified.
+//! tasks are sent to it, and in the reactor's, where an earlier timer and queued wakers end its
+//! sleep in the shard's poller. A thread that sets an earlier deadline, or queues a timer operation
+//! or a waker, does so under a lock and unparks afterwards. If that precedes `park`, `park` reports
+//! it; otherwise the worker is notified.
 //!
 //! **Foreign wakers.** A thread often finds several wakers together: due timers, a batch of events,
 //! the waiters for a source, a latch or a signal. Each may block until another one is called. So
@@ -25,8 +25,8 @@
 //!   before the lock of a shard's poller is released. They are called before due timers, by the
 //!   next turn of any worker with the lock, or by a nested turn; and while a worker is in a waker
 //!   and another one idle, that one is the monitor, which inspects within 12 ms. The thread that
-//!   has queued some calls as many, unless others have. So each is called once, and none is left if
-//!   there is no other worker.
+//!   has queued them takes the same number out again, or what is left, and calls these. So each is
+//!   called once, and none is left if there is no other worker.
 //! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex
 //!   stream with the reactor of the worker that the thread drives (`scheduler::wake_each`); and the
 //!   reactor is unparked.
@@ -102,11 +102,13 @@ pub(crate) struct Reactor {
     poller: Arc<Poller>,
     /// How sources are registered: see the head of `source`.
     mode: Mode,
-    stays_writable: Option<SourceKind>,
+    /// The kind of source, if any, whose interest is permanent, including writability: see the head
+    /// of `source`.
+    permanent_kind: Option<SourceKind>,
     /// Set for a shard's reactor. All timers are in the locked heap then, where every worker of the
     /// shard can fire them: see `driver`.
     pool: Option<PoolId>,
-    /// That of the worker; of a shard, a second one, of the worker that sleeps in its poller.
+    /// The worker's parker. For a shard: a second parker of the worker that sleeps in its poller.
     parker: Arc<Parker>,
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
@@ -137,7 +139,7 @@ impl Reactor {
                 (false, true) => Mode::Level,
                 (false, false) => Mode::OneShot,
             },
-            stays_writable: (can.edge && can.tcp_room_on_demand).then_some(SourceKind::TcpStream),
+            permanent_kind: (can.edge && can.tcp_room_on_demand).then_some(SourceKind::TcpStream),
             pool,
             sources: Mutex::new(SourceTable::default()),
             locked_timers: Mutex::new(TimerHeap::new()),
@@ -192,6 +194,7 @@ impl Reactor {
         self.source_count.load(Ordering::Relaxed)
     }
 
+    /// Whether a poll may do anything: sources are registered, or (io_uring) submissions pending.
     #[inline]
     pub(crate) fn has_sources(&self) -> bool {
         self.source_count.load(Ordering::Relaxed) > 0 || self.poller.has_submissions()
@@ -281,7 +284,7 @@ impl Reactor {
     }
 
     #[inline]
-    fn some_locked_timers(&self) -> Option<MutexGuard<'_, TimerHeap>> {
+    fn lock_timers_if_any(&self) -> Option<MutexGuard<'_, TimerHeap>> {
         self.has_locked_timers().then(|| self.locked_timers.lock())
     }
 
@@ -354,7 +357,7 @@ impl Reactor {
             return None;
         }
         let (key, earliest) = timers.insert(when, waker);
-        let count = timers.entries();
+        let count = timers.len();
         self.locked_timer_count.store(count, Ordering::Relaxed);
         drop(timers);
         if earliest {
@@ -381,7 +384,7 @@ impl Reactor {
     fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.locked_timers.lock();
         let waker = timers.remove(key);
-        let count = timers.entries();
+        let count = timers.len();
         self.locked_timer_count.store(count, Ordering::Relaxed);
         waker
     }

@@ -23,10 +23,10 @@
 //! the waker. `loom` checks both below.
 //!
 //! **The counters wrap.** A direction may see 2³² events without an attempt that would block: an
-//! answer is written to each request, and there is always room. So each 2³¹ events a
-//! `consumed_tick` that is as far behind moves up to the event before. An attempt may clear at the
-//! same moment: either store may be the last, and each is right, since the attempt has seen a
-//! recent event. (An attempt does not last for 2³¹ events.)
+//! answer is written to each request, and there is always room. So after each 2³¹ events a
+//! `consumed_tick` that is at least 2³¹ behind is set to the last event but one. An attempt may
+//! clear at the same moment: either store may be the last, and each is right, since the attempt has
+//! seen a recent event. (An attempt does not last for 2³¹ events.)
 //!
 //! A direction starts ready: nothing is known yet, so the first operation tries.
 //!
@@ -77,8 +77,9 @@ impl Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Registered {
+    /// The waker is stored, and the next event wakes it.
     Pending,
-    /// The direction is ready by now: the operation must be tried again.
+    /// It is not: the direction is ready by now, and the operation must be tried again.
     AlreadyReady,
 }
 
@@ -380,7 +381,7 @@ impl Waiter {
 struct Queue {
     /// Futures by their ids, then handles in the order of arrival.
     waiters: SortedVecMap<Waker>,
-    /// By id.
+    /// The place in `waiters` of each handle, by the handle's id.
     arrivals: SortedVecMap<u64>,
     arrived: u64,
 }

@@ -347,8 +347,8 @@ impl Source {
         self.has_bytes_only.store(has_bytes_only, Ordering::Relaxed);
     }
 
-    /// [`add_waiter`](Self::add_waiter) for a source that is registered where this thread may wait
-    /// for it, which nearly every wait finds. Returns `None` if it is not. `waker_kind` is
+    /// [`add_waiter`](Self::add_waiter) for nearly every wait: the source is registered where this
+    /// thread may wait for it. Returns `None` if it is not. `waker_kind` is
     /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another
     /// reactor of the pool.
     #[inline]
@@ -461,7 +461,7 @@ impl Source {
                 SourceKind::Other => Interest::READABLE,
                 SourceKind::Borrowed => Interest::NONE,
             };
-            if reactor.stays_writable == Some(self.kind) {
+            if reactor.permanent_kind == Some(self.kind) {
                 interest |= Interest::WRITABLE;
             }
         }
@@ -595,7 +595,7 @@ impl Source {
         let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
-        let keeps_interest = reactor.stays_writable == Some(self.kind)
+        let keeps_interest = reactor.permanent_kind == Some(self.kind)
             || reactor.mode == Mode::Edge
                 && (!ready.intersects(Ready::WRITABLE) || state.waiters.contains(Direction::Write));
         let before = if keeps_interest {

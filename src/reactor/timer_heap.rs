@@ -34,7 +34,7 @@ pub(crate) struct TimerHeap {
     used: usize,
     /// Below this number of used entries, they are [shortened](Self::shorten).
     few: usize,
-    /// At this number of used ones, `few` is set to a quarter of them again.
+    /// At this number of used entries, `few` is set again: to a quarter of all entries.
     many: usize,
     /// Orders equal deadlines.
     count: u64,
@@ -97,9 +97,9 @@ impl TimerHeap {
         !self.nodes.is_empty()
     }
 
-    /// Includes fired timers.
+    /// The number of timers, including fired ones.
     #[inline]
-    pub(crate) fn entries(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.used
     }
 
@@ -545,7 +545,7 @@ mod tests {
                 let (next, _) = bench.insert(9, 9);
                 bench.deadlines.remove(std::mem::replace(&mut stayed, next));
             }
-            assert_eq!(bench.deadlines.entries(), 1);
+            assert_eq!(bench.deadlines.len(), 1);
             let TimerHeap { entries, nodes, .. } = &bench.deadlines;
             assert!(nodes.capacity() <= KEPT, "{}", nodes.capacity());
             if stays == 0 {
