@@ -161,12 +161,8 @@ impl Poller {
         Poller::open(backend, false)
     }
 
-    /// [`new`](Self::new), for a poller that several threads wait on, one at a time.
-    pub(crate) fn new_shared(backend: Backend) -> io::Result<Poller> {
-        Poller::open(backend, true)
-    }
-
-    fn open(backend: Backend, is_shared: bool) -> io::Result<Poller> {
+    /// [`new`](Self::new); `is_shared`: for several threads that wait, one at a time.
+    pub(crate) fn open(backend: Backend, is_shared: bool) -> io::Result<Poller> {
         // The process first: children forked after this see that they are other processes.
         let process = Process::current();
         Ok(Poller::with(backend, backend.open(is_shared)?, process))
@@ -274,17 +270,16 @@ impl Poller {
         self.selector.change(descriptor, Change::Register(request))
     }
 
-    /// Changes the registration of a descriptor that is not a regular file, and that its source,
-    /// which the reactor's table holds, keeps open. Saves the check, a system call on some
-    /// backends.
+    /// Changes the registration of a source's descriptor, which is not a regular file, and stays
+    /// open until it is deregistered. Saves the check, a system call on some backends.
     #[inline]
     pub(crate) fn change_unchecked(
         &self,
-        socket: BorrowedDescriptor<'_>,
+        descriptor: BorrowedDescriptor<'_>,
         change: Change,
     ) -> io::Result<()> {
         self.check_process()?;
-        self.selector.change(socket, change)
+        self.selector.change(descriptor, change)
     }
 
     /// Replaces a registered descriptor's token, interest and mode, and rearms a
@@ -549,12 +544,12 @@ impl Poller {
             let words = format!("token {} is reserved for the poller", token.0);
             return Err(sys::invalid(words));
         }
-        let there = match mode {
+        let is_supported = match mode {
             Mode::Level => self.capabilities.level,
             Mode::OneShot => self.capabilities.one_shot,
             Mode::Edge => self.capabilities.edge,
         };
-        if !there {
+        if !is_supported {
             let words = format!("backend {} has no {mode:?} mode", self.backend);
             return Err(sys::unsupported(words));
         }

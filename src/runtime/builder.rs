@@ -540,10 +540,8 @@ impl Builder {
             let each = pool_workers.div_ceil(count).max(1);
             let shards = (0..pool_workers).step_by(each).map(|start| {
                 let workers = start..pool_workers.min(start + each);
-                Ok((
-                    Poller::new_shared(backend)?,
-                    workers.map(|_| None).collect(),
-                ))
+                let poller = Poller::open(backend, true)?;
+                Ok((poller, workers.map(|_| None).collect()))
             });
             Ok((shards.collect::<io::Result<_>>()?, Poller::new(backend)?))
         })?;
