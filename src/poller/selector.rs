@@ -67,9 +67,9 @@ pub(crate) trait Selector: Send + Sync {
 pub(crate) enum Timeout {
     /// Immediately.
     Zero,
-    /// At `deadline`, by a clock that was last read at `now`. A selector gets only deadlines in the
-    /// future. A backend passes the difference to the kernel, never the deadline: the process's
-    /// clock need not be the kernel's.
+    /// At `deadline`, by a clock that was last read at `now`. [`Selector::wait`] gets only deadlines
+    /// in the future. A backend passes the difference to the kernel, never the deadline: the
+    /// process's clock need not be the kernel's.
     At {
         deadline: Instant,
         now: Instant,

@@ -95,7 +95,7 @@ struct Signal {
     /// [`READABLE`](Interest::READABLE) or [`WRITABLE`](Interest::WRITABLE).
     interest: Interest,
     queued: AtomicBool,
-    /// Whether it also counts.
+    /// Whether there is an event to report. A signal that was retracted stays queued without.
     raised: AtomicBool,
     /// Whether a poll of the kernel has already reported an event that async-io is about to signal.
     owed: AtomicBool,

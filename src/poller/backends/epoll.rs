@@ -93,8 +93,8 @@ impl Epoll {
             notifier,
             timer: Mutex::new(Timer::default()),
         };
-        // Once, so that opening costs no further call. A seccomp filter is installed before the
-        // first runtime.
+        // Only the first poller waits on trial: a seccomp filter that refuses waits is installed
+        // before the first runtime. So opening another one costs no further call.
         static HAS_WAITED: Race<()> = Race::new();
         if HAS_WAITED.get().is_none() {
             let trial = made.wait_without_deadline(&mut Events::with_capacity(1), false, |_, _| {});
@@ -166,15 +166,16 @@ impl Epoll {
         may_sleep: bool,
         report: impl FnMut(Token, Ready),
     ) -> io::Result<()> {
-        const NOW: Timespec = Timespec {
+        const ZERO: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         let limit = events.limit();
-        let timeout = (!may_sleep).then_some(&NOW);
+        let timeout = (!may_sleep).then_some(&ZERO);
         let outcome = self.call(&mut events.epoll, limit, timeout, report)?;
         if outcome.is_full {
-            // As in `wait`. `Parker::resume` reports the reason for a notification.
+            // As in `wait`. The result is not needed, since a worker learns of a notification from
+            // `Parker::resume`.
             self.notifier.reset();
         }
         Ok(())

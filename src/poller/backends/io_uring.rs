@@ -206,7 +206,7 @@ impl Uring {
 
     /// Flushes before a foreign loop sleeps, or wakes it if the kernel refuses some submissions:
     /// the next wait flushes them.
-    fn flush_exposed(&self, table: &mut Table) -> io::Result<()> {
+    fn flush_for_foreign_loop(&self, table: &mut Table) -> io::Result<()> {
         table.flush()?;
         if !table.is_prepared(true) || !table.ring().submission().is_empty() {
             self.wake_foreign_loop();
@@ -226,7 +226,7 @@ impl Uring {
     fn change_entry(&self, number: RawFd, change: Change) -> io::Result<()> {
         let mut table = self.table.lock();
         table.fds.check(number, change)?;
-        // While the owner waits it cannot be here.
+        // False while the owner waits.
         let is_owner = table.is_own();
         let has_eventfd = self.eventfd.get().is_some();
         if (table.waiting || has_eventfd && !is_owner) && table.fds.changed.is_empty() {
@@ -251,7 +251,7 @@ impl Uring {
             }
         }
         if is_owner && has_eventfd {
-            self.flush_exposed(&mut table)
+            self.flush_for_foreign_loop(&mut table)
         } else {
             Ok(())
         }
@@ -363,8 +363,9 @@ impl Selector for Uring {
         if table.refusals.are_many() {
             return Err(pause(table));
         }
-        // A submission, a stale event, or a signal that came after submissions were taken, which
-        // the kernel does not report. Or submissions are left. The caller waits again.
+        // The wait was ended by a submission, by a stale event, or by a signal that came after
+        // submissions were taken, which the kernel does not report. Or submissions are left. The
+        // caller waits again.
         Err(Errno::INTR.into())
     }
 
@@ -429,14 +430,14 @@ impl Selector for Uring {
             table.timeout = generation;
         }
         table.timeout_end = end;
-        self.flush_exposed(&mut table)
+        self.flush_for_foreign_loop(&mut table)
     }
 
     fn on_idle(&self) {
         let mut table = self.table.lock();
         table.is_idle = true;
         if table.keeps_any() && table.is_own() {
-            let flushed = self.flush_exposed(&mut table);
+            let flushed = self.flush_for_foreign_loop(&mut table);
             let _ = flushed.and_then(|()| table.finish_work());
             if table.keeps_any() && self.eventfd.get().is_none() {
                 table.drop_ring();

@@ -324,7 +324,8 @@ impl Table {
         let is_second = *last == Some(report.ident);
         if mode == Mode::OneShot {
             if data.spent && !is_second {
-                // Or each arrival would end a wait. If it fails, the descriptor was closed.
+                // Its filter is deleted, or each arrival would end a wait. If that fails, the
+                // descriptor was closed.
                 let number = report.ident as RawFd;
                 let _ = change_one(queue, change(number, report.filter, EV_DELETE, SELF_UDATA));
                 data.filters -= match report.filter {
@@ -401,7 +402,7 @@ impl Selector for Kqueue {
             Change::Deregister => true,
         };
         if is_left {
-            // All of it: an entry that was marked as broken would be reported.
+            // The whole entry is reset: one that was marked as broken would be reported.
             table.fds.change(number, Change::Deregister).data = FilterState::default();
             table.fds.trim();
         }
@@ -444,13 +445,13 @@ impl Selector for Kqueue {
             }
         }
         if count > 0 && (over || !events.is_empty()) {
-            // The buffer was full: see `Notifier::reset`.
+            // The buffer may have been full: see `Notifier::reset`.
             self.notifier.reset();
         }
         if over || notified || !events.is_empty() {
             Ok(over)
         } else {
-            // A stale report, our timer, or only a part of the timeout.
+            // The wait was ended by a stale report, by our timer, or after a part of the timeout.
             Err(Errno::INTR.into())
         }
     }

@@ -78,7 +78,8 @@ struct InterestTable {
     waiting: bool,
     /// The number of waits that have ended; wraps.
     waits: usize,
-    leaving: usize,
+    /// The number of threads in [`wait_for_waiter`](TablePoller::wait_for_waiter).
+    deregistering: usize,
 }
 
 impl TablePoller {
@@ -147,11 +148,11 @@ impl<W: WakeSource> TablePoller<W> {
     #[cold]
     fn wait_for_waiter(&self, mut table: MutexGuard<'_, InterestTable>) {
         let wait = table.waits;
-        table.leaving += 1;
+        table.deregistering += 1;
         while table.waiting && table.waits == wait {
             table = self.has_left.wait(table);
         }
-        table.leaving -= 1;
+        table.deregistering -= 1;
     }
 
     fn wait_once(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<bool> {
@@ -186,7 +187,7 @@ impl<W: WakeSource> TablePoller<W> {
         let mut table = self.table.lock();
         table.waiting = false;
         table.waits = table.waits.wrapping_add(1);
-        if table.leaving > 0 {
+        if table.deregistering > 0 {
             self.has_left.notify_all();
         }
         let (mut notified, mut over) = (false, false);

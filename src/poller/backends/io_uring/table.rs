@@ -40,7 +40,9 @@ pub(super) struct Table {
     pub(super) owner: u64,
     /// Whether the owner is, or is about to be, blocked in the kernel.
     pub(super) waiting: bool,
+    /// Whether the runtime is not driven: see `on_idle`.
     pub(super) is_idle: bool,
+    /// Whether the kernel writes to a foreign loop's eventfd.
     pub(super) signals: bool,
     pub(super) fds: FdTable<Polled>,
     /// Whether a removal may be in the queue, or among the kernel's deferred work. Until it is
