@@ -167,10 +167,11 @@ pub(super) fn poll_level(
     }
 }
 
-/// States of a [`PollingTask`]: its waker is registered; is not registered until the task polls
-/// again; the task was woken to find out whether it still waits.
+/// State of a [`PollingTask`]: its waker is registered.
 const WAITING: u8 = 0;
+/// Its waker is not registered, until the task polls again.
 const IDLE: u8 = 1;
+/// The task was woken to find out whether it still waits.
 const PROBED: u8 = 2;
 
 /// The minimum number of entries for probing.

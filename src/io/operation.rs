@@ -56,7 +56,7 @@ pub(crate) struct Operation<'a, F> {
 
 /// An attempt. It is passed the readiness from before it: if neither an end nor an error was
 /// reported, a short read shows that the socket is drained, and the attempt may clear the
-/// readiness.
+/// readiness. (The bound is spelt out where an `impl` needs it to determine `T`.)
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}
@@ -145,9 +145,9 @@ pub(crate) fn poll_loop<T>(
                         }
                         Blocked::Often => {
                             source.check_end(direction)?;
-                            // Although the descriptor is ready: an event since `seen` is counted
-                            // beyond that, and after the back-off the operation tries again in any
-                            // case.
+                            // The readiness is cleared although the descriptor is ready. An event
+                            // since `seen` is counted beyond that, and after the back-off the
+                            // operation is tried again.
                             source.clear(direction, seen);
                             blocks_often = true;
                         }

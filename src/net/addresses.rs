@@ -163,7 +163,8 @@ pub(super) async fn first_to_bind<T>(
     first_that_works(host, attempt).await
 }
 
-/// The other errors keep their number: callers may recognise them by it.
+/// Adds the address, and what helps, to an error that is likely for it. Other errors keep their
+/// number: callers may recognise them by it.
 #[cold]
 fn not_bound(action: &str, address: SocketAddr, error: io::Error) -> io::Error {
     let help = match error.kind() {

@@ -317,7 +317,7 @@ impl Timer {
                 State::InHeap(handle) => {
                     let here = scheduler::current_driver();
                     let state = handle.poll(here.as_deref(), cx.waker());
-                    // Not if its reactor has closed, or its user now waits on another worker.
+                    // False if its reactor has closed, or its user now waits on another worker.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
                             scheduler::with_reactor(background::shared, |reactor, _| {

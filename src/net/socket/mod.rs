@@ -2,9 +2,9 @@
 //! (`system.rs`) or, with the feature `kernel`, to the thread's other kernel (`custom.rs`).
 //!
 //! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
-//! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). Elsewhere
-//! system calls on sockets are made only by `unix/descriptors.rs`, by `resolver.rs`, and by dumps,
-//! for addresses.
+//! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). In the rest of
+//! `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls on sockets.
+//! (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
 //! A call that may wait is an [`Operation`]. This module clears the readiness after a read that the
 //! kernel says has drained the socket.
@@ -328,7 +328,7 @@ impl Socket {
     }
 }
 
-/// The operations; nearly every wait is of `poll_read` or `poll_write`.
+/// The operations. Nearly every wait is of `poll_read` or `poll_write`, which are inlined.
 impl Socket {
     #[inline]
     pub(super) fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
@@ -349,7 +349,7 @@ impl Socket {
                 other => return other,
             }
         };
-        // As the blocking call, and as TCP's listeners.
+        // The blocking call fails with this error, and so does a listener of TCP.
         let end = || Err(sys::not_listening());
         self.reading(move |seen| self.or_end(seen, accept, end))
     }
@@ -360,7 +360,7 @@ impl Socket {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        // As all reads of streams: without room, it does not wait.
+        // A read without room does not wait.
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -418,7 +418,8 @@ impl Socket {
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let source = self.io.source();
-        // Before the loop, which is compiled once for each kernel. A small write needs no charge.
+        // This is checked before the loop, which is compiled once for each kernel. A small write
+        // needs no charge.
         if source.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
             let attempt = |_| charged(self.raw().write(bytes));
             return self.writing(attempt).poll_apart(cx.waker());
