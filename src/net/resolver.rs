@@ -165,20 +165,20 @@ impl Lookups {
         }
         drop(list);
         // Its drop reports the end, also where the call or the task is dropped here.
-        let tell = Tell(question);
+        let reporter = Reporter(question);
         let work: Box<dyn Send + Sync> = match own {
             None => {
-                let call = Arc::new(Call(Mutex::new(Some(tell))));
+                let call = Arc::new(Call(Mutex::new(Some(reporter))));
                 POOL.get().submit(Class::Lookup, call.clone())?;
-                Box::new(Wanted {
+                Box::new(CallGuard {
                     call,
                     lookups: self,
                 })
             }
             Some((handle, resolver)) => {
-                let host = tell.0.name.1.clone();
-                let told = Box::new(move |addresses| tell.addresses(addresses));
-                (resolver.ask)(&handle.shared, resolver.clone(), host, told)
+                let host = reporter.0.name.1.clone();
+                let on_answer = Box::new(move |addresses| reporter.addresses(addresses));
+                (resolver.ask)(&handle.shared, resolver.clone(), host, on_answer)
             }
         };
         let _ = lookup.work.set(work);
@@ -206,9 +206,9 @@ impl Drop for Lookup {
 }
 
 /// Reports the end of a lookup to its waiters, even after a panic.
-struct Tell(Arc<Question>);
+struct Reporter(Arc<Question>);
 
-impl Tell {
+impl Reporter {
     /// Runs on a thread of the pool.
     fn ask(self) {
         let (_, host) = &self.0.name;
@@ -226,7 +226,7 @@ impl Tell {
     }
 }
 
-impl Drop for Tell {
+impl Drop for Reporter {
     fn drop(&mut self) {
         self.0.remove();
         self.0.answered.set();
@@ -235,23 +235,23 @@ impl Drop for Tell {
 
 /// The call of the system's resolver, until a thread begins it. Not by `Pool::call`, which would
 /// link code that keeps and passes on an output.
-struct Call(Mutex<Option<Tell>>);
+struct Call(Mutex<Option<Reporter>>);
 
 impl Job for Call {
     fn run(&self) -> Awaiter {
-        let tell = self.0.lock().take();
-        tell.into_iter().for_each(Tell::ask);
+        let reporter = self.0.lock().take();
+        reporter.into_iter().for_each(Reporter::ask);
         Awaiter::default()
     }
 }
 
 /// Withdraws a call when it is dropped, unless it has begun.
-struct Wanted {
+struct CallGuard {
     call: Arc<Call>,
     lookups: &'static Lookups,
 }
 
-impl Drop for Wanted {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         // In a child of `fork`, a thread of the parent may hold the lock.
         if self.lookups.process.is_current() {
