@@ -13,7 +13,7 @@ use crate::clock::now;
 use crate::diagnostics::{Stall, Watch, observe, record};
 use crate::kernel;
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, Shared, Slot, Worker};
+use crate::scheduler::{BusyPollConfig, Erased, Shared, Worker};
 use crate::sync::contain;
 use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
@@ -546,7 +546,7 @@ impl Builder {
             Ok((shards.collect::<io::Result<_>>()?, Poller::new(backend)?))
         })?;
         let resolver = self.resolver.as_ref().map(Resolver::for_runtime);
-        let resolver = resolver.map(|resolver| Arc::new(resolver) as Slot);
+        let resolver = resolver.map(|resolver| Arc::new(resolver) as Erased);
         let mut shared = Shared::with_pool(shards, main);
         *shared.resolver.lock() = resolver;
         if let Some(events) = self.trace {

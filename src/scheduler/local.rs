@@ -204,7 +204,7 @@ impl Local {
 
     /// Ends a turn: the tasks that have yielded in it may run.
     #[inline]
-    pub(super) fn end_turn(&self) {
+    pub(super) fn release_yielded_stealable(&self) {
         self.yield_mark.set(None);
     }
 

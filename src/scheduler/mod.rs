@@ -68,5 +68,5 @@ pub(crate) use schedule::{
     OwnedKey, bind, exceeds_late_limit, new_header, new_id, schedule, schedule_new, task_ended,
     task_forgotten,
 };
-pub(crate) use shared::{Drive, Question, Remote, Shared, Slot};
+pub(crate) use shared::{Drive, Erased, Question, Remote, Shared};
 pub(crate) use worker::{EVENT_INTERVAL, Worker};

@@ -16,7 +16,7 @@ use super::local::Local;
 use crate::clock::now;
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Of a worker that may be driven within another one.
 #[derive(Default)]
@@ -32,12 +32,6 @@ struct Outer {
 pub(super) struct Patience {
     start: Instant,
     reason: u64,
-}
-
-impl Patience {
-    pub(super) fn timeout(&self) -> Duration {
-        PATIENCE
-    }
 }
 
 impl Nested {

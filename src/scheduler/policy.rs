@@ -1,4 +1,4 @@
-//! The order of a worker's tasks as its thread's kernel chooses it, one task a turn, in place of
+//! [`KernelPolicy`]: the order of a worker's tasks, as its thread's kernel chooses it, in place of
 //! the queues' own. One thread drives all workers of such a runtime. Without the feature `kernel`
 //! no worker has one.
 
@@ -13,7 +13,7 @@ use crate::kernel::{self, Kernel, MAX_PASSED_OVER};
 #[derive(Debug, Default)]
 pub(super) struct KernelPolicy {
     /// The number of consecutive times that the yielded tasks were kept back.
-    left_behind: Cell<u32>,
+    kept_back: Cell<u32>,
     /// Whether the first task of a pool worker's stealable queue precedes its pinned ones.
     stealable_first: Cell<bool>,
 }
@@ -50,10 +50,10 @@ impl KernelPolicy {
 
     /// Queues the tasks that yielded, or keeps them back behind the ready ones.
     pub(super) fn release_yielded(&self, local: &Local) {
-        let count = self.left_behind.get() + 1;
-        let leaves = local.has_ready() && count < MAX_PASSED_OVER;
-        self.left_behind.set(if leaves { count } else { 0 });
-        if leaves {
+        let count = self.kept_back.get() + 1;
+        let keeps = local.has_ready() && count < MAX_PASSED_OVER;
+        self.kept_back.set(if keeps { count } else { 0 });
+        if keeps {
             return;
         }
         // Stealable ones are queued where other workers find them.
@@ -72,14 +72,14 @@ impl KernelPolicy {
         let queue = &local.pool_tasks().queue;
         // All are taken out, since none can be taken from the middle, and the others are queued
         // again, with the LIFO slot before or after them.
-        let next = queue.pop_lifo();
-        let next_id = next.as_ref().map(id);
-        let is_next_first = local.may_poll_lifo();
+        let lifo = queue.pop_lifo();
+        let lifo_id = lifo.as_ref().map(id);
+        let lifo_first = local.may_poll_lifo();
         let mut stealable: VecDeque<_> = std::iter::from_fn(|| queue.pop()).collect();
-        if is_next_first {
-            next.into_iter().for_each(|next| stealable.push_front(next));
+        if lifo_first {
+            lifo.into_iter().for_each(|lifo| stealable.push_front(lifo));
         } else {
-            stealable.extend(next);
+            stealable.extend(lifo);
         }
         let pinned = std::mem::take(&mut *local.ready.borrow_mut());
         let pinned_first = !self.stealable_first.get();
@@ -94,12 +94,12 @@ impl KernelPolicy {
             self.stealable_first.set(pinned_first);
         }
         let chosen = all.remove(place);
-        let is_next = next_id.is_some() && next_id == chosen.as_ref().map(id);
-        local.count_lifo(is_next && is_next_first);
+        let is_lifo = lifo_id.is_some() && lifo_id == chosen.as_ref().map(id);
+        local.count_lifo(is_lifo && lifo_first);
         for runnable in all {
             if !runnable.metadata().is_stealable() {
                 local.push_pinned(runnable);
-            } else if next_id == Some(id(&runnable)) {
+            } else if lifo_id == Some(id(&runnable)) {
                 queue.push_lifo(runnable);
             } else {
                 local.push_stealable(runnable);

@@ -327,7 +327,7 @@ impl Worker {
     #[inline]
     pub(super) fn end_pool_turn(&self, pool: &PoolVTable) {
         let local = &*self.local;
-        local.end_turn();
+        local.release_yielded_stealable();
         if self.take_search() {
             (pool.search)(self);
         }

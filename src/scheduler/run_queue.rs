@@ -325,9 +325,9 @@ mod tests {
         }
     }
 
-    /// The next item comes first and gives way to another one.
+    /// The LIFO slot's item comes first, and gives way to another one.
     #[test]
-    fn next_slot_first_and_displaced() {
+    fn lifo_slot_first_and_displaced() {
         let queue = RunQueue::default();
         queue.push(Number(1)).unwrap();
         assert!(queue.push_lifo(Number(2)).is_none());
@@ -454,7 +454,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn the_next_item_is_taken_once() {
+    fn lifo_slots_item_is_taken_once() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

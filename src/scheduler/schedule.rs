@@ -395,7 +395,7 @@ mod tests {
     }
 
     fn drop_tasks(worker: &Worker) {
-        worker.local.end_turn();
+        worker.local.release_yielded_stealable();
         while let Some(runnable) = worker.local.pop() {
             drop(runnable);
         }

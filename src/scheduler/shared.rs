@@ -65,7 +65,7 @@ use crate::sync::{Mutex, OnDrop};
 use crate::telemetry::{Counter, Counters, TraceLog, requests::Requests};
 
 /// A type-erased value of a higher module, kept with the runtime.
-pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
+pub(crate) type Erased = Arc<dyn Any + Send + Sync>;
 
 /// By default there are no workers.
 #[derive(Default)]
@@ -94,9 +94,9 @@ pub(crate) struct Shared {
     /// The runtime's own name resolver, a `runtime::Resolver`. Its function may own a handle, a
     /// task or a waker of this runtime, each of which owns `Shared`. Closing takes it out, to break
     /// the cycle.
-    pub(crate) resolver: Mutex<Option<Slot>>,
+    pub(crate) resolver: Mutex<Option<Erased>>,
     /// State that the last dump has left for the next one: see `diagnostics::hints`.
-    pub(crate) earlier: Mutex<Option<Slot>>,
+    pub(crate) earlier: Mutex<Option<Erased>>,
     pub(crate) trace: Option<Arc<TraceLog>>,
     /// Whether one thread drives all workers, as a simulator's does: then no worker can answer
     /// another, and the thread's kernel chooses the order of tasks.
@@ -545,19 +545,19 @@ impl Shared {
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
             .or_else(|| self.pool_tasks().find_map(PoolTasks::take))
-            .or_else(|| self.left().iter().find_map(|remote| remote.inbox.pop()))
+            .or_else(|| self.departed().iter().find_map(|remote| remote.inbox.pop()))
     }
 
     /// Returns the pool workers when all have left. A pinned task in an inbox was then never
     /// polled, because a worker leaves only when it owns no task. So it may be dropped on any
     /// thread: see [`task::new_on`](crate::task::new_on).
-    fn left(&self) -> &[Arc<Remote>] {
+    fn departed(&self) -> &[Arc<Remote>] {
         let have_left = self.leaving.load(Ordering::Acquire) == self.main_index();
         if have_left { self.pool_workers() } else { &[] }
     }
 
-    /// Called after a task was pushed for a worker that may have left: see [`left`](Self::left) and
-    /// "Closing". Returns whether the runtime closes.
+    /// Called after a task was pushed for a worker that may have left: see
+    /// [`departed`](Self::departed) and "Closing". Returns whether the runtime closes.
     #[inline]
     pub(crate) fn unpark_main_if_closing(&self) -> bool {
         let is_closing = self.closing.is_set_after_push();
@@ -570,7 +570,8 @@ impl Shared {
     /// Whether another thread has pushed something that [`take_any`](Self::take_any) would take.
     /// Does not look at pool workers' own queues.
     pub(crate) fn has_any(&self) -> bool {
-        self.has_injected() || self.left().iter().any(|remote| !remote.inbox.is_empty())
+        let mut departed = self.departed().iter();
+        self.has_injected() || departed.any(|remote| !remote.inbox.is_empty())
     }
 
     #[inline]

@@ -31,11 +31,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
-use super::closing::{ClosingWorkers, drop_all_tasks};
+use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
 use super::local::{Local, MainWaker};
-use super::nested::{Nested, Patience};
+use super::nested::{Nested, PATIENCE, Patience};
 use super::schedule;
 use super::shard::{Inspections, PollerGuard};
 use super::shared::{Drive, OwnedTasks, Remote, Shared};
@@ -303,7 +303,7 @@ impl Worker {
         let _driving = self.drive();
         self.shared().start_closing();
         self.drop_tasks();
-        drop_all_tasks(self, now);
+        closing::drop_all_tasks(self, now);
     }
 
     pub(super) fn drop_tasks(&self) {
@@ -311,7 +311,7 @@ impl Worker {
         loop {
             schedule::drop_late_tasks();
             local.take_inbox();
-            local.end_turn();
+            local.release_yielded_stealable();
             local.release_yielded();
             while let Some(runnable) = local.pop() {
                 drop(runnable);
@@ -394,7 +394,7 @@ impl Worker {
                 } else {
                     Timeout::Zero
                 };
-                self.come_awake(&until, result, None);
+                self.end_wait(&until, result, None);
             }
         }
         if self.needs_collect.get() {
@@ -452,7 +452,7 @@ impl Worker {
         } else {
             None
         };
-        let timeout = timeout.or(patience.as_ref().map(Patience::timeout));
+        let timeout = timeout.or(patience.as_ref().map(|_| PATIENCE));
         let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
@@ -640,24 +640,19 @@ impl Worker {
     /// Called when a wait has ended: resumes the worker, and the shard's reactor if it slept there,
     /// and releases the lock. Then calls the wakers, if there are any.
     #[inline(always)]
-    fn come_awake(
-        &self,
-        until: &Timeout,
-        has_wakers: io::Result<bool>,
-        guard: Option<PollerGuard<'_>>,
-    ) {
+    fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.sleeps) {
             self.reactor.parker().resume();
         }
         drop(guard);
-        if matches!(has_wakers, Ok(false)) {
+        if matches!(result, Ok(false)) {
             return;
         }
         // Also after an error: a wait may fail after it has reported events (kqueue, Windows).
         self.before_foreign_code();
         self.driver.call_wakers();
-        if let Err(error) = has_wakers {
+        if let Err(error) = result {
             self.cannot_wait(until, &error);
         }
     }
@@ -677,11 +672,11 @@ impl Worker {
     #[inline(never)]
     pub(super) fn wait_once(&self, until: &Timeout, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
-            self.come_awake(until, Ok(false), guard);
+            self.end_wait(until, Ok(false), guard);
             return self.sleep_briefly(until);
         }
         let result = self.driver.wait(until);
-        self.come_awake(until, result, guard);
+        self.end_wait(until, result, guard);
     }
 
     /// Handles a failed wait. Unless the cause was a shortage, closes the runtime, whose events and
@@ -713,7 +708,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps when a wait is not possible, after [`come_awake`](Self::come_awake). Anything sent
+    /// Sleeps when a wait is not possible, after [`end_wait`](Self::end_wait). Anything sent
     /// meanwhile is found afterwards.
     #[cold]
     fn sleep_briefly(&self, until: &Timeout) {
@@ -726,7 +721,7 @@ impl Worker {
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
         if !self.local.is_plain_fifo {
-            return self.run_of_several(tasks);
+            return self.run_chosen(tasks);
         }
         let mut ran = 0;
         while ran < tasks {
@@ -742,7 +737,7 @@ impl Worker {
     /// [`run_ready`](Self::run_ready) for pool workers and workers with a
     /// [`policy`](Local::policy).
     #[inline(never)]
-    fn run_of_several(&self, tasks: usize) -> bool {
+    fn run_chosen(&self, tasks: usize) -> bool {
         match self.pool_vtable {
             Some(pool) => (pool.run_ready)(self, tasks),
             None => {

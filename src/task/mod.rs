@@ -115,9 +115,9 @@ where
     let create = Some(create);
     let (future, affinity) = (Created::Not { create }, Affinity::pinned(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`, and which any thread
-    // may drop (see `scheduler::schedule_new` and `Shared::left`). The task is pinned, so only this
-    // worker polls the future, and drops it once it was polled. The output is `Send`, so the handle
-    // may be used on any thread.
+    // may drop (see `scheduler::schedule_new` and `Shared::departed`). The task is pinned, so only
+    // this worker polls the future, and drops it once it was polled. The output is `Send`, so the
+    // handle may be used on any thread.
     unsafe { new(shared, affinity, future, label, Kind::Local) }
 }
 
