@@ -1,4 +1,4 @@
-//! Locks, panic-safe handling of foreign wakers, and the trait of jobs.
+//! Locks, and panic-safe handling of foreign wakers.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,9 +9,8 @@ use std::time::Duration;
 pub(crate) use crate::loom::std::Mutex as StaticMutex;
 pub(crate) use crate::loom::{Condvar, Mutex, MutexGuard, atomic};
 
-/// What one thread waits for until another notifies it. It keeps one notification until a wait
-/// takes it, like the token of `std::thread::park`; but that could take a wake-up that the thread's
-/// own executor waits for.
+/// A notification of one thread by others, which is kept until a wait takes it. Not the token of
+/// `std::thread::park`, which another executor on that thread may wait for.
 #[derive(Default)]
 pub(crate) struct ThreadSignal {
     is_notified: Mutex<bool>,
@@ -42,29 +41,6 @@ impl ThreadSignal {
     #[cfg(test)]
     pub(crate) fn take(&self) -> bool {
         std::mem::take(&mut *self.is_notified.lock())
-    }
-}
-
-pub(crate) trait Job: Send + Sync {
-    fn run(&self) -> Awaiter;
-}
-
-/// The waker of the task, if any, that awaits a [`Job`].
-#[derive(Default)]
-#[must_use]
-pub(crate) struct Awaiter {
-    pub(crate) waker: Option<Waker>,
-    /// Whether waking runs no foreign code, and so does not block: see `scheduler::only_queues`.
-    pub(crate) only_queues: bool,
-}
-
-impl Awaiter {
-    pub(crate) fn is_some(&self) -> bool {
-        self.waker.is_some()
-    }
-
-    pub(crate) fn wake(self) {
-        wake_all(self.waker);
     }
 }
 

@@ -12,7 +12,7 @@ mod unblock;
 
 #[cfg(feature = "blocking")]
 pub use io::Unblock;
-pub(crate) use pool::{Call, Class, Load, POOL};
+pub(crate) use pool::{Awaiter, Call, Class, Job, Load, POOL};
 #[cfg(feature = "blocking")]
 pub use unblock::unblock;
 #[cfg(feature = "blocking")]

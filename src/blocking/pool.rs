@@ -46,14 +46,14 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::kernel::BlockingCall;
 use crate::scheduler::{only_queues, record_wait};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Awaiter, Handoff, Job, Mutex, MutexGuard, contain};
+use crate::sync::{Handoff, Mutex, MutexGuard, contain, wake_all};
 use crate::sys::{PerProcess, Process, start_thread, unsupported};
 use crate::telemetry::WaitReason;
 
@@ -88,6 +88,32 @@ pub(crate) struct Load {
     pub(crate) full: Option<(usize, usize)>,
     pub(crate) is_idle: bool,
     pub(crate) done: usize,
+}
+
+/// A call for a thread of the pool.
+pub(crate) trait Job: Send + Sync {
+    /// Makes the call. Returns the waker of the task that awaits it, for the thread to wake: see
+    /// the head.
+    fn run(&self) -> Awaiter;
+}
+
+/// The waker of the task, if any, that awaits a [`Job`].
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Awaiter {
+    pub(crate) waker: Option<Waker>,
+    /// Whether waking runs no foreign code, and so does not block: see `scheduler::only_queues`.
+    pub(crate) only_queues: bool,
+}
+
+impl Awaiter {
+    pub(crate) fn is_some(&self) -> bool {
+        self.waker.is_some()
+    }
+
+    pub(crate) fn wake(self) {
+        wake_all(self.waker);
+    }
 }
 
 pub(crate) struct Pool {

@@ -28,12 +28,12 @@ use std::task::Poll;
 
 use socket2::{Domain, Type};
 
-use crate::blocking::{Class, POOL};
+use crate::blocking::{Awaiter, Class, Job, POOL};
 use crate::event::Latch;
 use crate::kernel;
 use crate::runtime::{Handle, Resolver, asking};
 use crate::scheduler::record_wait;
-use crate::sync::{Awaiter, Job, Mutex};
+use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, Process, unsupported};
 use crate::telemetry::WaitReason;
 
