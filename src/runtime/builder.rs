@@ -18,8 +18,8 @@ use crate::sync::contain;
 use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
 
-/// Each worker has a thread and a poller with two or three descriptors, and occasionally reads the
-/// state of all others. No machine gains from more.
+/// Each worker has a thread, and occasionally reads the state of all others. No machine gains from
+/// more.
 const MAX_WORKERS: usize = 1_024;
 
 /// More than any machine's memory, and small enough to be rounded up to whole pages.

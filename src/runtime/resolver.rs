@@ -28,9 +28,9 @@ pub(crate) struct Resolver {
 type LookUp = dyn Fn(String) -> BoxedLookup + Send + Sync + UnwindSafe + RefUnwindSafe;
 
 /// Dropping the result cancels the task.
-type Ask = fn(&Arc<Shared>, Arc<Resolver>, String, Told) -> Box<dyn Send + Sync>;
+type Ask = fn(&Arc<Shared>, Arc<Resolver>, String, OnAnswer) -> Box<dyn Send + Sync>;
 
-type Told = Box<dyn FnOnce(io::Result<Vec<IpAddr>>) + Send>;
+type OnAnswer = Box<dyn FnOnce(io::Result<Vec<IpAddr>>) + Send>;
 
 pub(crate) type BoxedLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
@@ -62,7 +62,7 @@ pub(super) fn ask(
     shared: &Arc<Shared>,
     resolver: Arc<Resolver>,
     host: String,
-    told: Told,
+    on_answer: OnAnswer,
 ) -> Box<dyn Send + Sync> {
     let id = resolver.id;
     // The call that makes the future may look up names, too.
@@ -74,7 +74,7 @@ pub(super) fn ask(
         let _restore = OnDrop(|| ASKING.set(before));
         lookup.as_mut().poll(cx)
     });
-    let task = async move { told(asking.await) };
+    let task = async move { on_answer(asking.await) };
     let builder = task::Builder::new().name("name lookup");
     Box::new(builder.spawn_on(task, &Handle::of(shared)))
 }

@@ -97,7 +97,8 @@ impl Runtime {
         value
     }
 
-    /// Does not unwind: if the runtime fails, its tasks are cancelled, and the panic is returned.
+    /// Drives the runtime until the scope has no tasks. Does not unwind: if the runtime fails, its
+    /// tasks are cancelled, and the panic is returned.
     fn wait_for(
         &self,
         state: &ScopeState,

@@ -113,7 +113,7 @@ where
     F::Output: Send + 'static,
 {
     let create = Some(create);
-    let (future, affinity) = (Created::Not { create }, Affinity::pinned(worker));
+    let (future, affinity) = (LazyFuture::Function { create }, Affinity::pinned(worker));
     // SAFETY: until its first poll the future is `create`, which is `Send`, and which any thread
     // may drop (see `scheduler::schedule_new` and `Shared::departed`). The task is pinned, so only
     // this worker polls the future, and drops it once it was polled. The output is `Send`, so the
@@ -122,26 +122,28 @@ where
 }
 
 pin_project! {
-    #[project = CreatedProjection]
-    enum Created<C, F> {
-        Not { create: Option<C> },
-        Yes { #[pin] future: F },
+    #[project = LazyProjection]
+    /// A future that its first poll makes.
+    enum LazyFuture<C, F> {
+        // `None` while it is called, and after its panic.
+        Function { create: Option<C> },
+        Future { #[pin] future: F },
     }
 }
 
-impl<C: FnOnce() -> F, F: Future> Future for Created<C, F> {
+impl<C: FnOnce() -> F, F: Future> Future for LazyFuture<C, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if let CreatedProjection::Not { create } = self.as_mut().project() {
+        if let LazyProjection::Function { create } = self.as_mut().project() {
             let create = create
                 .take()
                 .expect("`spawn_on_worker` future polled after panic");
-            self.set(Created::Yes { future: create() });
+            self.set(LazyFuture::Future { future: create() });
         }
         match self.project() {
-            CreatedProjection::Yes { future } => future.poll(cx),
-            CreatedProjection::Not { .. } => unreachable!("it was created above"),
+            LazyProjection::Future { future } => future.poll(cx),
+            LazyProjection::Function { .. } => unreachable!("it was created above"),
         }
     }
 }
@@ -358,7 +360,7 @@ pub struct Task<T> {
 
 pub(crate) enum Inner<T> {
     Spawned {
-        /// `None` if the runtime has dropped the task.
+        /// Yields `None` if the task was cancelled, for instance by the end of its runtime.
         task: async_task::FallibleTask<TaskResult<T>, Header>,
         reference: TaskRef,
     },
