@@ -1,5 +1,5 @@
-//! The standard library's locks, without poisoning: no foreign code (a foreign waker,
-//! a destructor) runs under our locks, so the protected data is consistent when foreign code
+//! The standard library's locks, without poisoning: no foreign code (a foreign waker, a
+//! destructor) runs under these locks, so the protected data is consistent when foreign code
 //! panics.
 
 use std::fmt;

@@ -12,15 +12,15 @@
 //!    or are too busy to drop. It waits until all pool workers have exited and no task is live,
 //!    because another thread may still be about to push one.
 //!
-//! A pool worker that exits may leave stealable tasks: a task that another thread sends to it, a
-//! task that its worker polls once more while the worker that has it in its list wakes the waiting
-//! tasks, and all tasks of a worker that is in the middle of a task. So the main worker drops the
-//! tasks that are ready on any worker, and wakes the tasks in the workers' lists. It does so every
-//! [`CLOSE_INTERVAL`] while pool workers and tasks are left, since a task may block its worker
-//! until another one is dropped, and once more when all workers have exited and no thread polls a
-//! task any more. A task may also wait for something of the pool's poller, so the main worker polls
-//! for the pool (`Worker::drop_ready_tasks_of_pool`). (If the main worker is not driven, after a
-//! failure, the last pool worker to exit does as much of this as it can.)
+//! Stealable tasks may be left when their workers have dropped all that they have found: one that
+//! another thread injects, and one that a worker polls once more while the worker that lists it
+//! wakes the listed ones. And a worker in the middle of a task drops none. So the main worker drops
+//! the tasks that are ready on any worker, and wakes the tasks in the workers' lists. It does so
+//! every [`CLOSE_INTERVAL`] while pool workers and tasks are left, since a task may block its
+//! worker until another one is dropped, and once more when all workers have exited and no thread
+//! polls a task any more. A task may also wait for an event or a timer of its shard, so the main
+//! worker polls for each shard (`Worker::drop_ready_tasks_of_pool`). (If the main worker is not
+//! driven, after a failure, the last pool worker to exit does as much of this as it can.)
 //!
 //! **Why it does not sleep while there is something for it.** A thread that sends a task, drops
 //! one, or is the last pool worker to exit, does so and then unparks the main worker. The main

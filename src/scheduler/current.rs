@@ -1,9 +1,8 @@
-//! The worker that this thread drives.
+//! [`Current`]: the worker that this thread drives, in a thread-local.
 //!
-//! [`Current`] is the worker that the thread drives. A worker may be driven within a task of
-//! another worker, so [`enter`] remembers the worker that was current before, and [`Entered`]
-//! restores it. The reactor has no thread-local: its functions take the thread's [`Driver`] as an
-//! argument.
+//! A worker may be driven within a task of another worker, so [`enter`] remembers the worker that
+//! was current before, and [`Entered`] restores it. The reactor has no thread-local: its functions
+//! take the thread's [`Driver`] as an argument.
 //!
 //! **Foreign code.** [`with_local`] borrows the slot: no foreign waker may be cloned, called or
 //! dropped within it, since that may enter another worker. Code that handles wakers takes a clone

@@ -68,7 +68,7 @@ impl Affinity {
 /// The bits of an [`Affinity`] that are the worker's index. The main worker's is the largest.
 pub(super) const INDEX: u16 = 0x0fff;
 
-/// A stealable task that no pool worker has run yet.
+/// The index of a stealable task that no pool worker has run yet.
 pub(super) const UNASSIGNED: u16 = INDEX;
 
 pub(super) const STEALABLE: u16 = 1 << 12;
@@ -157,7 +157,7 @@ impl Header {
         before == 0
     }
 
-    /// `NOTHING` after a wake, `WOKEN_WHILE_RUNNING` after a wake during a poll.
+    /// Sets an encoded [`WaitReason`].
     #[inline]
     pub(super) fn set_wait_reason(&self, reason: u64) {
         self.wait_reason.store(reason, Ordering::Relaxed);
@@ -299,8 +299,8 @@ pub(crate) fn set_running(waker: &Waker, header: &Header) {
 }
 
 /// Calls `drop_future`, which drops a task's future and does not unwind, with that task as the
-/// running one, so that destructors see its id. Afterwards no task counts as running: its memory
-/// may be freed before `Runnable::run` returns, which wakes the awaiting task.
+/// running one, so that destructors see its id. Afterwards it no longer counts as running: its
+/// memory may be freed before `Runnable::run` returns, which wakes the awaiting task.
 #[inline]
 pub(crate) fn drop_within(header: &Header, drop_future: impl FnOnce()) {
     let outer = Running::get();

@@ -61,11 +61,17 @@ pub(crate) struct Local {
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled.
     yield_mark: Cell<Option<usize>>,
+    /// The value of [`Counters::polls`] at which the worker next takes its share of the inject
+    /// queue, before its own tasks.
     next_inject_poll: Cell<usize>,
+    /// The number of yields of stealable tasks: see [`YIELDS_PER_OWN_RUN`].
     yields: Cell<usize>,
+    /// Whether the next task is an injected one that was never polled, if the first one is.
     pub(super) polls_new_next: Cell<bool>,
+    /// Which of the two queues is next: they alternate.
     pinned_first: Cell<bool>,
     is_running_task: Cell<bool>,
+    /// The number of tasks that were taken from the LIFO slot in a row.
     lifo_polls: Cell<usize>,
     /// Pinned tasks that were woken while they ran (with a policy, stealable ones too). They run
     /// again after the reactor was polled.
@@ -77,8 +83,10 @@ pub(crate) struct Local {
     /// of its refusals. Reset by each poll.
     pub(super) budget: Cell<i32>,
     pub(super) ids: Ids,
+    /// When the last poll ended, if the next one may begin then: see
+    /// [`poll_begins`](Self::poll_begins).
     poll_ended: Cell<Option<Instant>>,
-    /// Outermost first.
+    /// The futures of `block_on` that this worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// Whether the running task has made a task ready without waking a worker: see "Waking" in
     /// `shared`.
@@ -202,7 +210,7 @@ impl Local {
         self.push_stealable(runnable);
     }
 
-    /// Ends a turn: the tasks that have yielded in it may run.
+    /// Lets stealable tasks that have yielded run, after the turn in which they did.
     #[inline]
     pub(super) fn release_yielded_stealable(&self) {
         self.yield_mark.set(None);
@@ -290,8 +298,8 @@ impl Local {
         let Some(runnable) = self.take_share() else {
             return false;
         };
-        // Other workers can no longer take it, so it runs first, however many LIFO tasks ran in a
-        // row.
+        // Other workers can no longer take it, unless this one is stuck: so it runs first, however
+        // many LIFO tasks ran in a row.
         self.lifo_polls.set(0);
         self.push_lifo(self.pool_tasks(), runnable);
         self.postpone_injected();
@@ -366,7 +374,7 @@ impl Local {
         self.policy.as_ref().filter(|_| cfg!(feature = "kernel"))
     }
 
-    /// Takes the first stealable task of this turn, and the LIFO slot's last.
+    /// Takes the first stealable task of this turn, or, if there is none, the LIFO slot's.
     #[inline]
     fn pop_stealable(&self, own: &PoolTasks) -> Option<Runnable> {
         let queue = &own.queue;
@@ -396,7 +404,7 @@ impl Local {
         self.remote.inbox.drain(&mut self.ready.borrow_mut());
     }
 
-    /// Makes tasks that yielded ready again, after the reactor was polled.
+    /// Makes the tasks in `yielded` ready again, after the reactor was polled.
     #[inline(always)]
     pub(super) fn release_yielded(&self) {
         if !self.yielded.borrow().is_empty() {

@@ -16,6 +16,7 @@ use super::local::Local;
 use crate::clock::now;
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
+/// How long a nested drive waits without progress before it checks for a deadlock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Of a worker that may be driven within another one.
@@ -29,6 +30,7 @@ struct Outer {
     checked: u64,
 }
 
+/// A wait of a nested drive that may be a deadlock.
 pub(super) struct Patience {
     start: Instant,
     reason: u64,

@@ -10,14 +10,16 @@
 //!
 //! Tasks woken by events are queued on the worker that polled. Others take some of them:
 //!
-//! * If more than [`MANY_READY`] tasks are in its queue when it has polled, and after a task that
-//!   has made others ready, an idle worker is woken to search: see [`searcher`](super::searcher).
+//! * If more than [`MANY_READY`] tasks are in its queue at the end of a turn, and after a task that
+//!   has spawned one or woken several, an idle worker is woken to search: see
+//!   [`searcher`](super::searcher).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
 //!   slot](super::run_queue) stays, unless its worker is stuck: see [`shard`](super::shard).
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
 //!
-//! **Why no timer is late.** For a leader's deadline see [`Driver::park_reactor`]. If no worker
-//! leads, the next poll reads it.
+//! **Why no timer is late.** A worker reads the earliest deadline when it becomes the leader. An
+//! earlier one that is set later wakes it ([`Driver::park_reactor`]). If no worker leads, one is
+//! awake, and polls between its turns, or the monitor does: the last one that falls asleep leads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -35,8 +37,8 @@ use crate::reactor::Driver;
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
 
-/// The queue length up to which no other worker is woken after a poll: that costs more than it
-/// saves.
+/// The queue length up to which no other worker is woken at the end of a turn: the wake-up would
+/// cost more than it saves.
 const MANY_READY: usize = 4;
 
 static POOL_VTABLE: PoolVTable = PoolVTable {
@@ -108,8 +110,9 @@ impl Worker {
         self.is_monitor() && self.next_inspection(now) <= now
     }
 
-    /// Polls without sleeping, if the lock is free. If all workers have tasks to run, does the
-    /// monitor's work.
+    /// Polls without sleeping, if the lock is free. If the shard has no monitor, inspects the
+    /// others when that is due. If it has one, and the pool has several shards, visits full ones
+    /// instead.
     pub(super) fn poll_pool(&self) {
         let shard = self.shard();
         if let Some(guard) = shard.poller_lock.try_lock() {
@@ -156,11 +159,12 @@ impl Worker {
     /// **How the last worker falls asleep**, if no leader sleeps in its shard's poller yet:
     ///
     /// 1. It tries the poller's lock: see [`fall_asleep`](super::sleep::Sleeper::fall_asleep). As
-    ///    no other worker of the shard holds it, this one leads. (For a thread from elsewhere see
-    ///    [`PollerGuard::unlock_and_wake`].)
+    ///    no other worker of the shard holds it, this one leads. (A worker of another shard may
+    ///    hold it: see [`PollerGuard::unlock_and_wake`].)
     /// 2. It parks ([`Parker::park`](crate::reactor::Parker::park)), by an exchange that is also a
-    ///    sequentially consistent fence. That reports what was sent before, and then the worker
-    ///    stays awake. Any later `unpark` notifies the poller, which keeps the notification.
+    ///    sequentially consistent fence. If `unpark` was called before, the exchange reports it,
+    ///    and the worker stays awake. Any later `unpark` notifies the poller, which keeps the
+    ///    notification.
     /// 3. It looks at the inject queue and at all run queues (`Local::has_tasks_elsewhere`). A
     ///    sender pushes, and looks for a parked worker after a fence
     ///    ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)). So one of the two sees the
@@ -259,7 +263,7 @@ impl Worker {
             }
         }
         monitor.inspected(is_any_stuck);
-        // A woken worker sees the awake one that has woken it.
+        // A worker that was woken is not unsure: the awake worker is the one that has woken it.
         let is_unsure = !was_woken && is_any_awake && !is_any_stuck;
         self.inspections.end(now, monitor, is_unsure);
         self.visit_full_shards();

@@ -329,7 +329,8 @@ fn is_dropping() -> bool {
 /// Drops a task that was never polled: now, or after the tasks that this thread is dropping.
 #[cold]
 fn drop_late(shared: &Shared, runnable: Runnable) {
-    // The runtime's own workers need no count: see "Closing" in `shared`.
+    // Another thread counts the task's end before the drop, so that the main worker does not wait
+    // for the destructor: see "Closing" in `shared`.
     if with_local_of(shared, |local| local.is_none()) {
         runnable.metadata().end_count();
     }

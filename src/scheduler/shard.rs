@@ -13,9 +13,9 @@
 //! The monitor is one idle worker that periodically inspects those that are awake (Go: sysmon). A
 //! worker that computes for long delays the tasks in its queue and, if it was its shard's leader,
 //! the poller's events. So while one worker of a shard is awake and another one idle, an idle one,
-//! the *monitor*, sleeps until its next [inspection](common_moment) at most. Then it steals, polls
-//! if the poller's lock is free, and records which of the others are *stuck*: awake, and in the
-//! same poll as at the inspection before. While all are awake, each polls between two turns, and
+//! the *monitor*, sleeps until its next [inspection](common_moment) at most. Then it records which
+//! of the others are *stuck* (awake, and in the same poll as at the inspection before), steals, and
+//! polls if the poller's lock is free. While all are awake, each polls between two turns, and
 //! inspects the others as often.
 //!
 //! The monitor keeps its role until others have not worked for an interval, so that workers that
@@ -41,7 +41,7 @@
 //! again, or passes it on when it begins to work. A monitor removes its mark before it parks
 //! without it. `loom` checks this below.
 //!
-//! Not covered is the moment before `begin_work`, in which an awake worker has done nothing yet.
+//! The moment before `begin_work`, in which an awake worker has done nothing yet, is not covered.
 //!
 //! **A full shard**, in which no worker is idle, has no monitor of its own. The monitor of another
 //! shard, or a worker of another shard between its turns, polls for it, unless another one has
@@ -52,9 +52,9 @@
 //! has a monitor, it wakes an idle worker elsewhere. A worker that is about to sleep has parked,
 //! and then, after a fence, looks for a full shard; if there is one, it becomes the monitor, or
 //! sees that another shard has one. So either the worker that makes a shard full sees the other one
-//! parked, or that one sees the full shard. A monitor releases its mark before it does either. If
-//! two monitors leave a full shard to each other, the later look sees that the other has released.
-//! `loom` checks this below.
+//! parked, or that one sees the full shard. A monitor that begins to work, or falls asleep without
+//! the mark, releases the mark before it looks. So of two monitors that do so at the same time, the
+//! one that looks last sees that no shard has a monitor. `loom` checks this below.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -192,7 +192,7 @@ impl Drop for PollerGuard<'_> {
 /// monitor started a new interval, workers that are woken repeatedly, or that alternate as the
 /// monitor, would never inspect.
 ///
-/// Under Miri an inspection takes longer. Without a monitor ([`IS_ON`]) there is none.
+/// Under Miri an inspection takes longer. Without a monitor ([`IS_ON`]) no test lasts as long.
 const INTERVAL: Duration = if !IS_ON {
     Duration::from_secs(3_600)
 } else if cfg!(miri) {
@@ -392,8 +392,8 @@ impl Inspections {
         is_stuck
     }
 
-    /// Ends an inspection. If it `is_unsure` whether a worker is stuck, the next one comes soon,
-    /// unless this one has for the same reason.
+    /// Ends an inspection. If it `is_unsure` whether a worker is stuck, the next one follows after
+    /// a short interval, unless this one did so for the same reason.
     pub(super) fn end(&self, now: Instant, monitor: &Monitor, is_unsure: bool) {
         let confirms = is_unsure && !self.confirms.get();
         self.confirms.set(confirms);

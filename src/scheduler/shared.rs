@@ -11,10 +11,10 @@
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`searcher`](super::searcher). One
 //! exception saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task
 //! spawns wakes no worker, since the same worker takes it when its own queues are empty. Each
-//! further one does, immediately. When the spawning task returns, or drives a runtime, and its
-//! worker has other ready tasks, the worker wakes another one. A task that the running task wakes,
-//! and that will not run next, is always left to the end of the run; a spawn after it wakes a
-//! worker immediately.
+//! further one does, immediately. When the spawning task returns, and its worker has other ready
+//! tasks, the worker wakes another one; it also does when the spawning task drives a runtime. A
+//! task that the running task wakes, and that will not run next, wakes another worker only at the
+//! end of the run; a spawn after it wakes one immediately.
 //!
 //! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
 //! writes two counters of its own, so that no cache line is contended; all other threads share a
@@ -33,12 +33,12 @@
 //! for the count to become zero. All of these accesses are sequentially consistent: either the
 //! spawner sees the flag and drops the future itself, or the main worker sees the task and waits
 //! for its end. Empty queues would not suffice: the spawner may be about to push. It reads the flag
-//! again after the push, and unparks the main worker. Workers of the runtime skip this, since the
-//! main worker reads the count after they have exited. A spawner that has seen the flag counts no
-//! further task, and counts the end of one that it has counted before it drops it. So the main
-//! worker waits for at most one task of each thread, and for none of its destructors: see
-//! [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the cleanup of stealable
-//! tasks.
+//! again after the push, and if it is set, unparks the main worker. Workers of the runtime skip
+//! this, since the main worker reads the count after they have exited. A spawner that has seen the
+//! flag counts no further task, and counts the end of one that it has counted before it drops it.
+//! So the main worker waits for at most one task of each thread, and for none of its destructors:
+//! see [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the cleanup of
+//! stealable tasks.
 //!
 //! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
@@ -357,8 +357,8 @@ impl Shared {
         }
     }
 
-    /// Whether more workers are awake than there are `cores`, so that none should busy-poll.
-    /// Contention with other processes is visible only as elapsed time.
+    /// Whether more workers are awake than there are `cores`, so that none should busy-poll. Other
+    /// processes are not counted.
     pub(crate) fn is_crowded(&self, cores: usize) -> bool {
         let awake = self.remotes.iter().filter(|remote| remote.is_awake());
         awake.count() > cores

@@ -96,7 +96,7 @@ impl Sleeper {
         self.has_slept.set(true);
         if monitor.is_held_by(index) {
             if self.was_woken.get() {
-                // Perhaps because another one begins to work.
+                // Another worker may have woken it as the monitor, and begins to work.
                 self.others_work.set(true);
             } else if !self.others_work.get() {
                 // There is nothing to inspect. The mark is released before the lock is tried, so

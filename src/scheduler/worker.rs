@@ -13,7 +13,8 @@
 //! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
 //! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
 //! steals: see [`pool`](super::pool).
-//! The clock is read only for timers, timeouts, busy polling and inspections.
+//! The clock is read only for timers, timeouts, busy polling, inspections, traces, and one poll in
+//! [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked and is not its thread's current
@@ -79,7 +80,8 @@ pub(crate) struct Worker {
     /// Whether its waits need no decisions: no pool worker, no busy polling, not traced, embedded,
     /// broken or nested.
     is_plain: Cell<bool>,
-    /// Calls and drops of foreign wakers.
+    /// The number of calls of [`before_foreign_code`](Self::before_foreign_code). If it has
+    /// changed, a waker may have been called.
     foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
@@ -188,8 +190,8 @@ impl Worker {
             for _ in 0..EVENT_INTERVAL {
                 if !yielded && main.is_woken() {
                     main.reset();
-                    // Before the future finds its tasks cancelled, which explains less than the
-                    // reason.
+                    // A failure cancels the tasks. Its reason explains more than the panic of a
+                    // future that awaits one of them.
                     self.panic_if_failed();
                     self.local.reset_budget();
                     let counters = &*self.local.counters;
@@ -306,6 +308,7 @@ impl Worker {
         closing::drop_all_tasks(self, now);
     }
 
+    /// Drops the worker's own tasks, on its thread: see [`closing`].
     pub(super) fn drop_tasks(&self) {
         let local = &*self.local;
         loop {
@@ -316,8 +319,8 @@ impl Worker {
             while let Some(runnable) = local.pop() {
                 drop(runnable);
             }
-            // Makes the polled tasks ready. None is added meanwhile, since no task runs. Pinned
-            // ones still count.
+            // Makes the polled tasks ready. No task runs, so none is added to the list, which stays
+            // empty; `Remote::pinned` still counts them.
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
@@ -335,8 +338,8 @@ impl Worker {
         }
     }
 
-    /// A failure unparks all workers, so this is read when anything was sent, except while the
-    /// runtime closes.
+    /// Whether the runtime has failed. A failure unparks all workers: each calls this when it
+    /// collects.
     #[inline]
     fn has_failed(&self) -> bool {
         self.shared().failure().is_some()
@@ -469,7 +472,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps for at most `timeout`, or unless it `may_sleep` polls once without blocking.
+    /// Sleeps for at most `timeout` if it `may_sleep`; otherwise polls once without blocking.
     #[inline]
     fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
         let polls = self.reactor.has_sources() || self.embedded.get();
@@ -540,7 +543,8 @@ impl Worker {
                 return true;
             }
             if self.driver.is_due() {
-                // A pool's timers are those of all its workers; another one may have the lock.
+                // The timers belong to the shard. They are fired here even if another worker has
+                // the poller's lock.
                 self.has_polled.set(true);
                 return true;
             }
@@ -551,7 +555,7 @@ impl Worker {
                 return true;
             }
             let now = now();
-            // The inspection soon ends the sleep that follows.
+            // The next turn inspects. The sleep until then is short, since the inspection is due.
             let is_due = local.is_pool_worker() && self.is_inspection_due(now);
             if is_due || local.shared.is_crowded(self.busy_poll.config.cores) {
                 return false;
@@ -581,7 +585,8 @@ impl Worker {
         self.nested.patience(&self.local)
     }
 
-    /// Called before the worker has collected anything.
+    /// Called before [`collect`](Self::collect), so that `needs_collect` shows whether anything was
+    /// sent.
     fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
         let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
         if !has_progress {
@@ -637,8 +642,8 @@ impl Worker {
         }
     }
 
-    /// Called when a wait has ended: resumes the worker, and the shard's reactor if it slept there,
-    /// and releases the lock. Then calls the wakers, if there are any.
+    /// Ends a wait, where `result` is whether it has found wakers: resumes the worker, and the
+    /// shard's reactor if it slept there, releases the lock, and then calls the wakers.
     #[inline(always)]
     fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
@@ -735,7 +740,7 @@ impl Worker {
     }
 
     /// [`run_ready`](Self::run_ready) for pool workers and workers with a
-    /// [`policy`](Local::policy).
+    /// [`policy`](Local::policy), which have several queues or choose from one.
     #[inline(never)]
     fn run_chosen(&self, tasks: usize) -> bool {
         match self.pool_vtable {
@@ -768,7 +773,7 @@ impl Worker {
         ran > 0
     }
 
-    /// `None` means until the worker is notified.
+    /// Returns how long a foreign loop may sleep. `None`: until the worker is notified.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.driver.drop_wakers(|| {});
         if self.local.has_work() || self.remote().has_inbox() || self.has_failed() {
