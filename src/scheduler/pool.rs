@@ -262,7 +262,7 @@ impl Worker {
                 is_any_stuck |= is_stuck;
             }
         }
-        monitor.inspected(is_any_stuck);
+        monitor.count_inspection(is_any_stuck);
         // A worker that was woken is not unsure: the awake worker is the one that has woken it.
         let is_unsure = !was_woken && is_any_awake && !is_any_stuck;
         self.inspections.end(now, monitor, is_unsure);

@@ -50,7 +50,7 @@ impl Searcher {
     /// Whether the worker at `index` was woken to search for tasks. If so, it must call
     /// [`end_search`](Self::end_search).
     #[inline]
-    pub(super) fn is(&self, index: usize) -> bool {
+    pub(super) fn is_searching(&self, index: usize) -> bool {
         self.0.load(Ordering::Relaxed) == index + 1
     }
 
@@ -116,17 +116,17 @@ mod tests {
         let (searcher, world) = (Searcher::default(), world([2, 0, 1]));
         searcher.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [2]);
-        let searching = [0, 1, 2, 3].map(|index| searcher.is(index));
+        let searching = [0, 1, 2, 3].map(|index| searcher.is_searching(index));
         assert_eq!(searching, [false, false, true, false]);
         searcher.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [2], "one searches already");
         searcher.end_search(2, &world);
         assert_eq!(*world.woken.borrow(), [2, 0]);
-        assert!(searcher.is(0) && !searcher.is(2));
+        assert!(searcher.is_searching(0) && !searcher.is_searching(2));
         world.has_tasks.set(false);
         searcher.end_search(0, &world);
         assert_eq!(*world.woken.borrow(), [2, 0], "nothing is left for others");
-        assert!(!searcher.is(0));
+        assert!(!searcher.is_searching(0));
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let (searcher, world) = (Searcher::default(), world([0]));
         world.has_tasks.set(false);
         searcher.wake_one(&world);
-        assert!(world.woken.borrow().is_empty() && !searcher.is(0));
+        assert!(world.woken.borrow().is_empty() && !searcher.is_searching(0));
     }
 
     /// If the chosen worker wakes by itself, another one is woken.
@@ -144,7 +144,7 @@ mod tests {
         world.wakes_by_itself = 1;
         searcher.wake_one(&world);
         assert_eq!(*world.woken.borrow(), [0]);
-        assert!(searcher.is(0) && !searcher.is(1));
+        assert!(searcher.is_searching(0) && !searcher.is_searching(1));
     }
 }
 
@@ -304,7 +304,7 @@ mod loom_tests {
                     worker.wait();
                 }
                 let was_woken = worker.parker.resume() == Wakeup::Notified;
-                let mut is_searching = was_woken && self.searcher.is(index);
+                let mut is_searching = was_woken && self.searcher.is_searching(index);
                 let has_event = std::mem::take(&mut *worker.has_event.lock());
                 if has_event {
                     if std::mem::take(&mut is_searching) {

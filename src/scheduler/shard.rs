@@ -267,7 +267,7 @@ impl Monitor {
         }
     }
 
-    pub(super) fn inspected(&self, is_any_stuck: bool) {
+    pub(super) fn count_inspection(&self, is_any_stuck: bool) {
         let calm = self.calm.load(Ordering::Relaxed);
         let next = if is_any_stuck { 0 } else { calm + 1 };
         if next <= CALM {
@@ -514,13 +514,13 @@ mod tests {
         let monitor = Monitor::default();
         assert_eq!(monitor.interval(), LONG_INTERVAL, "nobody has computed");
         for _ in 0..2 {
-            monitor.inspected(true);
+            monitor.count_inspection(true);
             for _ in 0..CALM {
                 assert_eq!(monitor.interval(), INTERVAL);
-                monitor.inspected(false);
+                monitor.count_inspection(false);
             }
             assert_eq!(monitor.interval(), LONG_INTERVAL);
-            monitor.inspected(false);
+            monitor.count_inspection(false);
             assert_eq!(monitor.interval(), LONG_INTERVAL);
         }
     }

@@ -636,7 +636,7 @@ impl Worker {
         local.counters.notified.add(1);
         if local.is_pool_worker() {
             self.sleeper.note_woken();
-            if local.shared.searcher.is(local.index) {
+            if local.shared.searcher.is_searching(local.index) {
                 self.searching.set(true);
             }
         }
