@@ -2,7 +2,7 @@
 //!
 //! It stays small: tasks are grouped by spawn site and wait, and the rest is limited. A reader
 //! cannot compute a group's polls between two lines, so each task's polls are remembered while
-//! there are readers. Readers should ignore unknown members.
+//! there are readers: see [`recent_polls`]. Readers should ignore unknown members.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
@@ -34,6 +34,10 @@ const MAX_HINTS: usize = 20;
 
 /// A hint may list each task of a long cycle.
 const MAX_TEXT: usize = 400;
+
+/// How much older than it is a task may seem whose spawner has answered for the last line: times of
+/// tasks are kept in units of 1/64 s (`clock::jiffy`).
+const AGE_ERROR: Duration = Duration::from_millis(20);
 
 pub(super) struct Lines {
     start: Instant,
@@ -120,8 +124,9 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
         .value("ended", metrics.ended)
         .value("injected", metrics.injected)
         .value("unreported", dump.unreported);
-    if let Some(before) = before {
-        json.seconds("within", at - before.at);
+    let before = before.map(|before| (&before.polls[..], at - before.at));
+    if let Some((_, within)) = before {
+        json.seconds("within", within);
     }
     let workers = dump.workers.iter().zip(&metrics.workers);
     json.list_of("workers", workers, |(worker, numbers), out| {
@@ -134,7 +139,6 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
     let smallness = |group: &Group<'_>| u64::MAX - group.tasks.len() as u64;
     let order = SortedIndex::places(groups.iter().map(smallness));
     let mut order = order.iter().map(|(_, place)| &groups[*place as usize]);
-    let before = before.map(|before| &before.polls[..]);
     json.list_of("groups", order.by_ref().take(MAX_GROUPS), |group, out| {
         write_group(out, group, before);
     });
@@ -162,8 +166,8 @@ fn id(task: &TaskDump) -> u64 {
     task.id.map_or(0, |id| id.as_u64())
 }
 
-/// `before` has each task's earlier number of polls.
-fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]>) {
+/// `before` has the polls of the last line, and the time since then.
+fn write_group(out: &mut String, group: &Group<'_>, before: Option<(&[(u64, u32)], Duration)>) {
     let first = group.tasks[0];
     let mut json = Json::object(out);
     json.text("spawned_at", &first.spawned_at.to_string());
@@ -189,14 +193,24 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<&[(u64, u32)]
     if let Some(ago) = last_polled {
         json.seconds("last_polled", ago);
     }
-    if let Some(before) = before {
-        // A task that is not in `before` is new, and so are its polls.
-        let polls = tasks().map(|task| {
-            let known = before.binary_search_by_key(&id(task), |(id, _)| *id);
-            let earlier = known.map_or(0, |place| before[place].1);
-            u64::from(task.polls.wrapping_sub(earlier))
-        });
+    if let Some((before, within)) = before {
+        let polls = tasks().map(|task| u64::from(recent_polls(task, before, within)));
         json.value("recent_polls", polls.sum::<u64>());
+    }
+}
+
+/// Returns the number of a task's polls since the last line, `within` this time. Zero if it is
+/// unknown: the task is older than that line, which lacked it, since its worker did not answer.
+fn recent_polls(task: &TaskDump, before: &[(u64, u32)], within: Duration) -> u32 {
+    let is_new = task.age <= within + AGE_ERROR;
+    let known = before.binary_search_by_key(&id(task), |(id, _)| *id);
+    let earlier = known.ok().map(|place| before[place].1);
+    match (task.id, earlier) {
+        (Some(_), Some(earlier)) => task.polls.wrapping_sub(earlier),
+        // It has no id, and may be another future of `block_on` than the one in that line.
+        (None, Some(earlier)) if !is_new => task.polls.saturating_sub(earlier),
+        _ if is_new => task.polls,
+        _ => 0,
     }
 }
 
@@ -204,5 +218,63 @@ fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use super::super::TaskState;
+    use super::*;
+    use crate::task::Id;
+
+    fn task(id: Option<u64>, age: u64, polls: u32) -> TaskDump {
+        TaskDump {
+            id: id.and_then(Id::from_u64),
+            name: None,
+            spawned_at: Location::caller(),
+            age: Duration::from_secs(age),
+            worker: Some(0),
+            state: TaskState::Ready,
+            waits_for: Vec::new(),
+            polls,
+            last_polled: Duration::ZERO,
+        }
+    }
+
+    fn recent(task: &TaskDump, before: &[(u64, u32)]) -> u64 {
+        let group = Group {
+            waits: String::new(),
+            tasks: vec![task],
+        };
+        let mut out = String::new();
+        write_group(&mut out, &group, Some((before, Duration::from_secs(1))));
+        let (_, polls) = out.split_once("\"recent_polls\":").expect("they are told");
+        polls.trim_end_matches('}').parse().expect("a number")
+    }
+
+    #[test]
+    fn recent_polls_are_those_since_the_last_line() {
+        let before = [(3, 7), (5, u32::MAX)];
+        assert_eq!(recent(&task(Some(3), 60, 9), &before), 2);
+        assert_eq!(recent(&task(Some(5), 60, 1), &before), 2, "it wraps");
+        assert_eq!(recent(&task(Some(9), 1, 4), &before), 4, "it is new");
+    }
+
+    /// A task that the last line lacked, since its worker did not answer, is not new.
+    #[test]
+    fn unreported_task_does_not_count_its_life() {
+        assert_eq!(recent(&task(Some(9), 60, 1_000_000), &[(3, 7)]), 0);
+    }
+
+    /// The next future of `block_on` is not compared with the one before.
+    #[test]
+    fn next_block_on_counts_its_own_polls() {
+        let before = [(0, 1_000), (3, 7)];
+        assert_eq!(recent(&task(None, 60, 1_002), &before), 2);
+        assert_eq!(recent(&task(None, 1, 3), &before), 3);
+        // One of two.
+        assert_eq!(recent(&task(None, 60, 5), &before), 0);
     }
 }
