@@ -491,6 +491,26 @@ mod linux {
         });
     }
 
+    /// A sandbox that refuses calls for a pidfd keeps no child alive.
+    #[test]
+    fn rule_83_kill_without_pidfd_calls() {
+        in_children(|_| {
+            for errno in [libc::ENOSYS, libc::EPERM] {
+                refuse(&[libc::SYS_pidfd_send_signal], errno);
+                Runtime::new().unwrap().block_on(async {
+                    let mut child = waits_for_its_end();
+                    child.kill().unwrap();
+                    let status = child.status().await.unwrap();
+                    assert_eq!(status.signal(), Some(libc::SIGKILL));
+                    child.kill().unwrap();
+                    let mut sleep = Command::new("sleep");
+                    drop(sleep.arg("3600").kill_on_drop(true).spawn().unwrap());
+                });
+                no_child_is_left();
+            }
+        });
+    }
+
     #[test]
     fn rule_83_no_free_descriptor_leaves_nothing() {
         in_children(|_| {
