@@ -71,7 +71,8 @@ impl ChildStdin {
     ///
     /// # Errors
     ///
-    /// If it was closed; on Unix if it cannot be made blocking again.
+    /// If it was closed; on Unix if it cannot be made blocking again; on Windows the error of a
+    /// dropped write.
     ///
     /// # Cancel safety
     ///
@@ -177,7 +178,8 @@ macro_rules! output {
             ///
             /// # Errors
             ///
-            /// On Unix, if it cannot be made blocking again.
+            /// On Unix, if it cannot be made blocking again; on Windows, if a dropped read has left
+            /// bytes, which would be lost.
             ///
             /// # Cancel safety
             ///

@@ -10,6 +10,7 @@
 //! ```
 
 use std::ffi::OsStr;
+use std::future::poll_fn;
 use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, OwnedHandle, RawHandle};
 use std::os::windows::process::CommandExt as _;
@@ -88,8 +89,9 @@ pub(super) fn pipe<T>(pipe: T) -> io::Result<Pipe<T>> {
     Ok(Unblock::new(pipe))
 }
 
-/// Returns the pipe, once no thread uses it.
-pub(super) async fn blocking<T>(pipe: Pipe<T>) -> io::Result<T> {
+/// Returns the pipe, once no thread uses it. Fails if a dropped read has left bytes.
+pub(super) async fn blocking<T>(mut pipe: Pipe<T>) -> io::Result<T> {
+    poll_fn(|cx| pipe.poll_settled(cx)).await?;
     Ok(pipe.into_inner().await)
 }
 
