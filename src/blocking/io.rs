@@ -8,8 +8,8 @@
 //! operation has awaited its end ([`Unblock::poll_idle`]). Bytes that were read, an end of the file
 //! and an item are kept for the next read. The result of a write is kept until another operation
 //! begins or a flush ends: if the next operation writes the same bytes, it gets that result, so a
-//! write that is dropped and repeated is made once. Errors are kept until an operation can return
-//! them, or a seek makes a read's error obsolete.
+//! write that is dropped and repeated is made once. So is a seek, if it is repeated next. Errors
+//! are kept until an operation can return them, or a seek makes a read's error obsolete.
 
 use std::any::Any;
 use std::fmt;
@@ -107,13 +107,13 @@ const CLOSED: &str = "this Unblock has been closed";
 /// # Cancel safety
 ///
 /// Cancel safe: dropping a read loses no bytes, and dropping the future of an item no item; the
-/// next one returns them, or the end. A dropped write may still be made. If the next operation
-/// writes the same bytes, it takes the result of the dropped write, so they are written once. Any
-/// other operation waits for the dropped one, and returns its error. A write is not made if the
-/// `Unblock` is dropped before a thread has begun it: flush first. A seek, and the function of
-/// [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it, and is cancelled if
-/// the `Unblock` is dropped before. A seek accounts for bytes of a dropped read; a write to a value
-/// with one position for both (a file) does not.
+/// next one returns them, or the end. A dropped write or seek may still be made. If the next
+/// operation writes the same bytes, or makes the same seek, it takes the result of the dropped one,
+/// so that is made once. Any other operation waits for the dropped one, and returns its error. A
+/// write is not made if the `Unblock` is dropped before a thread has begun it: flush first. A seek,
+/// and the function of [`with_mut`](Unblock::with_mut), runs to its end once a thread has begun it,
+/// and is cancelled if the `Unblock` is dropped before. A seek accounts for bytes of a dropped
+/// read; a write to a value with one position for both (a file) does not.
 #[doc(alias("AllowStdIo", "stderr", "stdin", "stdout"))]
 pub struct Unblock<T> {
     /// `None` if it was closed.

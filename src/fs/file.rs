@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_lite::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
-use super::system::{SystemFile, here, on_thread};
+use super::system::{SystemFile, on_thread, without_thread};
 use super::{Metadata, Permissions, platform};
 use crate::kernel::files::{self, OpenFile};
 use crate::sys::unsupported;
@@ -270,7 +270,7 @@ impl OpenOptions {
                 let file = files.open(copy, options.flags).await?;
                 return Ok(File(Inner::Kernel(file)));
             }
-            if let Some(file) = here(|| options.open_cached(&copy)).await? {
+            if let Some(file) = without_thread(|| options.open_cached(&copy)).await? {
                 return Ok(file);
             }
             on_thread(move || options.open_on_thread(copy)).await
@@ -318,10 +318,10 @@ impl Default for OpenOptions {
 ///
 /// Cancel safe: dropping a read loses no bytes. The position, as the program sees it, does not
 /// change, and the next read returns those bytes. A dropped write or seek may still be made, while
-/// the program goes on. If the next operation writes the same bytes, it gets the result of the
-/// dropped write, so they are written once. Any other read, write, seek or flush waits for the
-/// dropped one, and returns its error. A write is not made if the file is dropped before a thread
-/// has begun it: flush first.
+/// the program goes on. If the next operation writes the same bytes, or makes the same seek, it
+/// gets the result of the dropped one, so that is made once. Any other read, write, seek or flush
+/// waits for the dropped one, and returns its error. A write is not made if the file is dropped
+/// before a thread has begun it: flush first.
 ///
 /// A pipe or a device in non-blocking mode is waited for: see [`Unblock`](crate::io::Unblock).
 /// Operations are made one at a time: after a dropped read of a pipe or a terminal, all but a flush

@@ -342,6 +342,34 @@ fn a_seek_takes_what_was_read_ahead_into_account() {
     });
 }
 
+/// A seek that is dropped and repeated is made once.
+#[test]
+fn dropped_seek_repeated_is_made_once() {
+    /// Seeks once the gate is open.
+    struct Slow(Gate, Cursor<Vec<u8>>);
+
+    impl Seek for Slow {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.0.pass();
+            self.1.seek(to)
+        }
+    }
+
+    here(|| async {
+        let gate = Gate::default();
+        let mut file = Unblock::new(Slow(gate.clone(), Cursor::default()));
+        let by_five = SeekFrom::Current(5);
+        assert!(poll_once(file.seek(by_five)).await.is_none());
+        gate.open();
+        assert_eq!(file.seek(by_five).await.unwrap(), 5);
+        assert_eq!(file.seek(by_five).await.unwrap(), 10);
+        // Another operation in between: both are made.
+        let _ = poll_once(file.seek(by_five)).await;
+        file.get_mut().await;
+        assert_eq!(file.seek(by_five).await.unwrap(), 20);
+    });
+}
+
 /// A panic of the value reaches the awaiting task, and the value stays usable.
 #[test]
 fn panic_of_value_reaches_awaiter() {
