@@ -31,7 +31,8 @@
 //! **Setting a latch** calls tasks' own wakers first. The others are foreign code and may block, so
 //! a thread that drives no worker takes these one at a time. Meanwhile the next `set` finds the
 //! rest, and a waiter that is polled is done: see "Foreign wakers" in `reactor`. Other
-//! operations take constant time.
+//! operations do not depend on the number of waiters, except that a place in the list is found in
+//! logarithmic time: see `slab`.
 
 use std::fmt;
 use std::pin::Pin;

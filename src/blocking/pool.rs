@@ -221,6 +221,7 @@ impl Pool {
         }
     }
 
+    /// Queues a job.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ pub(crate) enum WaitReason {
 }
 
 impl WaitReason {
-    /// The position of the kind. Addresses and numbers have fewer bits on all machines.
+    /// The position of the kind. Numbers have fewer bits on all machines. An address may have more
+    /// (a tag of Android's allocator on arm64): the lower ones identify it.
     pub(crate) const KIND: u32 = 60;
 
     pub(crate) const NOTHING: u64 = 0;
