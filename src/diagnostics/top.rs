@@ -298,20 +298,20 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    struct Place {
+    struct Folder {
         folder: PathBuf,
         socket: PathBuf,
     }
 
-    impl Place {
-        fn new() -> Place {
+    impl Folder {
+        fn new() -> Folder {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("polder-top-{}-{number}", std::process::id());
             let folder = std::env::temp_dir().join(name);
             fs::create_dir(&folder).unwrap();
             let socket = folder.join("socket");
-            Place { folder, socket }
+            Folder { folder, socket }
         }
 
         fn connect(&self) -> UnixStream {
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for Folder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.folder);
         }
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_line_announces_the_interval_that_follows_it() {
-        let place = Place::new();
+        let place = Folder::new();
         let listener = listen(&place.socket).unwrap();
         let (interval, patience) = (Duration::from_millis(1), LIMIT);
         thread::spawn(move || serve(&listener, Pace { interval, patience }, &mut Slow));
@@ -374,7 +374,7 @@ mod tests {
 
     /// Serves until the test process ends. Returns the counts.
     fn serve_at(
-        place: &Place,
+        place: &Folder,
         bytes: usize,
         interval: Duration,
         patience: Duration,
@@ -408,7 +408,7 @@ mod tests {
 
         // Returns `false` if a reader was late and was disconnected.
         let attempt = || {
-            let place = Place::new();
+            let place = Folder::new();
             serve_at(&place, BYTES, Duration::from_millis(10), PATIENCE);
             let mut deaf = place.connect();
             let mut lines = BufReader::new(place.connect()).lines();
@@ -439,7 +439,7 @@ mod tests {
     fn client_reading_slowly_skips_whole_lines() {
         const BYTES: usize = 1 << 20;
 
-        let place = Place::new();
+        let place = Folder::new();
         serve_at(&place, BYTES, Duration::from_millis(1), LIMIT);
         let mut slow = BufReader::with_capacity(BYTES / 4, place.connect());
         let mut before = None;
@@ -473,7 +473,7 @@ mod tests {
     /// A client gets a line immediately, and then one per interval.
     #[test]
     fn client_told_at_once_one_line_per_interval() {
-        let place = Place::new();
+        let place = Folder::new();
         let (lines, _) = serve_at(&place, 8, LIMIT, LIMIT);
         for _ in 0..20 {
             let mut line = String::new();
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn no_client_no_lines_nothing_kept() {
-        let place = Place::new();
+        let place = Folder::new();
         let (lines, forgotten) = serve_at(&place, 8, Duration::from_millis(10), LIMIT);
         thread::sleep(Duration::from_millis(100));
         assert_eq!(lines.load(Ordering::SeqCst), 0);
@@ -506,7 +506,7 @@ mod tests {
     /// A client above the limit is refused until another one leaves.
     #[test]
     fn client_over_limit_told_until_one_leaves() {
-        let place = Place::new();
+        let place = Folder::new();
         serve_at(&place, 8, Duration::from_millis(10), LIMIT);
         let hear = |stream: &UnixStream| {
             let mut line = String::new();
@@ -529,7 +529,7 @@ mod tests {
     /// A socket without a listener is replaced; any other file is not.
     #[test]
     fn stale_socket_replaced_other_files_kept() {
-        let place = Place::new();
+        let place = Folder::new();
         let path = &place.socket;
         drop(UnixListener::bind(path).unwrap());
         let listener = listen(path).unwrap();
@@ -567,7 +567,7 @@ mod tests {
         let (begin, mut rounds) = (Instant::now(), 0);
         while rounds < 20 {
             assert!(begin.elapsed() < LIMIT, "each of them waits for too long");
-            let place = Place::new();
+            let place = Folder::new();
             drop(UnixListener::bind(&place.socket).unwrap());
             let start = Instant::now();
             let results: Vec<_> = thread::scope(|scope| {
@@ -594,7 +594,7 @@ mod tests {
     #[test]
     #[cfg(not(target_os = "solaris"))]
     fn bind_waits_for_another_in_same_folder() {
-        let place = Place::new();
+        let place = Folder::new();
         let start = Instant::now();
         let held = lock(&place.folder).unwrap();
         thread::scope(|scope| {
