@@ -105,7 +105,7 @@ fn set_disk(device: u64, disk: Disk) {
 pub(super) fn is_possible() -> bool {
     let refused = [Errno::INVAL, Errno::NOSYS, Errno::PERM, Errno::ACCESS];
     // Other errors are temporary, such as a lack of descriptors.
-    place(Path::new("/")).map_or_else(|error| !refused.contains(&error), |_| true)
+    open_path(Path::new("/")).map_or_else(|error| !refused.contains(&error), |_| true)
 }
 
 fn open_cached(path: &Path, flags: OFlags) -> rustix::io::Result<fs::File> {
@@ -115,22 +115,22 @@ fn open_cached(path: &Path, flags: OFlags) -> rustix::io::Result<fs::File> {
 }
 
 /// Opens a path with `O_PATH`.
-fn place(path: &Path) -> rustix::io::Result<fs::File> {
+fn open_path(path: &Path) -> rustix::io::Result<fs::File> {
     open_cached(path, OFlags::PATH)
 }
 
 /// The result of statx(2) for an open file, without asking a server.
-struct Look {
+struct Stat {
     is_regular: bool,
     device: u64,
     length: u64,
 }
 
-fn look(file: &impl AsFd) -> rustix::io::Result<Look> {
+fn stat(file: &impl AsFd) -> rustix::io::Result<Stat> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let mask = StatxFlags::TYPE | StatxFlags::SIZE;
     let found = rustix::fs::statx(file, "", flags, mask)?;
-    Ok(Look {
+    Ok(Stat {
         is_regular: FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile,
         // The kernel's major and minor numbers have 12 and 20 bits.
         device: u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor),
@@ -139,10 +139,10 @@ fn look(file: &impl AsFd) -> rustix::io::Result<Look> {
 }
 
 /// Opens a regular file of at most `max` bytes, on a known disk, for reading.
-fn open_regular(path: &Path, max: u64) -> Option<(fs::File, Look, Access)> {
-    let fits = |look: &Look| look.is_regular && look.length <= max;
-    let fitting = |file: &fs::File| look(file).ok().filter(fits);
-    let found = fitting(&place(path).ok()?)?;
+fn open_regular(path: &Path, max: u64) -> Option<(fs::File, Stat, Access)> {
+    let fits = |found: &Stat| found.is_regular && found.length <= max;
+    let fitting = |file: &fs::File| stat(file).ok().filter(fits);
+    let found = fitting(&open_path(path).ok()?)?;
     disk_of(found.device).filter(|disk| *disk != Disk::Other)?;
     let file = open_cached(path, OFlags::NONBLOCK | OFlags::LARGEFILE).ok()?;
     let found = fitting(&file)?;
@@ -160,27 +160,19 @@ pub(super) fn open(path: &Path) -> Option<(fs::File, Access)> {
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let (file, found, mut access) = open_regular(path, MAX_BYTES as u64 - 1)?;
     let length = usize::try_from(found.length).ok()?;
-    // A read that leaves the extra byte has reached the end.
+    // A read that leaves the extra byte has reached the end. A shorter one may also be a hole in
+    // the cache.
     let mut bytes = vec![0; length + 1];
-    match access.read(&file, &mut bytes) {
-        Some(read) if read <= length => {
-            bytes.truncate(read);
-            charge(read);
-            // A short read may also be a hole in the cache.
-            (read == length).then_some(bytes)
-        }
-        _ => {
-            if !access.reads() {
-                set_disk(found.device, Disk::Other);
-            }
-            None
-        }
-    }
+    let read = access.read(&file, &mut bytes);
+    read.filter(|read| *read == length)?;
+    bytes.truncate(length);
+    charge(length);
+    Some(bytes)
 }
 
 pub(super) fn metadata(path: &Path) -> Option<fs::Metadata> {
-    let file = place(path).ok()?;
-    let disk = disk_of(look(&file).ok()?.device)?;
+    let file = open_path(path).ok()?;
+    let disk = disk_of(stat(&file).ok()?.device)?;
     let metadata = (disk != Disk::Other).then(|| file.metadata())?;
     metadata.ok()
 }
@@ -221,7 +213,7 @@ impl Access {
     /// Asks for the kind of file, which may block.
     pub(super) fn of(file: &fs::File) -> Access {
         let unknown = Access::of_unknown(file);
-        match look(file) {
+        match stat(file) {
             Ok(found) if found.is_regular && unknown.disk != Disk::Other => {
                 // Asked each time, since another file system may have the number by now.
                 let number = rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u64);

@@ -273,7 +273,7 @@ pub async fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     if let Some(files) = files() {
         return files.metadata(path, true).await.map(Metadata);
     }
-    if let Some(found) = system::here(|| cached::metadata(&path)).await? {
+    if let Some(found) = system::without_thread(|| cached::metadata(&path)).await? {
         return Ok(Metadata::of_system(found));
     }
     system::on_thread(|| std::fs::metadata(path).map(Metadata::of_system)).await
@@ -303,7 +303,7 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     if let Some(files) = files() {
         return files.read(path).await;
     }
-    if let Some(bytes) = system::here(|| cached::read(&path)).await? {
+    if let Some(bytes) = system::without_thread(|| cached::read(&path)).await? {
         return Ok(bytes);
     }
     system::on_thread(|| system::read(path)).await

@@ -65,7 +65,7 @@ pub(super) async fn on_thread<R: Send + 'static>(
 }
 
 /// Calls `f`, which does not block and returns `None` where it would have to.
-pub(super) async fn here<R>(f: impl FnOnce() -> Option<R>) -> io::Result<Option<R>> {
+pub(super) async fn without_thread<R>(f: impl FnOnce() -> Option<R>) -> io::Result<Option<R>> {
     if !uses_cache()? {
         return Ok(None);
     }
@@ -233,7 +233,7 @@ impl SystemFile {
     }
 
     /// Makes one operation without a thread. The result is `None` if that is not possible.
-    fn poll_here<R>(
+    fn poll_without_thread<R>(
         &mut self,
         cx: &Context<'_>,
         operation: impl FnOnce(&mut Access, &fs::File) -> Option<io::Result<R>>,
@@ -261,7 +261,7 @@ impl AsyncRead for SystemFile {
     ) -> Poll<io::Result<usize>> {
         if self.access.reads() {
             let read = |access: &mut Access, file: &fs::File| access.read(file, bytes).map(Ok);
-            if let Some(read) = ready!(self.poll_here(cx, read)) {
+            if let Some(read) = ready!(self.poll_without_thread(cx, read)) {
                 if let Ok(length) = read {
                     charge(length);
                 }
@@ -289,7 +289,7 @@ impl AsyncWrite for SystemFile {
         ready!(self.poll_position(cx))?;
         if self.access.writes() {
             let write = |access: &mut Access, file: &fs::File| access.write(file, slices).map(Ok);
-            if let Some(written) = ready!(self.poll_here(cx, write)) {
+            if let Some(written) = ready!(self.poll_without_thread(cx, write)) {
                 if let Ok(length) = written {
                     charge(length);
                 }
@@ -317,7 +317,7 @@ impl AsyncSeek for SystemFile {
     ) -> Poll<io::Result<u64>> {
         if self.access.seeks() {
             let seek = |access: &mut Access, file: &fs::File| access.seek(file, position);
-            if let Some(sought) = ready!(self.poll_here(cx, seek)) {
+            if let Some(sought) = ready!(self.poll_without_thread(cx, seek)) {
                 return Poll::Ready(sought);
             }
         }
