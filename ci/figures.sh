@@ -4,9 +4,9 @@
 #     cargo run --release --manifest-path benches/compare/Cargo.toml -- run | tee run.log
 #     ci/figures.sh run.log
 #
-# The log begins with the machine, the date and the commit. For one that does not:
+# The log has the machine, the date, the commit and the number of rounds. For one that lacks some:
 #
-#     ci/figures.sh LOG --machine TEXT --date 2026-11-29 --commit 4fbc811e
+#     ci/figures.sh LOG --machine TEXT --date 2026-11-29 --commit 4fbc811e --rounds 7
 #
 # A row of the page that the log lacks is taken from docs/REPORT.md, with a mark. README.md has the rows that are named
 # in ROWS, without ranges.
@@ -25,6 +25,7 @@ if ! command -v python3 >/dev/null; then
 fi
 PYTHONUTF8=1 python3 - "$@" <<'PY'
 import argparse
+import math
 import re
 import subprocess
 import sys
@@ -33,8 +34,8 @@ from pathlib import Path
 PAGE, README, REPORT = Path("docs/PERFORMANCE.md"), Path("README.md"), Path("docs/REPORT.md")
 # So many commits of src/ may lie between the measured commit and this one before the page counts as old.
 MAX_COMMITS = 20
-# A ratio to tokio from which on a result is listed as slower.
-SLOWER = 1.05
+# A ratio to a peer from which on a result is listed as slower, and how many are listed.
+SLOWER, SLOWEST = 1.05, 5
 
 PEERS = ["polder", "tokio", "smol"]
 EPOLL = {"polder": "polder-epoll"}
@@ -53,7 +54,10 @@ GROUPS = {
     "udp": "UDP",
     "workers": "Several workers",
 }
-TWO = "two workers (own generator; server and generator share 2 cores)"
+# Columns that say how, but not how fast: they are never listed as slower.
+NO_COST = re.compile("sleeps|deviation|crates")
+# The end of a title: where the load comes from, which depends on the machine.
+GENERATOR = re.compile(r" \((wrk|own generator)\b[^)]*\)$")
 
 
 class Row:
@@ -66,20 +70,24 @@ class Row:
         self.names, self.readme = dict(names), readme
 
 
+SLEEPERS = "micro: 1,000 tasks that sleep 20 to 30 ms again and again, for 2 s"
 ROWS = {
     "Throughput": [
-        Row("HTTP/1.1 (hyper), 50 connections, 2 workers: requests per second", f"http: 50 connections, {TWO}", "requests/s", more=True, readme=True),
-        Row("HTTPS, 50 connections, 2 workers: requests per second", f"http: HTTPS, 50 connections, {TWO}", "requests/s", more=True),
-        Row("HTTP, a connection for each request, 2 workers: requests per second", f"http: a connection for each request, 16 at a time, {TWO}", "requests/s", more=True),
+        Row("HTTP/1.1 (hyper), 50 connections, 1 worker: requests per second", "http: 50 connections, one worker", "requests/s", more=True),
+        Row("HTTP/1.1 (hyper), 50 connections, 2 workers: requests per second", "http: 50 connections, two workers", "requests/s", more=True, readme=True),
+        Row("HTTPS, 50 connections, 2 workers: requests per second", "http: HTTPS, 50 connections, two workers", "requests/s", more=True),
+        Row("HTTP, a connection for each request, 2 workers: requests per second", "http: a connection for each request, 16 at a time, two workers", "requests/s", more=True),
         Row("Redis protocol, 50 connections, 1 worker: requests per second", "redis: GET and SET, 50 connections, one request in flight", "requests/s", more=True, readme=True),
         Row("TCP proxy, 50 connections, 1 worker: round trips per second", "proxy: 64 bytes to and fro, 50 connections", "requests/s", more=True),
         Row("UDP echo, 50 sockets, 1 worker: round trips per second", "udp: 64 bytes to and fro, 50 sockets", "requests/s", more=True),
     ],
     "Latency": [
-        Row("HTTP, 50 connections, 2 workers: median, µs", f"http: 50 connections, {TWO}", "p50, µs"),
-        Row("HTTP, 50 connections, 2 workers: 99th percentile, µs", f"http: 50 connections, {TWO}", "p99, µs"),
-        Row("HTTP, 200 connections, 2 workers: 99th percentile, ms", f"http: 200 connections, {TWO}", "p99, µs", 1e3, readme=True),
-        Row("HTTP, 1,000 connections, 2 workers: 99th percentile, ms", f"http: 1000 connections, {TWO}", "p99, µs", 1e3),
+        Row("HTTP, 50 connections, 1 worker: median, µs", "http: 50 connections, one worker", "p50, µs"),
+        Row("HTTP, 50 connections, 1 worker: 99th percentile, µs", "http: 50 connections, one worker", "p99, µs"),
+        Row("HTTP, 50 connections, 2 workers: median, µs", "http: 50 connections, two workers", "p50, µs"),
+        Row("HTTP, 50 connections, 2 workers: 99th percentile, µs", "http: 50 connections, two workers", "p99, µs"),
+        Row("HTTP, 200 connections, 2 workers: 99th percentile, ms", "http: 200 connections, two workers", "p99, µs", 1e3, readme=True),
+        Row("HTTP, 1,000 connections, 2 workers: 99th percentile, ms", "http: 1000 connections, two workers", "p99, µs", 1e3),
         Row("a socket's event while another task of its worker computes for 100 ms: delay, ms", "workers: Beside a task that computes for 100 ms, 2 workers", "socket: waits, ms"),
         Row("a task's message to another one, while the sender computes for 100 ms: delay, ms", "workers: Beside a task that computes for 100 ms, 2 workers", "message of the task that computes: waits, ms"),
     ],
@@ -94,6 +102,8 @@ ROWS = {
         Row("set a timer and drop it, beside 1,000 others, ns", "growth: A timer, among others", "1,000: ns", readme=True),
         Row("64 pairs of tasks with channels, 2 workers: round trip, ns", "workers: Channels, 64 pairs of tasks, 2 workers", "ns per round trip", readme=True),
         Row("1,000,000 tasks spawned by another thread, 2 workers: each, ns", "workers: Storm of 1,000,000 tasks from outside, 2 workers", "ns per task"),
+        Row("1,000 tasks that sleep 20 to 30 ms again and again: lateness, µs", SLEEPERS, "p50, µs"),
+        Row("1,000 tasks that sleep 20 to 30 ms again and again: CPU time, ms per second", SLEEPERS, "CPU, ms", 2),
         Row("read files of 2 KiB, 32 at a time (smol: async-fs): CPU time of a file, µs", "files: Files of 2 KiB, 32 at a time", "CPU, ns each", 1e3, names=FILES),
         Row("a blocking call on another thread, awaited: CPU time, µs", "files: unblock, one after the other", "CPU, ns each", 1e3),
     ],
@@ -106,7 +116,8 @@ ROWS = {
     ],
 }
 ABOUT = {
-    "Throughput": "Server and load generator share the machine's two cores.",
+    "Throughput": "The load comes from another process on the same machine. With 1 worker, both have a core each; with 2, they share two.",
+    "Tasks, timers and files": "tokio rounds timers up to a millisecond, which saves wake-ups; polder does so with `Builder::timer_slack`.",
     "Memory and size": "The echo server has tokio's features `io-util`, `net`, `rt`, `time`, polder's `net`, and smol whole.",
 }
 
@@ -116,10 +127,11 @@ def number(text):
 
 
 def shown(value):
-    """As benches/compare writes numbers."""
-    if value == int(value) and value < 100:
+    """With three significant digits: runs differ by more. Exact where it is a small whole number."""
+    if value == int(value) and abs(value) < 1000:
         return f"{value:.0f}"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+    digits = min(2 - math.floor(math.log10(abs(value))), 2)
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
 class Cell:
@@ -130,7 +142,7 @@ class Cell:
     def text(self, scale=1):
         text = shown(self.value / scale)
         if self.low is not None and shown(self.low / scale) != shown(self.high / scale):
-            text += f" ({shown(self.low / scale)} – {shown(self.high / scale)})"
+            text += f" ({shown(self.low / scale)}–{shown(self.high / scale)})"
         return text
 
 
@@ -152,7 +164,7 @@ def cells(head, line):
 
 
 def read_log(text):
-    """The tables, by title, program and column, and the lines of the head."""
+    """The tables, by title, program and column, the lines of the head, and the greatest number of rounds."""
     tables, head_lines, rounds = {}, {}, 0
     title = head = None
     for line in re.sub(r"\r?\x1b\[K", "\n", text).splitlines():
@@ -161,10 +173,12 @@ def read_log(text):
             continue
         if line.startswith("["):
             continue
+        if of := re.match(r"  \(medians of (\d+) rounds\)", line):
+            rounds = max(rounds, int(of[1]))
         if pair := re.match(r"(Processor|Cores|Kernel|Compiler|Date|[a-z-]+): (\S.*)", line):
             head_lines.setdefault(pair[1], pair[2])
         if not line.startswith(" "):
-            title, head = (line, None) if re.match(r"[a-z]+: ", line) else (None, None)
+            title, head = (GENERATOR.sub("", line), None) if re.match(r"[a-z]+: ", line) else (None, None)
         elif title and line.strip() and not line.strip().startswith("("):
             parts = [part for part in re.split(r"\s{2,}", line.strip())]
             if head is None:
@@ -183,7 +197,7 @@ def read_report(text):
         if line.startswith("## "):
             group, title = groups.get(line[3:]), None
         elif line.startswith("### "):
-            title, head = f"{group}: {re.sub(r' [(]`.*', '', line[4:])}", None
+            title, head = GENERATOR.sub("", f"{group}: {re.sub(r' [(]`.*', '', line[4:])}"), None
         elif line.startswith("|") and not line.startswith("|--"):
             parts = [part.strip() for part in line.strip("|").split("|")]
             if group and title:
@@ -197,26 +211,48 @@ def read_report(text):
     return tables, facts
 
 
+def behind(cell, peer, more):
+    """How many times worse than the peer's, if the quartiles of both ratios to the yardstick are apart."""
+    if None in (cell.ratio, cell.quartiles, peer.ratio, peer.quartiles) or not peer.value or not cell.value:
+        return 0
+    apart = cell.quartiles[1] < peer.quartiles[0] if more else cell.quartiles[0] > peer.quartiles[1]
+    return (peer.ratio / cell.ratio if more else cell.ratio / peer.ratio) if apart else 0
+
+
+def difference(ratio, peer, more):
+    if more:
+        return f"{100 - 100 / ratio:.0f} % fewer than {peer}"
+    return f"{ratio:.1f} times {peer}'s" if ratio >= 1.5 else f"{100 * ratio - 100:.0f} % more than {peer}"
+
+
 def slower(tables):
-    """The results in which polder is furthest behind tokio: one of each workload, whatever its number of workers."""
+    """Rows of the results in which polder is furthest behind a peer: one of each workload, whatever its workers."""
+    rows = {(row.table, row.column): row for rows in ROWS.values() for row in rows}
     worst = {}
-    for title, rows in tables.items():
-        group, name = re.sub(r" \(own generator.*\)", "", title).split(": ", 1)
+    for title, programs in tables.items():
+        group, name = title.split(": ", 1)
         if group not in GROUPS:
             continue
-        polder, tokio = rows.get("polder") or rows.get("polder-epoll") or {}, rows.get("tokio", {})
+        polder = programs.get("polder") or programs.get("polder-epoll") or {}
         for column, cell in polder.items():
-            if cell.ratio is None or not cell.quartiles or column not in tokio or column.startswith("sleeps"):
+            if NO_COST.match(column):
                 continue
+            row = rows.get((title, column))
+            names = {peer: row.names.get(peer, peer) if row else peer for peer in PEERS[1:]}
+            found = {peer: programs.get(own, {}).get(column) for peer, own in names.items()}
+            found = {peer: other for peer, other in found.items() if other}
             more = column == "requests/s"
-            ratio = 1 / cell.ratio if more else cell.ratio
-            is_sure = cell.quartiles[1] < 1 if more else cell.quartiles[0] > 1
-            workload = re.sub(r", (one|two|\d+) workers?$", "", name)
-            if is_sure and ratio > max(SLOWER, worst.get(workload, [0])[0]):
-                what, unit = (column.split(", ") + [""])[:2]
-                text = f"{GROUPS[group]}, {name}: {what} {shown(cell.value)} {unit} (tokio: {shown(tokio[column].value)})"
-                worst[workload] = ratio, text.replace(" (tokio", "(tokio") if not unit else text
-    return [text for _, text in sorted(worst.values(), reverse=True)[:5]]
+            ratio, peer = max(((behind(cell, other, more), peer) for peer, other in found.items()), default=(0, ""))
+            workload = group, re.sub(r"(, )?\b(one|two|\d+) workers?$", "", name)
+            if ratio < max(SLOWER, worst.get(workload, [0])[0]):
+                continue
+            if row:
+                what, scale = row.title, row.scale
+            else:
+                what, scale = f"{GROUPS[group]}, {name}: {column}\u00a0{'↑' if more else '↓'}", 1
+            values = " | ".join(shown(other.value / scale) if other else "–" for other in [cell, *(found.get(peer) for peer in PEERS[1:])])
+            worst[workload] = ratio, f"| {what} | {values} | {difference(ratio, peer, more)} |"
+    return [text for _, text in sorted(worst.values(), reverse=True)[:SLOWEST]]
 
 
 def write(options):
@@ -228,8 +264,10 @@ def write(options):
     machine = options.machine
     if not machine and "Processor" in head:
         machine = f"{head['Processor']}, {head['Cores']} cores, {head['Kernel']}, {head['Compiler'].split(' (')[0]}"
-    if not (commit and date and machine):
-        sys.exit(f"ci/figures.sh: {options.log} does not begin with machine, date and commit: pass --machine, --date, --commit")
+    rounds = options.rounds or rounds
+    facts_of_run = {"machine": machine, "date": date, "commit": commit, "rounds": rounds}
+    if absent := [name for name, value in facts_of_run.items() if not value]:
+        sys.exit(f"ci/figures.sh: {options.log} does not say {', '.join(absent)}: pass --{' --'.join(absent)}")
     peers = "".join(f", {name} {head[name]}" for name in ("tokio", "smol") if name in head)
     origin = f"Medians of {rounds} rounds. {machine}; polder at commit {commit}{peers}; {date}."
     report, facts = read_report(REPORT.read_text() if REPORT.exists() else "")
@@ -238,7 +276,7 @@ def write(options):
         "# Performance",
         "",
         "polder, tokio and smol: the same programs, in one run. ↓ less is better, ↑ more is better. "
-        "In brackets: the smallest and the largest of the rounds, where they differ.",
+        "In brackets: the least and the most of the rounds.",
         "",
         origin,
         "",
@@ -272,14 +310,15 @@ def write(options):
         page += ["|  | polder | tokio | smol |", "|---|--:|--:|--:|"] + lines
     if used:
         page += ["", f"¹ from [REPORT.md](REPORT.md): {facts.get('Processor', '?')}, polder {facts.get('polder', '?')}."]
-    page += ["", "## Where is polder slower?", "", "Furthest behind tokio, by one result of each workload:", ""]
-    page += [f"* {text}" for text in slower({**used, **tables})]
+    page += ["", "## Where is polder slower?", ""]
+    page += ["The results furthest behind tokio or smol, one of each program, where most rounds agree.", ""]
+    page += ["|  | polder | tokio | smol | difference |", "|---|--:|--:|--:|---|"] + slower({**used, **tables})
     PAGE.write_text("\n".join(page) + "\n")
     write_readme(readme, origin)
 
 
 def medians(line):
-    return re.sub(r" \([^()|]* – [^()|]*\)(?= \|)", "", line)
+    return re.sub(r" \([^()|]*–[^()|]*\)(?= \|)", "", line)
 
 
 def readme_parts():
@@ -320,7 +359,7 @@ def check():
 parser = argparse.ArgumentParser(prog="ci/figures.sh")
 parser.add_argument("log", nargs="?")
 parser.add_argument("--check", action="store_true")
-for name in ("machine", "date", "commit"):
+for name in ("machine", "date", "commit", "rounds"):
     parser.add_argument(f"--{name}")
 options = parser.parse_args()
 if options.check:

@@ -217,6 +217,8 @@ fn print(table: &Table) {
         }
         println!();
     }
+    let rounds = table.rows.iter().map(|row| row.rounds.len()).max();
+    println!("  (medians of {} rounds)", rounds.unwrap_or(0));
     for remark in table.remarks() {
         println!("  ({remark})");
     }
