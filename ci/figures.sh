@@ -54,6 +54,8 @@ GROUPS = {
     "udp": "UDP",
     "workers": "Several workers",
 }
+# Words of benches/compare, as the page has them.
+PLAIN = {"one worker": "1 worker", "two workers": "2 workers", "p50": "median", "p99": "99th percentile"}
 # Columns that say how, but not how fast: they are never listed as slower.
 NO_COST = re.compile("sleeps|deviation|crates")
 # The end of a title: where the load comes from, which depends on the machine.
@@ -126,10 +128,13 @@ def number(text):
     return None if text in ("", "–") else float(text.replace(",", ""))
 
 
-def shown(value):
+def shown(value, scale=1):
     """With three significant digits: runs differ by more. Exact where it is a small whole number."""
-    if value == int(value) and abs(value) < 1000:
+    if scale == 1 and value == int(value) and abs(value) < 1000:
         return f"{value:.0f}"
+    value /= scale
+    if not value:
+        return "0"
     digits = min(2 - math.floor(math.log10(abs(value))), 2)
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
@@ -140,9 +145,9 @@ class Cell:
         self.ratio, self.quartiles = ratio, quartiles
 
     def text(self, scale=1):
-        text = shown(self.value / scale)
-        if self.low is not None and shown(self.low / scale) != shown(self.high / scale):
-            text += f" ({shown(self.low / scale)}–{shown(self.high / scale)})"
+        text = shown(self.value, scale)
+        if self.low is not None and shown(self.low, scale) != shown(self.high, scale):
+            text += f" ({shown(self.low, scale)}–{shown(self.high, scale)})"
         return text
 
 
@@ -216,7 +221,7 @@ def behind(cell, peer, more):
     if None in (cell.ratio, cell.quartiles, peer.ratio, peer.quartiles) or not peer.value or not cell.value:
         return 0
     apart = cell.quartiles[1] < peer.quartiles[0] if more else cell.quartiles[0] > peer.quartiles[1]
-    return (peer.ratio / cell.ratio if more else cell.ratio / peer.ratio) if apart else 0
+    return (peer.value / cell.value if more else cell.value / peer.value) if apart else 0
 
 
 def difference(ratio, peer, more):
@@ -249,8 +254,11 @@ def slower(tables):
             if row:
                 what, scale = row.title, row.scale
             else:
-                what, scale = f"{GROUPS[group]}, {name}: {column}\u00a0{'↑' if more else '↓'}", 1
-            values = " | ".join(shown(other.value / scale) if other else "–" for other in [cell, *(found.get(peer) for peer in PEERS[1:])])
+                what, scale = f"{GROUPS[group]}, {name}: {column}", 1
+                for word, plain in PLAIN.items():
+                    what = re.sub(rf"\b{word}\b", plain, what)
+                what += "\u00a0↑" if more else "\u00a0↓"
+            values = " | ".join(shown(other.value, scale) if other else "–" for other in [cell, *(found.get(peer) for peer in PEERS[1:])])
             worst[workload] = ratio, f"| {what} | {values} | {difference(ratio, peer, more)} |"
     return [text for _, text in sorted(worst.values(), reverse=True)[:SLOWEST]]
 
@@ -263,7 +271,8 @@ def write(options):
     date = options.date or head.get("Date")
     machine = options.machine
     if not machine and "Processor" in head:
-        machine = f"{head['Processor']}, {head['Cores']} cores, {head['Kernel']}, {head['Compiler'].split(' (')[0]}"
+        processor = re.sub(r"\((R|TM)\)| Processor| CPU", "", head["Processor"])
+        machine = f"{processor}, {head['Cores']} cores, {head['Kernel']}, {head['Compiler'].split(' (')[0]}"
     rounds = options.rounds or rounds
     facts_of_run = {"machine": machine, "date": date, "commit": commit, "rounds": rounds}
     if absent := [name for name, value in facts_of_run.items() if not value]:
