@@ -147,7 +147,8 @@ class Cell:
     def text(self, scale=1):
         text = shown(self.value, scale)
         if self.low is not None and shown(self.low, scale) != shown(self.high, scale):
-            text += f" ({shown(self.low, scale)}–{shown(self.high, scale)})"
+            # Behind the dash a word joiner: no line ends there.
+            text += f"<br><sub>{shown(self.low, scale)}–\u2060{shown(self.high, scale)}</sub>"
         return text
 
 
@@ -285,7 +286,7 @@ def write(options):
         "# Performance",
         "",
         "polder, tokio and smol: the same programs, in one run. ↓ less is better, ↑ more is better. "
-        "In brackets: the least and the most of the rounds.",
+        "Below a figure: the least and the most of the rounds.",
         "",
         origin,
         "",
@@ -327,7 +328,7 @@ def write(options):
 
 
 def medians(line):
-    return re.sub(r" \([^()|]*–[^()|]*\)(?= \|)", "", line)
+    return re.sub(r"<br><sub>.*?</sub>", "", line)
 
 
 def readme_parts():
