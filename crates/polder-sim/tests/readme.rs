@@ -1,5 +1,5 @@
 //! What is written first: the examples that README.md lists by task, some of them in simulated
-//! worlds, where a minute takes no time.
+//! worlds, where a minute takes no time; and the tests with which docs/SIMULATION.md begins.
 
 use std::io::Result;
 use std::sync::Arc;
@@ -19,6 +19,18 @@ mod echo;
 #[allow(dead_code, reason = "it has a `main`")]
 #[path = "../examples/simulated.rs"]
 mod simulated;
+
+/// The first test of docs/SIMULATION.md.
+mod first {
+    include!("pages/first.rs");
+}
+/// Its library without polder, and the test of that.
+#[path = "pages/frames.rs"]
+mod frames;
+mod library {
+    use super::frames;
+    include!("pages/library.rs");
+}
 
 const README: &str = include_str!("../../../README.md");
 
@@ -40,6 +52,19 @@ fn each_task_has_an_example_of_at_most_80_lines() {
         let file = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
         let lines = std::fs::read_to_string(file).expect(path).lines().count();
         assert!(lines <= 80, "{path} has {lines} lines");
+    }
+}
+
+/// The page has them as they run here.
+#[test]
+fn simulation_page_has_its_tests_verbatim() {
+    let page = include_str!("../../../docs/SIMULATION.md");
+    for program in [
+        include_str!("pages/first.rs"),
+        include_str!("pages/frames.rs"),
+        include_str!("pages/library.rs"),
+    ] {
+        assert!(page.contains(program), "it lacks:\n{program}");
     }
 }
 
