@@ -8,6 +8,9 @@
 #
 #     ci/figures.sh LOG --machine TEXT --date 2026-11-29 --commit 4fbc811e --rounds 7
 #
+# Of several logs of one commit the later ones replace what the earlier ones have, as for a group that is measured anew
+# (`run --only small`).
+#
 # A row of the page that the log lacks is taken from docs/REPORT.md, with a mark. README.md has the rows that are named
 # in ROWS, without ranges.
 #
@@ -116,6 +119,11 @@ ROWS = {
         Row("echo server: crates linked", "small: An echo server", "crates"),
         Row("echo server: seconds to compile, release profile", "small: An echo server", "seconds to compile"),
     ],
+}
+# Said where these are among the slower ones.
+WHY = {
+    SLEEPERS: "polder's timers are not rounded to a millisecond (`timer_slack`)",
+    "files: 256 MiB in writes of 64 KiB": "tokio's writes are done later",
 }
 ABOUT = {
     "Throughput": "The load comes from another process on the same machine. With 1 worker, both have a core each; with 2, they share two.",
@@ -232,7 +240,7 @@ def difference(ratio, peer, more):
 
 
 def slower(tables):
-    """Rows of the results in which polder is furthest behind a peer: one of each workload, whatever its workers."""
+    """Rows of the results in which polder is furthest behind a peer: one of each workload, whatever its numbers."""
     rows = {(row.table, row.column): row for rows in ROWS.values() for row in rows}
     worst = {}
     for title, programs in tables.items():
@@ -241,7 +249,8 @@ def slower(tables):
             continue
         polder = programs.get("polder") or programs.get("polder-epoll") or {}
         for column, cell in polder.items():
-            if NO_COST.match(column):
+            # And where rounds differ that much, a median says little.
+            if NO_COST.match(column) or cell.high and cell.high > 10 * cell.low:
                 continue
             row = rows.get((title, column))
             names = {peer: row.names.get(peer, peer) if row else peer for peer in PEERS[1:]}
@@ -249,7 +258,7 @@ def slower(tables):
             found = {peer: other for peer, other in found.items() if other}
             more = column == "requests/s"
             ratio, peer = max(((behind(cell, other, more), peer) for peer, other in found.items()), default=(0, ""))
-            workload = group, re.sub(r"(, )?\b(one|two|\d+) workers?$", "", name)
+            workload = group, re.sub(r"(, )?\b(one|two|\d+) workers?$|[\d.,]+", "", name)
             if ratio < max(SLOWER, worst.get(workload, [0])[0]):
                 continue
             if row:
@@ -260,14 +269,20 @@ def slower(tables):
                     what = re.sub(rf"\b{word}\b", plain, what)
                 what += "\u00a0↑" if more else "\u00a0↓"
             values = " | ".join(shown(other.value, scale) if other else "–" for other in [cell, *(found.get(peer) for peer in PEERS[1:])])
-            worst[workload] = ratio, f"| {what} | {values} | {difference(ratio, peer, more)} |"
+            why = f": {WHY[title]}" if title in WHY else ""
+            worst[workload] = ratio, f"| {what} | {values} | {difference(ratio, peer, more)}{why} |"
     return [text for _, text in sorted(worst.values(), reverse=True)[:SLOWEST]]
 
 
 def write(options):
-    tables, head, rounds = read_log(Path(options.log).read_text())
+    text = "\n".join(Path(log).read_text() for log in options.logs)
+    tables, head, rounds = read_log(text)
+    logs = " ".join(options.logs)
     if not tables:
-        sys.exit(f"ci/figures.sh: {options.log} has no tables of benches/compare")
+        sys.exit(f"ci/figures.sh: {logs} has no tables of benches/compare")
+    for what in ("Processor: .*", "polder: .* [(]commit .*"):
+        if len(others := set(re.findall(f"^{what}$", text, re.M))) > 1:
+            sys.exit(f"ci/figures.sh: not of one run: {', '.join(sorted(others))}")
     commit = options.commit or (re.search(r"commit ([0-9a-f]+)", head.get("polder", "")) or [None, None])[1]
     date = options.date or head.get("Date")
     machine = options.machine
@@ -277,7 +292,7 @@ def write(options):
     rounds = options.rounds or rounds
     facts_of_run = {"machine": machine, "date": date, "commit": commit, "rounds": rounds}
     if absent := [name for name, value in facts_of_run.items() if not value]:
-        sys.exit(f"ci/figures.sh: {options.log} does not say {', '.join(absent)}: pass --{' --'.join(absent)}")
+        sys.exit(f"ci/figures.sh: {logs} does not say {', '.join(absent)}: pass --{' --'.join(absent)}")
     peers = "".join(f", {name} {head[name]}" for name in ("tokio", "smol") if name in head)
     origin = f"Medians of {rounds} rounds. {machine}; polder at commit {commit}{peers}; {date}."
     report, facts = read_report(REPORT.read_text() if REPORT.exists() else "")
@@ -304,7 +319,7 @@ def write(options):
                 source, mark = report, " ¹"
             values = [source.get(row.table, {}).get(name, {}).get(row.column) for name in names]
             if values[0] is None:
-                print(f"ci/figures.sh: {options.log} has no \"{row.table}\", {row.column}", file=sys.stderr)
+                print(f"ci/figures.sh: {logs} has no \"{row.table}\", {row.column}", file=sys.stderr)
                 continue
             if mark:
                 used[row.table] = report[row.table]
@@ -367,14 +382,14 @@ def check():
 
 
 parser = argparse.ArgumentParser(prog="ci/figures.sh")
-parser.add_argument("log", nargs="?")
+parser.add_argument("logs", metavar="log", nargs="*")
 parser.add_argument("--check", action="store_true")
 for name in ("machine", "date", "commit", "rounds"):
     parser.add_argument(f"--{name}")
 options = parser.parse_args()
 if options.check:
     check()
-elif options.log:
+elif options.logs:
     write(options)
 else:
     parser.error("which log?")
