@@ -1,6 +1,6 @@
 //! Crates that need tokio, inside polder by polder-tokio: reqwest, async-nats with its real server,
-//! and tower-http's `TimeoutLayer` in axum. In each way: by the runtime's builder, and future by
-//! future.
+//! and tower-http's `TimeoutLayer` and `ServeDir` in axum. In each way: by the runtime's builder,
+//! and future by future.
 
 use std::future::{Future, pending};
 use std::net::SocketAddr;
@@ -19,8 +19,10 @@ use polder::{Backend, Runtime, Task};
 use polder_hyper::serve_connection;
 use polder_tokio::in_tokio;
 use tokio::runtime::Handle;
+use tower_http::services::ServeDir;
 use tower_http::timeout::TimeoutLayer;
 
+use crate::layers::ask;
 use crate::shared::{LIMIT, Nats};
 use crate::within;
 
@@ -133,6 +135,22 @@ fn slow_request_gets_tower_timeout() {
         let (address, server) = server(way, connection).await;
         let answer = reqwest::get(format!("http://{address}/stuck")).await;
         assert_eq!(answer.expect("an answer").status().as_u16(), 503);
+        server.cancel().await;
+    });
+}
+
+/// tower-http's `ServeDir` reads files by tokio.
+#[test]
+fn tower_http_serves_a_folder() {
+    everywhere(|way| async move {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("page.html"), "<p>a page").expect("a file");
+        let app: Router = Router::new().fallback_service(ServeDir::new(folder.path()));
+        let connection = move |stream| serve_connection(stream, app.clone(), LIMIT, pending());
+        let (address, server) = server(way, connection).await;
+        let page = ask(address, "GET /page.html", "", "").await;
+        assert!(page.contains("content-type: text/html"), "{page}");
+        assert!(page.ends_with("<p>a page"), "{page}");
         server.cancel().await;
     });
 }

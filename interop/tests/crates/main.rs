@@ -9,6 +9,7 @@ mod datagrams;
 mod grpc;
 mod hickory;
 mod in_tokio;
+mod layers;
 mod limits;
 mod locks;
 mod names;
@@ -19,6 +20,7 @@ mod redis;
 mod retries;
 #[path = "../shared/mod.rs"]
 mod shared;
+mod smol;
 mod sqlite;
 mod utilities;
 mod zbus;
