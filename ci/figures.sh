@@ -280,7 +280,7 @@ def write(options):
     logs = " ".join(options.logs)
     if not tables:
         sys.exit(f"ci/figures.sh: {logs} has no tables of benches/compare")
-    for what in ("Processor: .*", "polder: .* [(]commit .*"):
+    for what in ["Processor: .*"] + ([] if options.commit else ["polder: .* [(]commit .*"]):
         if len(others := set(re.findall(f"^{what}$", text, re.M))) > 1:
             sys.exit(f"ci/figures.sh: not of one run: {', '.join(sorted(others))}")
     commit = options.commit or (re.search(r"commit ([0-9a-f]+)", head.get("polder", "")) or [None, None])[1]
