@@ -314,15 +314,15 @@ def write(options):
         lines = []
         for row in rows:
             names = [row.names.get(name, name) for name in PEERS]
-            source, mark = tables, ""
-            if row.table not in tables and row.table in report:
-                source, mark = report, " ¹"
-            values = [source.get(row.table, {}).get(name, {}).get(row.column) for name in names]
+            own, reported = ([source.get(row.table, {}).get(name, {}).get(row.column) for name in names] for source in (tables, report))
+            values, mark = (own, "") if own[0] or not reported[0] else (reported, " ¹")
             if values[0] is None:
                 print(f"ci/figures.sh: {logs} has no \"{row.table}\", {row.column}", file=sys.stderr)
                 continue
             if mark:
-                used[row.table] = report[row.table]
+                for name, value in zip(names, values):
+                    if value:
+                        used.setdefault(row.table, {}).setdefault(name, {})[row.column] = value
             title = row.title[:-2] + mark.replace(" ", "\u00a0") + row.title[-2:]
             lines.append(f"| {title} | " + " | ".join(value.text(row.scale) if value else "–" for value in values) + " |")
             if row.readme:
@@ -337,7 +337,10 @@ def write(options):
         page += ["", f"¹ from [REPORT.md](REPORT.md): {facts.get('Processor', '?')}, polder {facts.get('polder', '?')}."]
     page += ["", "## Where is polder slower?", ""]
     page += ["The results furthest behind tokio or smol, one of each program, where most rounds agree.", ""]
-    page += ["|  | polder | tokio | smol | difference |", "|---|--:|--:|--:|---|"] + slower({**used, **tables})
+    for table, programs in used.items():
+        for name, columns in programs.items():
+            tables.setdefault(table, {}).setdefault(name, {}).update(columns)
+    page += ["|  | polder | tokio | smol | difference |", "|---|--:|--:|--:|---|"] + slower(tables)
     PAGE.write_text("\n".join(page) + "\n")
     write_readme(readme, origin)
 

@@ -1,4 +1,4 @@
-//! tower-http's layers around axum's router, on polder-hyper: none of these needs a tokio that runs.
+//! tower-http's layers around axum's router, on polder-hyper: none of these needs a running tokio.
 
 use std::net::SocketAddr;
 
