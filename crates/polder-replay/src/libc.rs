@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use polder_sim::libc_answers::{Answers, Clock, set};
@@ -18,7 +19,8 @@ thread_local! {
 
 /// Has the recordings and replays of this process answer.
 pub(crate) fn begin() {
-    set(&OfThisThread);
+    static SET: Once = Once::new();
+    SET.call_once(|| set(&OfThisThread));
 }
 
 /// Returns the time at which the clock shows `shown`.

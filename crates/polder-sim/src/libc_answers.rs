@@ -5,10 +5,10 @@
 //! that calls the C library, then calls the program's functions instead. It is a macro, since a
 //! library must not define them for every program that links it.
 //!
-//! The functions ask the [`Answers`] that were [`set`]. If there are none, or if these have no
-//! answer, the kernel gives it, through the system call: it is the same as the C library's, and
-//! slower only for calls that need not enter the kernel there (the clocks: 23 ns, and 750 ns by a
-//! system call of a virtual machine). No lock is taken and nothing is allocated, so these functions
+//! The functions ask the [`Answers`] that were [`set`]. If there are none, or if none has an answer,
+//! the kernel gives it, through the system call: it is the same as the C library's, and slower only
+//! for calls that need not enter the kernel there (the clocks: 23 ns, and 750 ns by a system call
+//! of a virtual machine). No lock is taken and nothing is allocated, so these functions
 //! may be called wherever the C library's may. They set `errno` as `syscall(2)` does.
 //!
 //! ```standalone_crate
@@ -72,11 +72,13 @@ pub trait Answers: Sync {
     fn fill(&self, bytes: &mut [MaybeUninit<u8>]) -> bool;
 }
 
-static ANSWERS: OnceLock<&dyn Answers> = OnceLock::new();
+/// Room for worlds, for recordings and for those of the program itself.
+static ANSWERS: [OnceLock<&dyn Answers>; 4] = [const { OnceLock::new() }; 4];
 
-/// Sets the answers of this process. Only the first call has an effect.
+/// Adds answers for this process, for good. Those that were added before are asked first. Only the
+/// first four calls have an effect.
 pub fn set(answers: &'static dyn Answers) {
-    let _ = ANSWERS.set(answers);
+    let _ = ANSWERS.iter().find(|place| place.set(answers).is_ok());
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -294,13 +296,18 @@ mod answer {
     use std::mem::MaybeUninit;
     use std::time::Duration;
 
-    use super::{ANSWERS, Clock};
+    use super::{ANSWERS, Answers, Clock};
 
     /// Layout of a `struct timespec` and a `struct timeval` there: seconds, and parts of one.
     type Time = [i64; 2];
 
+    /// Returns those that were added, in this order.
+    fn all() -> impl Iterator<Item = &'static dyn Answers> {
+        ANSWERS.iter().map_while(|place| place.get().copied())
+    }
+
     fn answered(clock: Clock) -> Option<Duration> {
-        ANSWERS.get()?.time(clock)
+        all().find_map(|answers| answers.time(clock))
     }
 
     fn seconds(time: Duration) -> i64 {
@@ -331,7 +338,7 @@ mod answer {
             // SAFETY: the caller has room for so many bytes, as libc::getrandom asks for, which
             // nobody else uses meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts_mut(room, len) };
-            if ANSWERS.get().is_some_and(|answers| answers.fill(bytes)) {
+            if all().any(|answers| answers.fill(bytes)) {
                 return len as isize;
             }
         }

@@ -15,6 +15,7 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::sync::Once;
 use std::time::Duration;
 
 use super::choice::Stream;
@@ -119,7 +120,8 @@ impl crate::libc_answers::Answers for OfThisThread {
 
 /// Begins this thread's world: from now on calls are answered.
 pub(super) fn begin(seed: u64) {
-    crate::libc_answers::set(&OfThisThread);
+    static SET: Once = Once::new();
+    SET.call_once(|| crate::libc_answers::set(&OfThisThread));
     ANSWERS.with(|answers| {
         answers.is_in_world.set(true);
         answers.seed.set(seed);
