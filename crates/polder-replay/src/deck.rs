@@ -10,7 +10,8 @@
 //! stands still.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::panic::{Location, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +26,7 @@ use rustix::time::ClockId;
 
 use crate::record::Recorder;
 use crate::replay::Player;
-use crate::tape::{self, Argument, Cursor, End, Filled, Head, Kept, Tag};
+use crate::tape::{self, Argument, Cursor, End, Filled, Kept, Tag};
 
 pub(crate) enum Side {
     Record(Recorder),
@@ -62,7 +63,6 @@ impl Ask {
 pub(crate) struct Stop;
 
 /// The part that other threads reach.
-#[derive(Debug)]
 pub(crate) struct Shared {
     /// The system's. `None` when replaying.
     pub(crate) poller: Option<Poller>,
@@ -76,10 +76,29 @@ pub(crate) struct Shared {
     is_woken_from_elsewhere: AtomicBool,
     /// Sockets that other threads have dropped.
     orphans: Mutex<Vec<u32>>,
+    calls: Mutex<Calls>,
 }
+
+/// Calls that wait for a thread, by number, and the number of threads that make calls.
+#[derive(Default)]
+struct Calls {
+    queue: VecDeque<(u64, Call)>,
+    threads: usize,
+}
+
+type Call = Box<dyn FnOnce() -> Vec<u8> + Send>;
+
+/// As many as polder's own thread pool makes at a time.
+const MAX_CALLS: usize = 500;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
 }
 
 impl Shared {
@@ -92,6 +111,7 @@ impl Shared {
             done: Mutex::default(),
             is_woken_from_elsewhere: AtomicBool::new(false),
             orphans: Mutex::default(),
+            calls: Mutex::default(),
         }
     }
 
@@ -104,8 +124,53 @@ impl Shared {
         self.has_news.store(true, Ordering::Release);
     }
 
+    /// Has a thread make the call of this number.
+    pub(crate) fn call(self: &Arc<Self>, id: u64, call: Call) {
+        let mut calls = lock(&self.calls);
+        calls.queue.push_back((id, call));
+        if calls.threads == MAX_CALLS {
+            return;
+        }
+        calls.threads += 1;
+        drop(calls);
+        let shared = self.clone();
+        let thread = thread::Builder::new().name("polder-replay".to_owned());
+        let started = thread.spawn(move || {
+            while let Some((id, call)) = shared.next_call() {
+                let result = call();
+                shared.give(id, result);
+            }
+        });
+        // The threads that there are make the call, if there is one.
+        if let Err(error) = started {
+            if let Some((id, _)) = self.without_threads() {
+                let mut result = Vec::new();
+                tape::put_error(&mut result, &error);
+                self.give(id, result);
+            }
+        }
+    }
+
+    /// Returns the next call; without one, the thread ends.
+    fn next_call(&self) -> Option<(u64, Call)> {
+        let mut calls = lock(&self.calls);
+        let next = calls.queue.pop_front();
+        calls.threads -= usize::from(next.is_none());
+        next
+    }
+
+    /// A thread could not be started. Returns the last call, if there is no other thread.
+    fn without_threads(&self) -> Option<(u64, Call)> {
+        let mut calls = lock(&self.calls);
+        calls.threads -= 1;
+        if calls.threads > 0 {
+            return None;
+        }
+        calls.queue.pop_back()
+    }
+
     /// A call on a thread is done.
-    pub(crate) fn give(&self, id: u64, result: Vec<u8>) {
+    fn give(&self, id: u64, result: Vec<u8>) {
         lock(&self.done).push((id, result));
         self.has_news.store(true, Ordering::Release);
         self.wake();
@@ -127,10 +192,6 @@ impl Shared {
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.swap(false, Ordering::Acquire)
     }
-
-    pub(crate) fn is_woken(&self) -> bool {
-        self.woken.load(Ordering::Acquire)
-    }
 }
 
 /// A socket or a file of the program.
@@ -148,6 +209,16 @@ pub(crate) struct Job {
     pub(crate) result: Option<Vec<u8>>,
     /// One of the program's own, by `unblock`.
     pub(crate) call: Option<Arc<dyn BlockingCall>>,
+}
+
+/// The stage of a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The clock is to be read.
+    Begins,
+    /// It was, and no task was polled since.
+    Read,
+    Polls,
 }
 
 #[derive(Default)]
@@ -183,8 +254,9 @@ pub(crate) struct Deck {
     pub(crate) deadline: Option<Instant>,
     /// Whether this turn has not asked for events yet.
     may_take: bool,
+    stage: Stage,
     remarks: BTreeSet<&'static str>,
-    spare: Vec<(u64, u8)>,
+    pub(crate) spare: Vec<(u64, u8)>,
     /// Why the replay has stopped.
     pub(crate) stopped: Option<String>,
     has_unwound: bool,
@@ -239,6 +311,7 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
         signal_counts: BTreeMap::new(),
         deadline: None,
         may_take: false,
+        stage: Stage::Polls,
         remarks: BTreeSet::new(),
         spare: Vec::new(),
         stopped: None,
@@ -251,28 +324,55 @@ pub(crate) fn eject() -> Option<Deck> {
     DECK.take()
 }
 
-/// Calls `f` with this thread's deck. Fails on another thread, and after a stop; the first stop
-/// unwinds.
-pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Result<R> {
+/// Calls `f` with this thread's deck: that of `owner`, if one is given.
+#[inline]
+fn enter<R>(owner: Option<&Shared>, f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
     let found = DECK.try_with(|deck| {
         let mut deck = deck.try_borrow_mut().ok()?;
         let deck = deck.as_mut()?;
-        let result = f(deck);
-        let is_first = result.is_err() && !std::mem::replace(&mut deck.has_unwound, true);
-        Some((result, is_first))
-    });
-    match found {
-        Ok(Some((Ok(value), _))) => Ok(value),
-        Ok(Some((Err(stop), is_first))) => {
-            if is_first && !thread::panicking() {
-                resume_unwind(Box::new(stop));
-            }
-            Err(io::Error::other("the replay has stopped"))
+        if owner.is_some_and(|owner| !std::ptr::eq(owner, &*deck.shared)) {
+            return None;
         }
-        _ => Err(io::Error::other(
-            "used outside of the recording or the replay that it belongs to (on another thread, or after its end)",
-        )),
+        Some(f(deck))
+    });
+    found.ok().flatten()
+}
+
+/// Calls `f` with this thread's deck. Fails on another thread, and after a stop; the first stop
+/// unwinds.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Result<R> {
+    enter(None, f).unwrap_or(Err(Stop)).or_else(|Stop| fail())
+}
+
+/// [`with`], for what belongs to one deck only: it fails with another one, too.
+#[inline]
+pub(crate) fn with_own<R>(
+    owner: &Shared,
+    f: impl FnOnce(&mut Deck) -> Result<R, Stop>,
+) -> io::Result<R> {
+    enter(Some(owner), f)
+        .unwrap_or(Err(Stop))
+        .or_else(|Stop| fail())
+}
+
+/// There is no such deck, or it has stopped.
+#[cold]
+fn fail<R>() -> io::Result<R> {
+    let unwinds = look(|deck| {
+        let is_first = deck.stopped.is_some() && !std::mem::replace(&mut deck.has_unwound, true);
+        is_first.then_some(Stop)
+    });
+    match unwinds {
+        Some(Some(stop)) if !thread::panicking() => resume_unwind(Box::new(stop)),
+        _ => {}
     }
+    let has_stopped = look(|deck| deck.stopped.is_some()).unwrap_or(false);
+    Err(io::Error::other(if has_stopped {
+        "the replay has stopped"
+    } else {
+        "used outside of the recording or the replay that it belongs to (on another thread, or after its end)"
+    }))
 }
 
 /// [`with`], for the functions in the place of the C library's, which must not unwind: a stop
@@ -280,48 +380,77 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Resul
 /// randomness meanwhile gets the system's.
 #[cfg(all(feature = "libc", target_os = "linux"))]
 pub(crate) fn answer<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> Option<R> {
-    let found = DECK.try_with(|deck| f(deck.try_borrow_mut().ok()?.as_mut()?).ok());
-    found.ok().flatten()
+    look(f)?.ok()
 }
 
 /// [`with`], for what does not cross.
-pub(crate) fn look<R>(f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
-    with(|deck| Ok(f(deck))).ok()
-}
-
-/// [`Deck::cross`] of this thread's deck.
 #[inline]
-pub(crate) fn cross<T: Kept>(ask: Ask, real: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    with(|deck| deck.cross(&ask, real))?
+pub(crate) fn look<R>(f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
+    enter(None, f)
 }
 
-/// Reads the clock.
+/// [`look`], for what belongs to one deck only.
+#[inline]
+pub(crate) fn look_own<R>(owner: &Shared, f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
+    enter(Some(owner), f)
+}
+
+/// [`Deck::cross`] of the deck of `owner`.
+#[inline]
+pub(crate) fn cross<T: Kept>(
+    owner: &Shared,
+    ask: Ask,
+    real: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    with_own(owner, |deck| deck.cross(&ask, real))?
+}
+
+/// Reads the clock for the runtime.
 pub(crate) fn now() -> Instant {
-    with(Deck::clock).unwrap_or_else(|_| look(|deck| deck.now).unwrap_or_else(Instant::now))
+    with(Deck::now).unwrap_or_else(|_| look(|deck| deck.now).unwrap_or_else(Instant::now))
 }
 
 impl Deck {
-    /// Has the system answer, and records it; or returns the recorded answer.
+    /// Has the system answer, and records it; or returns the recorded answer. `of` is what the
+    /// three functions share.
+    #[inline]
+    fn call<C: ?Sized, R>(
+        &mut self,
+        ask: &Ask,
+        of: &mut C,
+        real: impl FnOnce(&mut C) -> R,
+        put: impl FnOnce(&mut Vec<u8>, &R, &C),
+        get: impl FnOnce(&mut Cursor<'_>, &mut C) -> Option<R>,
+    ) -> Result<R, Stop> {
+        self.tell_task()?;
+        let read = match &mut self.side {
+            Side::Record(recorder) => {
+                let result = real(of);
+                recorder.entry(ask, |to| put(to, &result, of));
+                return Ok(result);
+            }
+            Side::Replay(player) => player.entry(ask, |from| get(from, of)),
+        };
+        read.or_else(|words| self.stop(words))
+    }
+
+    /// [`call`](Self::call) of what returns a value, or fails.
     #[inline]
     pub(crate) fn cross<T: Kept>(
         &mut self,
         ask: &Ask,
         real: impl FnOnce() -> io::Result<T>,
     ) -> Result<io::Result<T>, Stop> {
-        self.tell_task()?;
-        let read = match &mut self.side {
-            Side::Record(recorder) => {
-                let result = real();
-                recorder.entry(ask, |to| tape::put_result(to, &result));
-                return Ok(result);
-            }
-            Side::Replay(player) => player.entry(ask, tape::get_result),
-        };
-        read.or_else(|words| self.stop(words))
+        self.call(
+            ask,
+            &mut (),
+            |()| real(),
+            |to, result, ()| tape::put_result(to, result),
+            |from, ()| tape::get_result(from),
+        )
     }
 
-    /// [`cross`](Self::cross), for what fills buffers. `get` and `put` are for what follows the
-    /// bytes.
+    /// [`call`](Self::call) of what fills buffers. `get` and `put` are for what follows the bytes.
     #[inline]
     pub(crate) fn cross_filled<R>(
         &mut self,
@@ -331,71 +460,84 @@ impl Deck {
         put: impl FnOnce(&mut Vec<u8>, &R),
         get: impl FnOnce(&mut Cursor<'_>) -> Option<R>,
     ) -> Result<io::Result<(Filled, R)>, Stop> {
-        self.tell_task()?;
-        let read = match &mut self.side {
-            Side::Record(recorder) => {
-                let result = real(buffers);
-                recorder.entry(ask, |to| match &result {
-                    Ok((filled, rest)) => {
-                        tape::put_result(to, &Ok(*filled));
-                        let mut left = filled.0;
-                        for buffer in buffers {
-                            let length = left.min(buffer.len());
-                            to.extend_from_slice(&buffer[..length]);
-                            left -= length;
-                        }
-                        put(to, rest);
-                    }
-                    Err(error) => tape::put_error(to, error),
-                });
-                return Ok(result);
+        let put = |to: &mut Vec<u8>,
+                   result: &io::Result<(Filled, R)>,
+                   buffers: &[IoSliceMut<'_>]| match result {
+            Ok((filled, rest)) => {
+                tape::put_result(to, &Ok(*filled));
+                tape::put_buffers(to, filled.0, buffers);
+                put(to, rest);
             }
-            Side::Replay(player) => player.entry(ask, |from| {
-                let filled = match tape::get_result::<Filled>(from)? {
-                    Ok(filled) => filled,
-                    Err(error) => return Some(Err(error)),
-                };
-                let mut bytes = from.take(filled.0)?;
-                for buffer in buffers {
-                    let (first, rest) = bytes.split_at(bytes.len().min(buffer.len()));
-                    buffer[..first.len()].copy_from_slice(first);
-                    bytes = rest;
-                }
-                // Nothing is left, unless the program's buffer is smaller than the recorded one.
-                bytes.is_empty().then_some(())?;
-                Some(Ok((filled, get(from)?)))
-            }),
+            Err(error) => tape::put_error(to, error),
         };
-        read.or_else(|words| self.stop(words))
+        let get = |from: &mut Cursor<'_>, buffers: &mut [IoSliceMut<'_>]| {
+            Some(match tape::get_result(from)? {
+                Ok(filled) => {
+                    tape::get_buffers(from, filled, buffers)?;
+                    Ok((filled, get(from)?))
+                }
+                Err(error) => Err(error),
+            })
+        };
+        self.call(ask, buffers, real, put, get)
+    }
+
+    /// A value that no call can fail to return.
+    #[cfg(all(feature = "libc", target_os = "linux"))]
+    pub(crate) fn value<T: Kept>(&mut self, tag: Tag, real: impl FnOnce() -> T) -> Result<T, Stop> {
+        self.call(
+            &Ask::new(tag, Argument::None),
+            &mut (),
+            |()| real(),
+            |to, value, ()| tape::put_value(to, value),
+            |from, ()| tape::get_value(from),
+        )
+    }
+
+    /// Reads the clock for the runtime: once for all that it does in a turn before it polls a task,
+    /// and each time afterwards.
+    #[inline]
+    pub(crate) fn now(&mut self) -> Result<Instant, Stop> {
+        let is_shared = self.stage == Stage::Read;
+        if is_shared && self.stopped.is_none() {
+            return Ok(self.now);
+        }
+        self.clock()
+    }
+
+    /// The program is about to read the clock.
+    pub(crate) fn program_reads_clock(&mut self) {
+        if self.stage == Stage::Read {
+            self.stage = Stage::Begins;
+        }
     }
 
     #[inline]
     pub(crate) fn clock(&mut self) -> Result<Instant, Stop> {
         self.tell_task()?;
-        match &mut self.side {
+        if self.stage == Stage::Begins {
+            self.stage = Stage::Read;
+        }
+        let time = match &mut self.side {
             Side::Record(recorder) => {
                 let since = clock_shows(ClockId::Monotonic).saturating_sub(self.start_shown);
                 let now = (self.start + since).max(self.now);
                 recorder.clock(now - self.now);
+                Ok(now)
+            }
+            Side::Replay(player) => player.clock().and_then(|nanos| {
+                let time = self.now.checked_add(Duration::from_nanos(nanos));
+                time.ok_or_else(|| {
+                    "the tape is damaged: its time is past the end of time".to_owned()
+                })
+            }),
+        };
+        match time {
+            Ok(now) => {
                 self.now = now;
                 Ok(now)
             }
-            Side::Replay(player) => {
-                let read = player.clock();
-                let now = read.and_then(|nanos| {
-                    let time = self.now.checked_add(Duration::from_nanos(nanos));
-                    time.ok_or_else(|| {
-                        "the tape is damaged: its time is past the end of time".to_owned()
-                    })
-                });
-                match now {
-                    Ok(now) => {
-                        self.now = now;
-                        Ok(now)
-                    }
-                    Err(words) => self.stop(words),
-                }
-            }
+            Err(words) => self.stop(words),
         }
     }
 
@@ -406,25 +548,10 @@ impl Deck {
         Ok(self.start_shown + since)
     }
 
-    /// A value that no call can fail to return.
-    #[cfg(all(feature = "libc", target_os = "linux"))]
-    pub(crate) fn value<T: Kept>(&mut self, tag: Tag, real: impl FnOnce() -> T) -> Result<T, Stop> {
-        self.tell_task()?;
-        let ask = Ask::new(tag, Argument::None);
-        let read = match &mut self.side {
-            Side::Record(recorder) => {
-                let value = real();
-                recorder.entry(&ask, |to| tape::put_value(to, &value));
-                return Ok(value);
-            }
-            Side::Replay(player) => player.entry(&ask, tape::get_value),
-        };
-        read.or_else(|words| self.stop(words))
-    }
-
     /// A task is about to be polled.
     pub(crate) fn begin_poll(&mut self, id: u64, site: &'static Location<'static>) {
         self.task = Some((id, site));
+        self.stage = Stage::Polls;
     }
 
     /// Before an entry: notes which task makes it, if that is another one than before.
@@ -458,7 +585,7 @@ impl Deck {
         let read = match &mut self.side {
             Side::Record(recorder) => {
                 recorder.task(&told);
-                return Ok(());
+                Ok(())
             }
             Side::Replay(player) => player.task(&told),
         };
@@ -472,8 +599,9 @@ impl Deck {
 
     /// Ends a turn: waits until there is something to do.
     pub(crate) fn sleep(&mut self) {
+        self.stage = Stage::Polls;
         if let Side::Record(recorder) = &mut self.side {
-            recorder.sleep(&self.shared, self.deadline, self.now);
+            recorder.sleep(self.deadline, self.now);
         }
     }
 
@@ -483,8 +611,11 @@ impl Deck {
             return Err(Stop);
         }
         self.may_take = true;
+        self.stage = Stage::Begins;
         self.task = None;
-        let has_news = self.shared.has_news.swap(false, Ordering::Acquire);
+        let shared = &self.shared;
+        let has_news = shared.has_news.load(Ordering::Acquire)
+            && shared.has_news.swap(false, Ordering::Acquire);
         if has_news {
             let orphans = std::mem::take(&mut *lock(&self.shared.orphans));
             for id in orphans {
@@ -506,31 +637,26 @@ impl Deck {
         })
     }
 
-    /// Moves the events of this turn to `events`, as tokens and flags.
-    pub(crate) fn take_events(
-        &mut self,
-        limit: usize,
-        events: &mut Vec<(u64, u8)>,
-    ) -> Result<(), Stop> {
+    /// Returns the events of this turn, as tokens and flags. The memory is to be given back, as
+    /// [`spare`](Self::spare).
+    pub(crate) fn take_events(&mut self, limit: usize) -> Result<Vec<(u64, u8)>, Stop> {
         if !std::mem::take(&mut self.may_take) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.tell_task()?;
         let slots = &self.slots;
         let token = |socket: u32| slots.get(socket as usize).and_then(|slot| slot.token);
         let taken = match &mut self.side {
             Side::Record(recorder) => {
-                recorder.events(limit, events, token);
+                recorder.events(limit, &mut self.spare, token);
                 Ok(())
             }
-            Side::Replay(player) => player.events(events, token),
+            Side::Replay(player) => player.events(&mut self.spare, token),
         };
-        taken.or_else(|words| self.stop(words))
-    }
-
-    /// Memory for [`take_events`](Self::take_events).
-    pub(crate) fn spare(&mut self) -> &mut Vec<(u64, u8)> {
-        &mut self.spare
+        match taken {
+            Ok(()) => Ok(std::mem::take(&mut self.spare)),
+            Err(words) => self.stop(words),
+        }
     }
 
     /// Makes a socket or a file of the program known.
@@ -559,12 +685,13 @@ impl Deck {
     }
 
     pub(crate) fn deregister(&mut self, id: u32) {
-        let slot = &mut self.slots[id as usize];
-        if let (Some(_), Some(socket), Some(poller)) =
-            (slot.token.take(), &slot.socket, &self.shared.poller)
+        let Some(slot) = self.slots.get_mut(id as usize) else {
+            return;
+        };
+        if let (Some(_), Some(socket), Side::Record(recorder)) =
+            (slot.token.take(), &slot.socket, &mut self.side)
         {
-            // It fails only for what is not registered.
-            let _ = poller.deregister(&**socket);
+            recorder.deregister(id, socket);
         }
     }
 
@@ -584,8 +711,13 @@ impl Deck {
             return Ok(None);
         }
         let found = match &mut self.side {
-            Side::Record(recorder) => Ok(recorder.delivery(&self.shared)),
+            Side::Record(recorder) => Ok(recorder.delivery()),
             Side::Replay(player) => player.delivery(),
+        };
+        // A turn begins by a reading of its own, so that the place of what is given is unambiguous.
+        self.stage = match found {
+            Ok(Some(_)) => Stage::Polls,
+            _ => Stage::Begins,
         };
         match found {
             Ok(None) => Ok(None),
@@ -635,16 +767,6 @@ impl Deck {
         ended.or_else(|words| self.stop(words))
     }
 
-    /// Closes what the program has left.
-    pub(crate) fn finish(mut self) {
-        for id in 0..self.slots.len() {
-            self.deregister(id as u32);
-        }
-        if let Side::Record(recorder) = self.side {
-            recorder.finish(&self.shared);
-        }
-    }
-
     /// Stops the replay, and says why.
     #[cold]
     fn stop<R>(&mut self, reason: String) -> Result<R, Stop> {
@@ -666,6 +788,15 @@ impl Deck {
     }
 }
 
+/// Also when the process ends within the run, by `exit`.
+impl Drop for Deck {
+    fn drop(&mut self) {
+        for id in 0..self.slots.len() {
+            self.deregister(id as u32);
+        }
+    }
+}
+
 /// Events of the system between two turns.
 pub(crate) enum Given {
     /// The result of a call on a thread.
@@ -682,20 +813,9 @@ pub(crate) enum Delivery {
 /// Called when a socket or file is dropped.
 pub(crate) fn dropped(id: u32, shared: &Shared) {
     if shared.is_here() {
-        look(|deck| {
-            if std::ptr::eq(&*deck.shared, shared) {
-                deck.close(id);
-            }
-        });
+        look_own(shared, |deck| deck.close(id));
     } else {
         lock(&shared.orphans).push(id);
         shared.has_news.store(true, Ordering::Release);
-    }
-}
-
-impl Head {
-    /// Whether it is what is asked for.
-    pub(crate) fn is(self, ask: &Ask) -> bool {
-        self == Head::Of(ask.tag, ask.socket)
     }
 }

@@ -2,10 +2,8 @@
 //! result is on the tape when the worker gets it. Reads, writes and seeks of an open file are made
 //! by the worker, so what they return is part of the poll.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -18,9 +16,9 @@ use polder::kernel::files::{
     Call, DirEntry, FileType, Files, Metadata, OpenFile, OpenOptions, Stat,
 };
 
-use crate::deck::{self, Ask, Shared, cross, with};
+use crate::deck::{self, Ask, Shared, with};
 use crate::kernel::{job, null};
-use crate::tape::{self, Argument, Cursor, Kept, List, Tag, get_value, put_value};
+use crate::tape::{self, Argument, Cursor, Kept, Tag, get_value, kept_fields, put_value};
 
 pub(crate) struct TapedFiles;
 
@@ -29,20 +27,12 @@ impl Files for TapedFiles {
         let opened = Arc::new(Mutex::new(None));
         let slot = opened.clone();
         let open = job(format!("opening {path:?} {options:?}"), move || {
-            let OpenOptions {
-                read,
-                write,
-                append,
-                truncate,
-                create,
-                create_new,
-            } = options;
             let mut of_system = File::options();
-            of_system.read(read).write(write).append(append);
-            of_system
-                .truncate(truncate)
-                .create(create)
-                .create_new(create_new);
+            (of_system.read(options.read).write(options.write))
+                .append(options.append)
+                .truncate(options.truncate)
+                .create(options.create)
+                .create_new(options.create_new);
             *deck::lock(&slot) = Some(of_system.open(path)?);
             Ok(())
         });
@@ -81,21 +71,21 @@ impl Files for TapedFiles {
     }
 
     fn metadata(&self, path: PathBuf, follows: bool) -> Call<Metadata> {
-        Box::pin(job(format!("metadata of {path:?}"), move || {
+        job(format!("metadata of {path:?}"), move || {
             let found = if follows {
                 fs::metadata(path)?
             } else {
                 fs::symlink_metadata(path)?
             };
             Ok(of_system(&found))
-        }))
+        })
     }
 
     fn canonicalize(&self, path: PathBuf) -> Call<PathBuf> {
         let call = job(format!("canonicalizing {path:?}"), move || {
-            Ok(fs::canonicalize(path)?.into_os_string().into_vec())
+            Ok(fs::canonicalize(path)?.into_os_string())
         });
-        Box::pin(async { Ok(OsString::from_vec(call.await?).into()) })
+        Box::pin(async { Ok(call.await?.into()) })
     }
 
     fn create_dir(&self, path: PathBuf, recursive: bool) -> Call<()> {
@@ -105,7 +95,7 @@ impl Files for TapedFiles {
     }
 
     fn read_dir(&self, path: PathBuf) -> Call<Vec<DirEntry>> {
-        let call = job(format!("listing {path:?}"), move || {
+        job(format!("listing {path:?}"), move || {
             let entry = |entry: io::Result<fs::DirEntry>| {
                 let entry = entry?;
                 let file_type = entry.file_type().ok().map(type_of);
@@ -118,9 +108,7 @@ impl Files for TapedFiles {
             fs::read_dir(path)?
                 .map(entry)
                 .collect::<io::Result<Vec<_>>>()
-                .map(List)
-        });
-        Box::pin(async { Ok(call.await?.0) })
+        })
     }
 
     fn remove_dir(&self, path: PathBuf, recursive: bool) -> Call<()> {
@@ -165,10 +153,8 @@ impl TapedFile {
         argument: Argument,
         real: impl FnOnce(&File) -> io::Result<T>,
     ) -> io::Result<T> {
-        cross(Ask::of(self.id, tag, argument), || {
-            self.file
-                .as_ref()
-                .map_or_else(|| Err(closed()), |file| real(file))
+        deck::cross(&self.shared, Ask::of(self.id, tag, argument), || {
+            self.file.as_deref().map_or_else(|| Err(closed()), real)
         })
     }
 
@@ -259,8 +245,7 @@ impl AsyncWrite for TapedFile {
         let left = self.cross(Tag::FileWrite, argument, |mut file| {
             Ok(bytes.len() - file.write(bytes)?)
         });
-        let damaged = || tape::bad("the tape is damaged: more was left than written");
-        Poll::Ready(left.and_then(|left| bytes.len().checked_sub(left).ok_or_else(damaged)))
+        Poll::Ready(left.and_then(|left| tape::written(bytes.len(), left)))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -361,102 +346,8 @@ impl Kept for SystemTime {
     }
 }
 
-impl Kept for Metadata {
-    fn put(&self, to: &mut Vec<u8>) {
-        let Stat {
-            dev,
-            ino,
-            nlink,
-            uid,
-            gid,
-            rdev,
-            atime,
-            mtime,
-            ctime,
-            blksize,
-            blocks,
-            attributes: _,
-        } = self.stat;
-        put_value(to, &self.file_type);
-        put_value(
-            to,
-            &List(vec![
-                self.length,
-                self.mode.into(),
-                dev,
-                ino,
-                nlink,
-                uid.into(),
-                gid.into(),
-                rdev,
-                blksize,
-                blocks,
-            ]),
-        );
-        put_value(to, &List(vec![self.modified, self.accessed, self.created]));
-        put_value(to, &List(vec![atime, mtime, ctime]));
-    }
-
-    fn get(_: u64, from: &mut Cursor<'_>) -> Option<Metadata> {
-        let file_type = get_value(from)?;
-        let numbers: [u64; 10] = get_value::<List<_>>(from)?.0.try_into().ok()?;
-        let [
-            length,
-            mode,
-            dev,
-            ino,
-            nlink,
-            uid,
-            gid,
-            rdev,
-            blksize,
-            blocks,
-        ] = numbers;
-        let [modified, accessed, created]: [Option<SystemTime>; 3] =
-            get_value::<List<_>>(from)?.0.try_into().ok()?;
-        let [atime, mtime, ctime]: [(i64, i64); 3] =
-            get_value::<List<_>>(from)?.0.try_into().ok()?;
-        let small = |number: u64| u32::try_from(number).ok();
-        let (mode, uid, gid) = (small(mode)?, small(uid)?, small(gid)?);
-        let stat = Stat {
-            dev,
-            ino,
-            nlink,
-            uid,
-            gid,
-            rdev,
-            atime,
-            mtime,
-            ctime,
-            blksize,
-            blocks,
-            attributes: 0,
-        };
-        Some(Metadata {
-            file_type,
-            length,
-            mode,
-            modified,
-            accessed,
-            created,
-            stat,
-        })
-    }
-}
-
-impl Kept for DirEntry {
-    fn put(&self, to: &mut Vec<u8>) {
-        put_value(to, &self.name.as_bytes().to_vec());
-        put_value(to, &self.file_type);
-        put_value(to, &self.ino);
-    }
-
-    fn get(_: u64, from: &mut Cursor<'_>) -> Option<DirEntry> {
-        let name = OsString::from_vec(get_value(from)?);
-        Some(DirEntry {
-            name,
-            file_type: get_value(from)?,
-            ino: get_value(from)?,
-        })
-    }
+kept_fields! {
+    Metadata { file_type length mode modified accessed created stat }
+    Stat { dev ino nlink uid gid rdev atime mtime ctime blksize blocks attributes }
+    DirEntry { name file_type ino }
 }

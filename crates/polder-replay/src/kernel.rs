@@ -6,14 +6,13 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Shutdown};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use polder::kernel::sockets::{
@@ -23,15 +22,19 @@ use polder::kernel::{self, BlockingCall, Kernel, LookUp};
 use polder::poller::{Interest, Mode, Token};
 use socket2::{Domain, MaybeUninitSlice, SockAddr, Type};
 
-use crate::deck::{self, Ask, Job, Listener, Shared, Side, cross, look, with};
+use crate::deck::{self, Ask, Job, Listener, Shared, Side, cross, look, look_own, with, with_own};
 use crate::files;
-use crate::tape::{self, Argument, Cursor, Filled, Kept, List, Tag};
+use crate::tape::{self, Argument, Cursor, Filled, Kept, Tag};
 
 pub(crate) struct Taped;
 
 impl Kernel for Taped {
     fn now(&self) -> Instant {
         deck::now()
+    }
+
+    fn reads_clock(&self) {
+        look(deck::Deck::program_reads_clock);
     }
 
     fn task_id(&self) -> Option<u64> {
@@ -49,7 +52,8 @@ impl Kernel for Taped {
 
     fn permit(&self, what: &str) -> io::Result<()> {
         let words = format!(
-            "{what}: polder-replay can neither record nor replay it (a run has one worker)"
+            "{what}: polder-replay can neither record nor replay it. A recorded run has one \
+             worker, which runs all of its tasks"
         );
         Err(io::Error::new(io::ErrorKind::Unsupported, words))
     }
@@ -58,13 +62,15 @@ impl Kernel for Taped {
         let host = host.to_owned();
         let look_up = job(format!("looking up {host}"), move || {
             let addresses = std::net::ToSocketAddrs::to_socket_addrs(&(&*host, 0))?;
-            Ok(List(
-                addresses
-                    .map(|address| address.ip())
-                    .collect::<Vec<IpAddr>>(),
-            ))
+            Ok(addresses.map(Address::Internet).collect::<Vec<_>>())
         });
-        Some(Box::pin(async { Ok(look_up.await?.0) }))
+        let ip = |address| match address {
+            Address::Internet(address) => Some(address.ip()),
+            Address::Unix(_) => None,
+        };
+        Some(Box::pin(async move {
+            Ok(look_up.await?.into_iter().filter_map(ip).collect())
+        }))
     }
 
     /// The function runs again when it is replayed, on a thread again: only when it was done is on
@@ -112,8 +118,12 @@ pub(crate) fn job<T: Kept + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = io::Result<T>> + Send>> {
     Box::pin(async move {
-        let id = with(|deck| deck.begin_job(what, Job::default()))?;
-        let waiting = Waiting(id);
+        let begun = with(|deck| {
+            let id = deck.begin_job(what, Job::default())?;
+            Ok((id, deck.shared.clone()))
+        });
+        let (id, shared) = begun?;
+        let waiting = Waiting { id, shared };
         on_thread(id, move || {
             let mut result = Vec::new();
             tape::put_result(&mut result, &call());
@@ -128,31 +138,24 @@ pub(crate) fn job<T: Kept + 'static>(
 /// Has a thread make the call, unless it is replayed.
 fn on_thread(id: u64, call: impl FnOnce() -> Vec<u8> + Send + 'static) {
     let recorded = look(|deck| matches!(deck.side, Side::Record(_)).then(|| deck.shared.clone()));
-    let Some(Some(shared)) = recorded else { return };
-    let others = shared.clone();
-    let started = thread::Builder::new()
-        .name("polder-replay".to_owned())
-        .spawn(move || {
-            let result = call();
-            shared.give(id, result);
-        });
-    if let Err(error) = started {
-        let mut result = Vec::new();
-        tape::put_error(&mut result, &error);
-        others.give(id, result);
+    if let Some(Some(shared)) = recorded {
+        shared.call(id, Box::new(call));
     }
 }
 
-/// Waits for the call of this number.
-struct Waiting(u64);
+/// Waits for a call.
+struct Waiting {
+    id: u64,
+    shared: Arc<Shared>,
+}
 
 impl Future for Waiting {
     type Output = io::Result<Vec<u8>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let mut waker = Some(cx.waker().clone());
-        let found = with(|deck| {
-            let job = deck.jobs.entry(self.0).or_default();
+        let found = with_own(&self.shared, |deck| {
+            let job = deck.jobs.entry(self.id).or_default();
             if job.result.is_none() {
                 std::mem::swap(&mut job.waker, &mut waker);
             }
@@ -167,7 +170,7 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let job = look(|deck| deck.jobs.remove(&self.0));
+        let job = look_own(&self.shared, |deck| deck.jobs.remove(&self.id));
         drop(job); // With its waker, outside of the deck.
     }
 }
@@ -175,18 +178,19 @@ impl Drop for Waiting {
 // Signals.
 
 #[derive(Debug)]
-struct TapedSignals(u64);
+struct TapedSignals {
+    id: u64,
+    shared: Arc<Shared>,
+}
 
 fn listen(numbers: &[usize]) -> io::Result<Box<dyn kernel::Signals>> {
     let ask = Ask::new(Tag::Listen, Argument::Text(format!("{numbers:?}")));
     with(|deck| {
         // Before the deck is asked, since that has the recorder.
-        let mut result = Ok(());
-        if let (Side::Record(recorder), Some(poller)) = (&mut deck.side, &deck.shared.poller) {
-            result = numbers
-                .iter()
-                .try_for_each(|number| recorder.listen(*number, poller));
-        }
+        let result = match &mut deck.side {
+            Side::Record(recorder) => (numbers.iter()).try_for_each(|it| recorder.listen(*it)),
+            Side::Replay(_) => Ok(()),
+        };
         let listened = deck.cross(&ask, || result)?;
         Ok(listened.map(|()| {
             let id = deck
@@ -194,29 +198,30 @@ fn listen(numbers: &[usize]) -> io::Result<Box<dyn kernel::Signals>> {
                 .last_key_value()
                 .map_or(0, |(last, _)| last + 1);
             let numbers = numbers.to_vec();
-            deck.listeners.insert(
-                id,
-                Listener {
-                    numbers,
-                    waker: None,
-                },
-            );
-            Box::new(TapedSignals(id)) as Box<dyn kernel::Signals>
+            let listener = Listener {
+                numbers,
+                waker: None,
+            };
+            deck.listeners.insert(id, listener);
+            let shared = deck.shared.clone();
+            Box::new(TapedSignals { id, shared }) as Box<dyn kernel::Signals>
         }))
     })?
 }
 
 impl kernel::Signals for TapedSignals {
     fn count(&self, number: usize) -> u64 {
-        look(|deck| deck.signal_counts.get(&number).copied())
-            .flatten()
-            .unwrap_or(0)
+        look_own(&self.shared, |deck| {
+            deck.signal_counts.get(&number).copied()
+        })
+        .flatten()
+        .unwrap_or(0)
     }
 
     fn set_waker(&self, waker: Option<&Waker>) {
         let mut waker = waker.cloned();
-        look(|deck| {
-            if let Some(listener) = deck.listeners.get_mut(&self.0) {
+        look_own(&self.shared, |deck| {
+            if let Some(listener) = deck.listeners.get_mut(&self.id) {
                 std::mem::swap(&mut listener.waker, &mut waker);
             }
         });
@@ -225,7 +230,7 @@ impl kernel::Signals for TapedSignals {
 
 impl Drop for TapedSignals {
     fn drop(&mut self) {
-        let listener = look(|deck| deck.listeners.remove(&self.0));
+        let listener = look_own(&self.shared, |deck| deck.listeners.remove(&self.id));
         drop(listener); // With its waker, outside of the deck.
     }
 }
@@ -249,7 +254,10 @@ impl kernel::Poller for TapedPoller {
     fn register(&self, socket: u64, token: u64, flags: u8) -> io::Result<()> {
         let id = socket as u32;
         let ask = Ask::of(id, Tag::Register, Argument::Number(flags.into()));
-        with(|deck| {
+        with_own(&self.0, |deck| {
+            if socket >> 32 != u64::from(deck.number) {
+                return Ok(Err(io::ErrorKind::NotFound.into()));
+            }
             let slot = deck.slots.get(id as usize);
             let socket = slot.and_then(|slot| slot.socket.clone());
             let is_registered = slot.is_some_and(|slot| slot.token.is_some());
@@ -272,18 +280,24 @@ impl kernel::Poller for TapedPoller {
     }
 
     fn deregister(&self, socket: u64) -> io::Result<()> {
-        look(|deck| deck.deregister(socket as u32));
+        look_own(&self.0, |deck| {
+            if socket >> 32 == u64::from(deck.number) {
+                deck.deregister(socket as u32);
+            }
+        });
         Ok(())
     }
 
     fn take(&self, limit: usize, report: &mut dyn FnMut(u64, u8)) {
-        let mut events = look(|deck| std::mem::take(deck.spare())).unwrap_or_default();
         // It fails where the replay has stopped.
-        let _ = with(|deck| deck.take_events(limit, &mut events));
+        let mut events = with_own(&self.0, |deck| deck.take_events(limit)).unwrap_or_default();
+        if events.is_empty() {
+            return;
+        }
         for (token, flags) in events.drain(..) {
             report(token, flags);
         }
-        look(|deck| *deck.spare() = events);
+        look_own(&self.0, |deck| deck.spare = events);
     }
 
     fn notify(&self) {
@@ -297,7 +311,7 @@ impl kernel::Poller for TapedPoller {
     }
 
     fn arm(&self, deadline: Option<Instant>) {
-        look(|deck| deck.deadline = deadline);
+        look_own(&self.0, |deck| deck.deadline = deadline);
     }
 }
 
@@ -487,7 +501,9 @@ impl TapedSocket {
         argument: Argument,
         real: impl FnOnce(&socket2::Socket) -> io::Result<T>,
     ) -> io::Result<T> {
-        cross(Ask::of(self.id, tag, argument), || real(system!(self)))
+        cross(&self.shared, Ask::of(self.id, tag, argument), || {
+            real(system!(self))
+        })
     }
 }
 
@@ -497,25 +513,19 @@ const MAX_READ: usize = 16 << 20;
 /// `IOV_MAX` of systems that have one.
 const MAX_SLICES: usize = 1_024;
 
-/// Returns the buffers that one call fills: at most [`MAX_SLICES`], and [`MAX_READ`] bytes, unless
-/// the first is larger. Empty ones before are left out: a read of them alone would look like the
-/// end of the stream.
-fn fillable<'a, 'b>(buffers: &'a mut [IoSliceMut<'b>]) -> &'a mut [IoSliceMut<'b>] {
-    let begin = leading_empty(buffers.iter().map(|buffer| buffer.len()));
-    let buffers = &mut buffers[begin..];
-    let mut sum = 0_usize;
-    let fitting = buffers.iter().take(MAX_SLICES).take_while(|buffer| {
-        sum = sum.saturating_add(buffer.len());
-        sum <= MAX_READ
+/// Returns the buffers that one call fills: at most [`MAX_SLICES`], and [`MAX_READ`] bytes. Empty
+/// ones are left out: a read of them alone would look like the end of the stream.
+fn fillable<'a>(buffers: &'a mut [IoSliceMut<'_>]) -> Vec<IoSliceMut<'a>> {
+    let mut room = MAX_READ;
+    let parts = buffers.iter_mut().map(|buffer| {
+        let length = buffer.len().min(room);
+        room -= length;
+        IoSliceMut::new(&mut buffer[..length])
     });
-    let count = fitting.count().max(1).min(buffers.len());
-    &mut buffers[..count]
-}
-
-/// Returns how many empty buffers are before the first that is not, or before the last.
-fn leading_empty(mut lengths: impl ExactSizeIterator<Item = usize>) -> usize {
-    let last = lengths.len().saturating_sub(1);
-    lengths.position(|length| length > 0).unwrap_or(last)
+    parts
+        .filter(|part| !part.is_empty())
+        .take(MAX_SLICES)
+        .collect()
 }
 
 /// Converts a buffer to socket2's type.
@@ -532,22 +542,17 @@ impl Socket for TapedSocket {
 
     fn ready(&self) -> io::Result<u8> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        self.cross(Tag::Ready, Argument::None, |system| {
+        let ready = self.cross(Tag::Ready, Argument::None, |system| {
             let mut fds = [PollFd::new(system, PollFlags::IN | PollFlags::OUT)];
-            poll(
-                &mut fds,
-                Some(&Timespec {
-                    tv_sec: 0,
-                    tv_nsec: 0,
-                }),
-            )?;
+            poll(&mut fds, Some(&Timespec::default()))?;
             let found = fds[0].revents();
-            let has = |flag, bit: u8| if found.intersects(flag) { bit } else { 0 };
+            let has = |flag, bit: u8| u32::from(bit) * u32::from(found.intersects(flag));
             Ok(has(PollFlags::IN, kernel::READABLE)
                 | has(PollFlags::OUT, kernel::WRITABLE)
                 | has(PollFlags::HUP, kernel::CLOSED)
                 | has(PollFlags::ERR, kernel::ERROR))
-        })
+        })?;
+        Ok(ready as u8)
     }
 
     fn kind(&self) -> &'static str {
@@ -606,7 +611,7 @@ impl Socket for TapedSocket {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn peer_cred(&self) -> Option<io::Result<(u32, u32, Option<i32>)>> {
         let ask = Ask::of(self.id, Tag::PeerCred, Argument::None);
-        let told = cross(ask, || {
+        let told = cross(&self.shared, ask, || {
             let cred = rustix::net::sockopt::socket_peercred(system!(self))?;
             let pid = cred.pid.as_raw_nonzero().get();
             Ok((
@@ -641,7 +646,7 @@ impl Socket for TapedSocket {
             _ => SocketType::TcpStream,
         };
         let mut made = None;
-        with(|deck| {
+        with_own(&self.shared, |deck| {
             let crossed = deck.cross(&Ask::of(self.id, Tag::Accept, Argument::None), || {
                 let (socket, peer) = system!(self).accept()?;
                 socket.set_nonblocking(true)?;
@@ -657,26 +662,27 @@ impl Socket for TapedSocket {
         let tag = if peeks { Tag::Peek } else { Tag::Read };
         let ask = Ask::of(self.id, tag, Argument::None);
         let is_tcp = self.socket_type == SocketType::TcpStream;
-        let filled = with(|deck| {
+        let filled = with_own(&self.shared, |deck| {
             deck.cross_filled(
                 &ask,
                 buffers,
                 |buffers| {
                     let system = system!(self);
-                    let (length, offered) = match fillable(buffers) {
-                        [buffer, ..] if peeks => (system.peek(to_fill(buffer))?, buffer.len()),
+                    let (length, offered) = match buffers {
+                        [buffer, ..] if peeks => (system.peek(to_fill(buffer))?, 0),
                         [buffer] => {
                             let most = buffer.len().min(MAX_READ);
                             (io::Read::read(&mut &*system, &mut buffer[..most])?, most)
                         }
                         buffers => {
-                            let offered = buffers.iter().map(|buffer| buffer.len()).sum();
-                            let length = io::Read::read_vectored(&mut &*system, buffers)?;
+                            let mut parts = fillable(buffers);
+                            let offered = parts.iter().map(|part| part.len()).sum();
+                            let length = io::Read::read_vectored(&mut &*system, &mut parts)?;
                             (length, offered)
                         }
                     };
                     // Of the others a short read may have other reasons.
-                    let is_drained = is_tcp && !peeks && length < offered;
+                    let is_drained = is_tcp && length < offered;
                     Ok((Filled(length, is_drained), ()))
                 },
                 |_, ()| {},
@@ -692,18 +698,19 @@ impl Socket for TapedSocket {
             .iter()
             .fold(0, |sum, buffer| tape::checked(buffer, sum));
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let begin = leading_empty(buffers.iter().map(|buffer| buffer.len()));
-        let end = buffers.len().min(begin + MAX_SLICES);
         let left = self.cross(Tag::Write, Argument::Check(sum as u16), |system| {
-            let written = match &buffers[begin..end] {
+            let written = match buffers {
                 [buffer] => system.send_with_flags(buffer, SEND_FLAGS)?,
-                buffers => system.send_vectored_with_flags(buffers, SEND_FLAGS)?,
+                buffers => {
+                    // Without empty ones: a write of them alone would look like a full stream.
+                    let parts = buffers.iter().copied().filter(|part| !part.is_empty());
+                    let parts: Vec<_> = parts.take(MAX_SLICES).collect();
+                    system.send_vectored_with_flags(&parts, SEND_FLAGS)?
+                }
             };
             Ok(wanted - written)
         })?;
-        wanted
-            .checked_sub(left)
-            .ok_or_else(|| tape::bad("the tape is damaged: more was left than written"))
+        tape::written(wanted, left)
     }
 
     fn receive(&self, bytes: &mut [u8], peeks: bool) -> io::Result<(usize, Address, bool)> {
@@ -714,7 +721,7 @@ impl Socket for TapedSocket {
         } else {
             0
         };
-        let received = with(|deck| {
+        let received = with_own(&self.shared, |deck| {
             deck.cross_filled(
                 &ask,
                 &mut [IoSliceMut::new(bytes)],
@@ -744,10 +751,7 @@ impl Socket for TapedSocket {
             };
             Ok(bytes.len() - sent)
         })?;
-        bytes
-            .len()
-            .checked_sub(left)
-            .ok_or_else(|| tape::bad("the tape is damaged: more was left than sent"))
+        tape::written(bytes.len(), left)
     }
 
     fn flag(&self, flag: Flag) -> io::Result<bool> {

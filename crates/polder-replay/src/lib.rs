@@ -59,7 +59,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | a second worker, another runtime, child processes, `Async<T>` and adopted descriptors, `io::Unblock`, links | refused |
+//! | a second worker, another runtime (around it, too), child processes, `Async<T>` and adopted descriptors, `io::Unblock`, links | refused |
 //! | descriptors that are lent (`AsFd`), threads that wake tasks | told |
 //! | results of `unblock` | told: the function runs again, when the tape says that it was done |
 //! | `std::fs`, memory-mapped files, environment, addresses of memory | neither |
@@ -291,7 +291,7 @@ impl Recording {
         }
     }
 
-    /// Ends the tape after about so many bytes. The run goes on unrecorded.
+    /// Ends the tape before the entry that exceeds so many bytes. The run goes on unrecorded.
     ///
     /// ```
     /// let recording = polder_replay::Recording::new("/tmp/tape").limit(1 << 30);
@@ -324,6 +324,7 @@ impl Recording {
         F: Future + 'static,
     {
         let site = Location::caller();
+        check_thread()?;
         let poller = Poller::new(Backend::default())?;
         if !poller.capabilities().edge {
             let words = format!(
@@ -332,14 +333,9 @@ impl Recording {
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, words));
         }
-        check_thread()?;
-        let recorder = Recorder::create(self.path.clone(), self.limit)?;
-        let ended = drive(
-            Side::Record(recorder),
-            Shared::new(Some(poller)),
-            future,
-            site,
-        );
+        let shared = Arc::new(Shared::new(Some(poller)));
+        let recorder = Recorder::create(self.path.clone(), self.limit, shared.clone())?;
+        let ended = drive(Side::Record(recorder), shared, future, site);
         ended.output.map_err(|stop| match stop {
             Some(panic) => {
                 if self.is_of_environment {
@@ -415,7 +411,8 @@ impl Replaying {
         let site = Location::caller();
         check_thread()?;
         let player = Player::open(&self.path, self.until)?;
-        let ended = drive(Side::Replay(player), Shared::new(None), future, site);
+        let shared = Arc::new(Shared::new(None));
+        let ended = drive(Side::Replay(player), shared, future, site);
         match (ended.stopped, ended.output) {
             (Some(words), _) => Err(tape::bad(words)),
             (None, Ok(output)) => Ok(output),
@@ -426,13 +423,15 @@ impl Replaying {
 }
 
 fn check_thread() -> io::Result<()> {
-    match polder::kernel::current() {
-        None => Ok(()),
-        Some(_) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this thread records, replays or simulates already",
-        )),
-    }
+    let words = if polder::kernel::current().is_some() {
+        "this thread records, replays or simulates already"
+    } else if polder::Handle::try_current().is_some() {
+        "this thread runs a runtime already, which would wait, and is not on a tape: \
+         record and replay the future that is given to it instead"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::Unsupported, words))
 }
 
 /// Has the standard library's clocks (`Instant`, `SystemTime`) and the C library's randomness (the
@@ -456,7 +455,7 @@ struct Ended<T> {
 /// Runs the future as the main task of a runtime on this thread.
 fn drive<F>(
     side: Side,
-    shared: Shared,
+    shared: Arc<Shared>,
     future: F,
     site: &'static Location<'static>,
 ) -> Ended<F::Output>
@@ -465,11 +464,10 @@ where
 {
     #[cfg(all(feature = "libc", target_os = "linux"))]
     libc::begin();
-    let shared = Arc::new(shared);
     // Before the kernel is there: the first clock of the process is the system's.
     let runtime = CustomRuntime::new(vec![Box::new(TapedPoller(shared.clone()))]);
     let worker = runtime.workers().next().expect("it has one");
-    deck::insert(side, shared.clone());
+    deck::insert(side, shared);
     let installed = polder::kernel::install(&Taped);
     let output = Rc::new(RefCell::new(None));
     let main_output = output.clone();
@@ -509,14 +507,9 @@ where
     let _ = catch_unwind(|| with(|deck| deck.end(end)));
     drop(installed);
     let deck = deck::eject();
-    let mut stopped = None;
-    if let Some(deck) = deck {
-        stopped.clone_from(&deck.stopped);
-        deck.finish();
-    }
     Ended {
         output: result.map_err(Some),
-        stopped,
+        stopped: deck.and_then(|mut deck| deck.stopped.take()),
     }
 }
 

@@ -2,9 +2,12 @@
 //! A thread writes whole blocks to the file, so that a slow disk does not stop the worker before
 //! [`QUEUED`] blocks wait.
 //!
-//! A block is handed over when it has [`BLOCK`] bytes, before a sleep when the last one was handed
-//! over [`AGE`] ago, in a sleep that lasts so long, and at the end. A process that is killed loses
-//! at most what has not been handed over.
+//! A block is handed over when it has [`BLOCK`] bytes, after a turn when the last one was handed
+//! over [`AGE`] ago, and at the end, which may be a call of `exit`. While the worker sleeps, the
+//! thread has access to what was not handed over: a lock for each sleep, and no timer. A process
+//! that is killed loses at most the last [`AGE`].
+//!
+//! A child of `fork` has no such thread: its copy of the recording is off.
 //!
 //! If the file cannot be written, or the limit is reached, the tape ends there: the run goes on
 //! unrecorded, and the user is told.
@@ -15,18 +18,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polder::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
-use polder::poller::{Events, Interest, Mode, Poller, Token};
+use polder::poller::{Events, Interest, Mode, Token};
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, unregister};
 
-use crate::deck::{Ask, Given, Shared};
+use crate::deck::{Ask, Given, Shared, lock};
 use crate::tape::{self, End, MAX_BLOCK, Program, Tag, Told};
 
 const BLOCK: usize = 64 << 10;
@@ -47,7 +50,10 @@ pub(crate) struct Recorder {
     full: usize,
     to: Option<SyncSender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
-    has_failed: Arc<AtomicBool>,
+    common: Arc<Common>,
+    shared: Arc<Shared>,
+    /// The process that has the writer.
+    process: u32,
     handed_over: Instant,
     /// Reported by the poller, and not taken by the worker yet.
     queue: VecDeque<(u32, u8)>,
@@ -86,24 +92,50 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Writes blocks until the channel is closed, or the disk fails.
-fn write(mut file: File, path: &Path, blocks: &Receiver<Vec<u8>>, has_failed: &AtomicBool) {
-    let mut checksum = 0;
-    for body in blocks {
-        let head = tape::block_head(&body, &mut checksum);
-        if let Err(error) = file.write_all(&head).and_then(|()| file.write_all(&body)) {
-            has_failed.store(true, Ordering::Relaxed);
-            eprintln!(
-                "polder-replay: the tape {} ends here, and the run goes on unrecorded: {error}",
-                path.display()
-            );
-            return;
+/// What the worker and the thread that writes have in common.
+#[derive(Default)]
+struct Common {
+    has_failed: AtomicBool,
+    /// What a worker that sleeps has not handed over.
+    left: Mutex<Vec<u8>>,
+}
+
+impl Common {
+    /// Returns the next block; `None` at the end of the recording.
+    fn next(&self, blocks: &Receiver<Vec<u8>>) -> Option<Vec<u8>> {
+        match blocks.recv_timeout(AGE) {
+            Ok(body) => Some(body),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                let mut left = lock(&self.left);
+                // Blocks that were handed over before this sleep come first.
+                Some((blocks.try_recv()).unwrap_or_else(|_| std::mem::take(&mut *left)))
+            }
+        }
+    }
+
+    /// Writes blocks until the channel is closed, or the disk fails.
+    fn write(&self, mut file: File, path: &Path, blocks: &Receiver<Vec<u8>>) {
+        let mut checksum = 0;
+        while let Some(body) = self.next(blocks) {
+            if body.is_empty() {
+                continue;
+            }
+            let head = tape::block_head(&body, &mut checksum);
+            if let Err(error) = file.write_all(&head).and_then(|()| file.write_all(&body)) {
+                self.has_failed.store(true, Ordering::Relaxed);
+                eprintln!(
+                    "polder-replay: the tape {} ends here, and the run goes on unrecorded: {error}",
+                    path.display()
+                );
+                return;
+            }
         }
     }
 }
 
 impl Recorder {
-    pub(crate) fn create(path: PathBuf, limit: u64) -> io::Result<Recorder> {
+    pub(crate) fn create(path: PathBuf, limit: u64, shared: Arc<Shared>) -> io::Result<Recorder> {
         let mut file = create(&path).map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -112,10 +144,10 @@ impl Recorder {
         })?;
         file.write_all(&tape::beginning())?;
         let (to, blocks) = sync_channel(QUEUED);
-        let has_failed = Arc::<AtomicBool>::default();
-        let failed = has_failed.clone();
+        let common = Arc::<Common>::default();
+        let of_writer = common.clone();
         let writer = thread::Builder::new().name("polder-replay".to_owned());
-        let writer = writer.spawn(move || write(file, &path, &blocks, &failed))?;
+        let writer = writer.spawn(move || of_writer.write(file, &path, &blocks))?;
         let mut recorder = Recorder {
             is_on: true,
             body: Vec::with_capacity(BLOCK + 4_096),
@@ -125,7 +157,9 @@ impl Recorder {
             full: 0,
             to: Some(to),
             writer: Some(writer),
-            has_failed,
+            common,
+            shared,
+            process: std::process::id(),
             handed_over: Instant::now(),
             queue: VecDeque::new(),
             taken: Vec::new(),
@@ -197,76 +231,72 @@ impl Recorder {
 
     #[cold]
     fn end_block(&mut self, begin: usize) {
-        let end = if self.body.len() > MAX_BLOCK {
-            self.body.truncate(begin);
-            End::TooLarge
-        } else if self.written + self.body.len() as u64 >= self.limit {
+        let is_over = self.written + self.body.len() as u64 > self.limit;
+        let end = if is_over {
             End::Limit
+        } else if self.body.len() > MAX_BLOCK {
+            End::TooLarge
         } else {
             return self.hand_over();
         };
+        self.body.truncate(begin);
         eprintln!("polder-replay: the tape ends here: {}", end.words());
         self.end(end);
     }
 
     fn hand_over(&mut self) {
-        self.handed_over = Instant::now();
         let body = std::mem::replace(&mut self.body, Vec::with_capacity(BLOCK + 4_096));
-        self.written += body.len() as u64 + 12;
-        let sent = self.to.as_ref().is_some_and(|to| to.send(body).is_ok());
-        let left = usize::try_from(self.limit.saturating_sub(self.written)).unwrap_or(usize::MAX);
-        self.full = BLOCK.min(left);
-        self.is_on &= sent && !self.has_failed.load(Ordering::Relaxed);
+        self.count(body.len());
+        let sent = (self.to.as_ref()).is_some_and(|to| self.has_writer() && to.send(body).is_ok());
+        self.is_on &= sent && !self.common.has_failed.load(Ordering::Relaxed);
     }
 
-    /// Waits for the thread that writes, and closes the pipes of signals.
-    pub(crate) fn finish(mut self, shared: &Shared) {
-        if !self.body.is_empty() {
-            self.hand_over();
-        }
-        drop(self.to.take());
-        for (pipe, id) in self.signals.values() {
-            unregister(*id);
-            if let Some(poller) = &shared.poller {
-                // It fails only for what is not registered.
-                let _ = poller.deregister(pipe);
-            }
-        }
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+    fn has_writer(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    /// A block of this length is handed over.
+    fn count(&mut self, length: usize) {
+        self.handed_over = Instant::now();
+        self.written += length as u64 + 12;
+        let left = self.limit.saturating_sub(self.written);
+        self.full = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
+    }
+
+    /// Ends the registration of a socket, and drops its events: another may get the number before
+    /// they are taken.
+    pub(crate) fn deregister(&mut self, id: u32, socket: &socket2::Socket) {
+        self.queue.retain(|(socket, _)| *socket != id);
+        if let Some(poller) = &self.shared.poller {
+            // It fails only for what is not registered.
+            let _ = poller.deregister(socket);
         }
     }
 
     /// Waits until `deadline`, an event or a notification. Only asks for events if the worker has
     /// more to do.
-    pub(crate) fn sleep(&mut self, shared: &Shared, deadline: Option<Instant>, now: Instant) {
-        let is_woken = shared.take_woken() || !self.queue.is_empty();
-        let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        let timeout = if is_woken {
-            Some(Duration::ZERO)
-        } else {
-            deadline.map(until)
-        };
-        if !is_woken
-            && now.saturating_duration_since(self.handed_over) > AGE
-            && !self.body.is_empty()
-            && self.is_on
-        {
+    pub(crate) fn sleep(&mut self, deadline: Option<Instant>, now: Instant) {
+        let has_left = self.is_on && !self.body.is_empty();
+        if has_left && now.saturating_duration_since(self.handed_over) > AGE {
             self.hand_over();
         }
-        let Some(poller) = &shared.poller else { return };
-        // What is left is handed over within the wait: it may last until the process is killed.
-        let has_left = !is_woken && !self.body.is_empty() && self.is_on;
-        let first = if has_left {
-            Some(timeout.map_or(AGE, |it| it.min(AGE)))
-        } else {
-            timeout
+        let waits = !self.shared.take_woken() && self.queue.is_empty();
+        let Some(poller) = &self.shared.poller else {
+            return;
         };
-        let mut waited = poller.wait(&mut self.events, first);
-        if first != timeout && matches!(waited, Ok(0)) && !shared.is_woken() {
-            self.hand_over();
-            waited = poller.wait(&mut self.events, deadline.map(until));
-        }
+        let waited = if waits {
+            let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+            let length = self.body.len();
+            *lock(&self.common.left) = std::mem::take(&mut self.body);
+            let waited = poller.wait(&mut self.events, deadline.map(until));
+            self.body = std::mem::take(&mut *lock(&self.common.left));
+            if self.body.is_empty() && length > 0 {
+                self.count(length);
+            }
+            waited
+        } else {
+            poller.wait(&mut self.events, Some(Duration::ZERO))
+        };
         if let Err(error) = waited {
             eprintln!("polder-replay: waiting for events failed: {error}");
             thread::sleep(Duration::from_millis(1));
@@ -326,8 +356,8 @@ impl Recorder {
     }
 
     /// Returns the next thing that has come from elsewhere.
-    pub(crate) fn delivery(&mut self, shared: &Shared) -> Option<Given> {
-        self.done.extend(shared.take_done());
+    pub(crate) fn delivery(&mut self) -> Option<Given> {
+        self.done.extend(self.shared.take_done());
         if let Some((id, result)) = self.done.pop_front() {
             self.plain(Tag::JobDone, |to, _| {
                 tape::put_number(to, id);
@@ -344,14 +374,15 @@ impl Recorder {
     }
 
     /// Begins to count a signal.
-    pub(crate) fn listen(&mut self, number: usize, poller: &Poller) -> io::Result<()> {
-        if self.signals.contains_key(&number) {
+    pub(crate) fn listen(&mut self, number: usize) -> io::Result<()> {
+        let (Some(poller), false) = (&self.shared.poller, self.signals.contains_key(&number))
+        else {
             return Ok(());
-        }
+        };
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
         let id = pipe::register(number as i32, far)?;
-        // SAFETY: `finish` deregisters the pipe before it closes it; one that cannot be registered
+        // SAFETY: `drop` deregisters the pipe before it closes it; one that cannot be registered
         // is closed at once.
         let registered = unsafe {
             poller.register(
@@ -367,5 +398,25 @@ impl Recorder {
         }
         self.signals.insert(number, (near, id));
         Ok(())
+    }
+}
+
+/// Hands the rest over, waits for the thread that writes, and closes the pipes of signals.
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if !self.body.is_empty() {
+            self.hand_over();
+        }
+        drop(self.to.take());
+        for (pipe, id) in self.signals.values() {
+            unregister(*id);
+            if let Some(poller) = &self.shared.poller {
+                // It fails only for what is not registered.
+                let _ = poller.deregister(pipe);
+            }
+        }
+        if let (Some(writer), true) = (self.writer.take(), self.has_writer()) {
+            let _ = writer.join();
+        }
     }
 }

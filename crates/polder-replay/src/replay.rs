@@ -83,59 +83,65 @@ impl Player {
         self.entries += 1;
     }
 
+    /// Consumes the next entry. `get` returns `None` if it is another one than the program asks
+    /// for, and `Some(None)` if it is damaged.
+    #[inline]
+    fn next<R>(
+        &mut self,
+        asked: impl Fn() -> String,
+        get: impl FnOnce(Head, &mut Cursor<'_>) -> Option<Option<R>>,
+    ) -> Result<R, String> {
+        let Some((head, mut cursor, last)) = self.peek()? else {
+            return Err(self.ended());
+        };
+        let read = get(head, &mut cursor);
+        let left = cursor.0.len();
+        match read {
+            Some(Some(value)) => {
+                self.advance(left, last);
+                Ok(value)
+            }
+            Some(None) => Err(format!(
+                "the tape is damaged, or the program's buffer is smaller than it was: {}",
+                asked()
+            )),
+            None => Err(self.differs(&asked())),
+        }
+    }
+
     /// Consumes the next entry, if it is what is asked for, and `get` reads the result.
     pub(crate) fn entry<R>(
         &mut self,
         ask: &Ask,
         get: impl FnOnce(&mut Cursor<'_>) -> Option<R>,
     ) -> Result<R, String> {
-        let Some((head, mut cursor, last)) = self.peek()? else {
-            return Err(self.ended());
-        };
-        let argument = if head.is(ask) {
-            Argument::get(ask.tag.form(), &mut cursor)
-        } else {
-            None
-        };
-        if argument.as_ref() != Some(&ask.argument) {
-            return Err(self.differs(&show::asked(ask)));
-        }
-        let read = get(&mut cursor);
-        let left = cursor.0.len();
-        let value = read.ok_or_else(|| {
-            format!(
-                "the tape is damaged, or the program's buffer is smaller than it was: {}",
-                show::asked(ask)
-            )
-        })?;
-        self.advance(left, last);
-        Ok(value)
+        self.next(
+            || show::asked(ask),
+            |head, from| {
+                let is_same = head == Head::Of(ask.tag, ask.socket)
+                    && Argument::get(ask.tag.form(), from).as_ref() == Some(&ask.argument);
+                is_same.then(|| get(from))
+            },
+        )
     }
 
     pub(crate) fn clock(&mut self) -> Result<u64, String> {
-        let Some((head, cursor, last)) = self.peek()? else {
-            return Err(self.ended());
-        };
-        let left = cursor.0.len();
-        let Head::Clock(nanos) = head else {
-            return Err(self.differs(Tag::Clock.words()));
-        };
-        self.advance(left, last);
-        Ok(nanos)
+        let asked = || Tag::Clock.words().to_owned();
+        self.next(asked, |head, _| match head {
+            Head::Clock(nanos) => Some(Some(nanos)),
+            Head::Of(..) => None,
+        })
     }
 
     pub(crate) fn task(&mut self, told: &Told) -> Result<(), String> {
-        let Some((head, mut cursor, last)) = self.peek()? else {
-            return Err(self.ended());
-        };
-        let is_same =
-            head == Head::Of(Tag::Task, None) && get_task(&mut cursor).as_ref() == Some(told);
-        let left = cursor.0.len();
-        if !is_same {
-            return Err(self.differs(&show::task(told)));
-        }
-        self.advance(left, last);
-        Ok(())
+        self.next(
+            || show::task(told),
+            |head, from| {
+                let is_same =
+                    head == Head::Of(Tag::Task, None) && get_task(from).as_ref() == Some(told);
+                is_same.then_some(Some(()))
+            },
+        )
     }
 
     /// Moves the events of a wait to `given`, if they come now.

@@ -158,7 +158,7 @@ fn read(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
                 left => format!("{left} bytes are left"),
             });
         }
-        Tag::Ready => return outcome::<u8>(tag, words, from, |flags| format!("{flags:04b}")),
+        Tag::Ready => return outcome::<u32>(tag, words, from, |flags| format!("{flags:04b}")),
         Tag::GetOption => {
             return outcome::<Option<u64>>(tag, words, from, |value| format!("{value:?}"));
         }

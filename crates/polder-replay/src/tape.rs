@@ -7,6 +7,7 @@
 //! entry  clock:  a varint with the lowest bit set: 1 | nanoseconds since the last reading << 1
 //!        others: a byte with the lowest bit clear: tag << 2 | (of the last socket, or none) << 1;
 //!                the number of the socket or file, if that bit is clear; the argument, the result
+//! events varints: socket << 5 | flags << 1 | 1 if another one follows
 //! result varint: an error is number << 1 | 1 (0: a kind and a text follow), a success is
 //!        what `Kept::head` says << 1, with the rest of the value
 //! ```
@@ -18,16 +19,18 @@
 //! Nothing that is read here is trusted: a length is compared with what is left of the block before
 //! anything is allocated.
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::io::{self, BufReader, IoSliceMut, Read};
+use std::net::{SocketAddr, SocketAddrV6};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
 use polder::kernel::sockets::{Address, Name};
 
 const MAGIC: &[u8; 8] = b"poldtape";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The limit of a body. A larger read than this is not recorded.
 pub(crate) const MAX_BLOCK: usize = 64 << 20;
 
@@ -285,26 +288,27 @@ pub(crate) fn get_head(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<
     ))
 }
 
-/// The events of a wait: a socket, and flags in the lowest bits.
+/// The events of a wait, which has one at least: sockets, and flags.
 pub(crate) fn put_events(to: &mut Vec<u8>, events: &[(u32, u8)], last: &mut Option<u32>) {
-    put_number(to, events.len() as u64);
-    for (socket, flags) in events {
-        put_number(to, u64::from(*socket) << 4 | u64::from(*flags & 15));
+    for (place, (socket, flags)) in events.iter().enumerate() {
+        let has_next = u64::from(place + 1 < events.len());
+        let event = u64::from(*socket) << 5 | u64::from(*flags & 15) << 1;
+        put_number(to, event | has_next);
         *last = Some(*socket);
     }
 }
 
 pub(crate) fn get_events(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Vec<(u32, u8)>> {
-    let count = usize::try_from(from.number()?).ok()?;
-    let event = |from: &mut Cursor<'_>| {
-        let number = from.number()?;
-        Some((u32::try_from(number >> 4).ok()?, (number & 15) as u8))
-    };
-    let events = (0..count.min(from.0.len() + 1))
-        .map(|_| event(from))
-        .collect::<Option<Vec<_>>>()?;
-    *last = events.last().map(|(socket, _)| *socket).or(*last);
-    Some(events)
+    let mut events = Vec::new();
+    loop {
+        let event = from.number()?;
+        let socket = u32::try_from(event >> 5).ok()?;
+        events.push((socket, (event >> 1 & 15) as u8));
+        if event & 1 == 0 {
+            *last = Some(socket);
+            return Some(events);
+        }
+    }
 }
 
 /// A task: its number, the number of its site, and the site, if that is new.
@@ -359,42 +363,80 @@ macro_rules! kept_number {
     )*};
 }
 
-kept_number!(u8 u32 u64 usize);
+kept_number!(u16 u32 u64 usize);
 
-impl Kept for bool {
-    fn head(&self) -> u64 {
-        u64::from(*self)
-    }
-
-    fn get(head: u64, _: &mut Cursor<'_>) -> Option<bool> {
-        (head < 2).then_some(head == 1)
-    }
-}
-
-/// Signed ones are less frequent.
 impl Kept for i64 {
-    fn put(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.to_le_bytes());
+    fn head(&self) -> u64 {
+        *self as u64
     }
 
-    fn get(_: u64, from: &mut Cursor<'_>) -> Option<i64> {
-        from.array().map(i64::from_le_bytes)
+    fn get(head: u64, _: &mut Cursor<'_>) -> Option<i64> {
+        Some(head as i64)
     }
 }
 
-impl Kept for Vec<u8> {
+macro_rules! kept_bytes {
+    ($($name:ty: $of:expr, $to:expr;)*) => {$(
+        impl Kept for $name {
+            fn head(&self) -> u64 {
+                self.len() as u64
+            }
+
+            fn put(&self, to: &mut Vec<u8>) {
+                let bytes: fn(&Self) -> &[u8] = $of;
+                to.extend_from_slice(bytes(self));
+            }
+
+            fn get(head: u64, from: &mut Cursor<'_>) -> Option<$name> {
+                let bytes = from.take(usize::try_from(head).ok()?)?.to_vec();
+                let whole: fn(Vec<u8>) -> Option<$name> = $to;
+                whole(bytes)
+            }
+        }
+    )*};
+}
+
+kept_bytes! {
+    Vec<u8>: |it| it, Some;
+    String: |it| it.as_bytes(), |bytes| String::from_utf8(bytes).ok();
+    OsString: |it| it.as_bytes(), |bytes| Some(OsString::from_vec(bytes));
+}
+
+/// Each takes a byte at least, which limits what is allocated.
+impl<T: Kept> Kept for Vec<T> {
     fn head(&self) -> u64 {
         self.len() as u64
     }
 
     fn put(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(self);
+        self.iter().for_each(|value| put_value(to, value));
     }
 
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Vec<u8>> {
-        from.take(usize::try_from(head).ok()?).map(<[u8]>::to_vec)
+    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Vec<T>> {
+        let count = usize::try_from(head).ok()?;
+        if count > from.0.len() {
+            return None;
+        }
+        (0..count).map(|_| get_value(from)).collect()
     }
 }
+
+/// Structures, as values of their fields.
+macro_rules! kept_fields {
+    ($($name:ident { $($field:ident)* })*) => {$(
+        impl $crate::tape::Kept for $name {
+            fn put(&self, to: &mut Vec<u8>) {
+                let $name { $($field),* } = self;
+                $($crate::tape::put_value(to, $field);)*
+            }
+
+            fn get(_: u64, from: &mut $crate::tape::Cursor<'_>) -> Option<$name> {
+                Some($name { $($field: $crate::tape::get_value(from)?),* })
+            }
+        }
+    )*};
+}
+pub(crate) use kept_fields;
 
 impl<T: Kept> Kept for Option<T> {
     fn head(&self) -> u64 {
@@ -442,27 +484,6 @@ impl Kept for Duration {
     }
 }
 
-impl Kept for IpAddr {
-    fn head(&self) -> u64 {
-        u64::from(self.is_ipv6())
-    }
-
-    fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            IpAddr::V4(address) => to.extend_from_slice(&address.octets()),
-            IpAddr::V6(address) => to.extend_from_slice(&address.octets()),
-        }
-    }
-
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<IpAddr> {
-        match head {
-            0 => from.array::<4>().map(IpAddr::from),
-            1 => from.array::<16>().map(IpAddr::from),
-            _ => None,
-        }
-    }
-}
-
 impl Kept for Address {
     fn head(&self) -> u64 {
         match self {
@@ -476,13 +497,15 @@ impl Kept for Address {
 
     fn put(&self, to: &mut Vec<u8>) {
         match self {
-            Address::Internet(address) => {
-                address.ip().put(to);
+            Address::Internet(SocketAddr::V4(address)) => {
+                to.extend_from_slice(&address.ip().octets());
                 put_number(to, address.port().into());
-                if let SocketAddr::V6(address) = address {
-                    put_number(to, address.flowinfo().into());
-                    put_number(to, address.scope_id().into());
-                }
+            }
+            Address::Internet(SocketAddr::V6(address)) => {
+                to.extend_from_slice(&address.ip().octets());
+                put_number(to, address.port().into());
+                put_number(to, address.flowinfo().into());
+                put_number(to, address.scope_id().into());
             }
             Address::Unix(Name::Unnamed) => {}
             Address::Unix(Name::Path(name) | Name::Abstract(name)) => put_bytes(to, name),
@@ -490,17 +513,16 @@ impl Kept for Address {
     }
 
     fn get(head: u64, from: &mut Cursor<'_>) -> Option<Address> {
-        let small = |from: &mut Cursor<'_>| from.number().map(u32::try_from)?.ok();
         Some(match head {
-            0 | 1 => {
-                let address = IpAddr::get(head, from)?;
-                let port = u16::try_from(small(from)?).ok()?;
-                Address::Internet(match address {
-                    IpAddr::V4(_) => SocketAddr::new(address, port),
-                    IpAddr::V6(ip) => {
-                        SocketAddrV6::new(ip, port, small(from)?, small(from)?).into()
-                    }
-                })
+            0 => {
+                let ip = from.array::<4>()?;
+                Address::Internet(SocketAddr::from((ip, get_value::<u16>(from)?)))
+            }
+            1 => {
+                let ip = from.array::<16>()?.into();
+                let (port, flow) = (get_value(from)?, get_value(from)?);
+                let address = SocketAddrV6::new(ip, port, flow, get_value(from)?);
+                Address::Internet(address.into())
             }
             2 => Address::Unix(Name::Unnamed),
             3 => Address::Unix(Name::Path(from.bytes()?.to_vec())),
@@ -518,30 +540,6 @@ pub(crate) fn put_value(to: &mut Vec<u8>, value: &impl Kept) {
 pub(crate) fn get_value<T: Kept>(from: &mut Cursor<'_>) -> Option<T> {
     let head = from.number()?;
     T::get(head, from)
-}
-
-/// A list: each value in full.
-pub(crate) struct List<T>(pub(crate) Vec<T>);
-
-impl<T: Kept> Kept for List<T> {
-    fn head(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn put(&self, to: &mut Vec<u8>) {
-        self.0.iter().for_each(|value| put_value(to, value));
-    }
-
-    /// Each takes a byte at least, which limits what is allocated.
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<List<T>> {
-        let count = usize::try_from(head)
-            .ok()
-            .filter(|count| *count <= from.0.len())?;
-        (0..count)
-            .map(|_| get_value(from))
-            .collect::<Option<_>>()
-            .map(List)
-    }
 }
 
 /// The kinds of errors that have no number.
@@ -615,6 +613,37 @@ impl Kept for Filled {
     }
 }
 
+/// Appends the first bytes that the buffers have.
+#[inline]
+pub(crate) fn put_buffers(to: &mut Vec<u8>, mut length: usize, buffers: &[IoSliceMut<'_>]) {
+    for buffer in buffers {
+        let part = &buffer[..length.min(buffer.len())];
+        to.extend_from_slice(part);
+        length -= part.len();
+    }
+}
+
+/// Fills the buffers. Fails if they are smaller than the recorded ones.
+pub(crate) fn get_buffers(
+    from: &mut Cursor<'_>,
+    filled: Filled,
+    buffers: &mut [IoSliceMut<'_>],
+) -> Option<()> {
+    let mut bytes = from.take(filled.0)?;
+    for buffer in buffers {
+        let (first, rest) = bytes.split_at(bytes.len().min(buffer.len()));
+        buffer[..first.len()].copy_from_slice(first);
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(())
+}
+
+/// Returns how much was written, of which the tape has how much was left.
+pub(crate) fn written(wanted: usize, left: usize) -> io::Result<usize> {
+    let damaged = || bad("the tape is damaged: more was left than written");
+    wanted.checked_sub(left).ok_or_else(damaged)
+}
+
 /// The program of a tape.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
@@ -647,34 +676,7 @@ impl Program {
     }
 }
 
-impl Kept for Program {
-    fn put(&self, to: &mut Vec<u8>) {
-        put_bytes(to, self.path.as_bytes());
-        put_value(to, &self.build);
-        put_value(
-            to,
-            &List(
-                self.arguments
-                    .iter()
-                    .map(|it| it.clone().into_bytes())
-                    .collect(),
-            ),
-        );
-    }
-
-    fn get(_: u64, from: &mut Cursor<'_>) -> Option<Program> {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
-        Some(Program {
-            path: from.text()?,
-            build: get_value(from)?,
-            arguments: get_value::<List<Vec<u8>>>(from)?
-                .0
-                .into_iter()
-                .map(text)
-                .collect::<Option<_>>()?,
-        })
-    }
-}
+kept_fields! { Program { path build arguments } }
 
 /// How a tape ends that was not torn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod divergence;
+mod edges;
 mod hostile;
 mod programs;
 mod support;
