@@ -141,9 +141,14 @@ impl Shared {
                 shared.give(id, result);
             }
         });
-        // The threads that there are make the call, if there is one.
         if let Err(error) = started {
-            if let Some((id, _)) = self.without_threads() {
+            let mut calls = lock(&self.calls);
+            calls.threads -= 1;
+            // Other threads make the call, if there are any.
+            let is_alone = calls.threads == 0;
+            let left = is_alone.then(|| calls.queue.pop_back()).flatten();
+            drop(calls);
+            if let Some((id, _)) = left {
                 let mut result = Vec::new();
                 tape::put_error(&mut result, &error);
                 self.give(id, result);
@@ -157,16 +162,6 @@ impl Shared {
         let next = calls.queue.pop_front();
         calls.threads -= usize::from(next.is_none());
         next
-    }
-
-    /// A thread could not be started. Returns the last call, if there is no other thread.
-    fn without_threads(&self) -> Option<(u64, Call)> {
-        let mut calls = lock(&self.calls);
-        calls.threads -= 1;
-        if calls.threads > 0 {
-            return None;
-        }
-        calls.queue.pop_back()
     }
 
     /// A call on a thread is done.
@@ -342,7 +337,7 @@ fn enter<R>(owner: Option<&Shared>, f: impl FnOnce(&mut Deck) -> R) -> Option<R>
 /// unwinds.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Result<R> {
-    enter(None, f).unwrap_or(Err(Stop)).or_else(|Stop| fail())
+    enter(None, f).and_then(Result::ok).map_or_else(fail, Ok)
 }
 
 /// [`with`], for what belongs to one deck only: it fails with another one, too.
@@ -351,27 +346,23 @@ pub(crate) fn with_own<R>(
     owner: &Shared,
     f: impl FnOnce(&mut Deck) -> Result<R, Stop>,
 ) -> io::Result<R> {
-    enter(Some(owner), f)
-        .unwrap_or(Err(Stop))
-        .or_else(|Stop| fail())
+    let found = enter(Some(owner), f);
+    found.and_then(Result::ok).map_or_else(fail, Ok)
 }
 
 /// There is no such deck, or it has stopped.
 #[cold]
 fn fail<R>() -> io::Result<R> {
-    let unwinds = look(|deck| {
-        let is_first = deck.stopped.is_some() && !std::mem::replace(&mut deck.has_unwound, true);
-        is_first.then_some(Stop)
+    let stopped = look(|deck| {
+        let has_unwound = &mut deck.has_unwound;
+        (deck.stopped.is_some()).then(|| std::mem::replace(has_unwound, true))
     });
-    match unwinds {
-        Some(Some(stop)) if !thread::panicking() => resume_unwind(Box::new(stop)),
-        _ => {}
-    }
-    let has_stopped = look(|deck| deck.stopped.is_some()).unwrap_or(false);
-    Err(io::Error::other(if has_stopped {
-        "the replay has stopped"
-    } else {
-        "used outside of the recording or the replay that it belongs to (on another thread, or after its end)"
+    Err(io::Error::other(match stopped.flatten() {
+        Some(false) if !thread::panicking() => resume_unwind(Box::new(Stop)),
+        Some(_) => "the replay has stopped",
+        None => {
+            "used outside of the recording or the replay that it belongs to (on another thread, or after its end)"
+        }
     }))
 }
 

@@ -267,28 +267,22 @@ impl AsyncSeek for TapedFile {
     }
 }
 
-const TYPES: [FileType; 8] = [
-    FileType::Directory,
-    FileType::File,
-    FileType::Symlink,
-    FileType::Socket,
-    FileType::Fifo,
-    FileType::BlockDevice,
-    FileType::CharDevice,
-    FileType::Other,
+type Is = fn(&fs::FileType) -> bool;
+
+const TYPES: [(FileType, Is); 8] = [
+    (FileType::Directory, fs::FileType::is_dir),
+    (FileType::File, fs::FileType::is_file),
+    (FileType::Symlink, fs::FileType::is_symlink),
+    (FileType::Socket, FileTypeExt::is_socket),
+    (FileType::Fifo, FileTypeExt::is_fifo),
+    (FileType::BlockDevice, FileTypeExt::is_block_device),
+    (FileType::CharDevice, FileTypeExt::is_char_device),
+    (FileType::Other, |_| true),
 ];
 
 fn type_of(found: fs::FileType) -> FileType {
-    let is = [
-        found.is_dir(),
-        found.is_file(),
-        found.is_symlink(),
-        found.is_socket(),
-        found.is_fifo(),
-        found.is_block_device(),
-        found.is_char_device(),
-    ];
-    TYPES[is.iter().position(|is| *is).unwrap_or(7)]
+    let is = TYPES.iter().find(|(_, is)| is(&found));
+    is.map_or(FileType::Other, |(file_type, _)| *file_type)
 }
 
 fn of_system(found: &fs::Metadata) -> Metadata {
@@ -318,11 +312,13 @@ fn of_system(found: &fs::Metadata) -> Metadata {
 
 impl Kept for FileType {
     fn head(&self) -> u64 {
-        TYPES.iter().position(|one| one == self).unwrap_or(7) as u64
+        let place = TYPES.iter().position(|(one, _)| one == self);
+        place.unwrap_or(TYPES.len() - 1) as u64
     }
 
     fn get(head: u64, _: &mut Cursor<'_>) -> Option<FileType> {
-        TYPES.get(usize::try_from(head).ok()?).copied()
+        let found = TYPES.get(usize::try_from(head).ok()?)?;
+        Some(found.0)
     }
 }
 

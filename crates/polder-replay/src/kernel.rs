@@ -193,16 +193,11 @@ fn listen(numbers: &[usize]) -> io::Result<Box<dyn kernel::Signals>> {
         };
         let listened = deck.cross(&ask, || result)?;
         Ok(listened.map(|()| {
-            let id = deck
-                .listeners
-                .last_key_value()
-                .map_or(0, |(last, _)| last + 1);
+            let last = deck.listeners.last_key_value();
+            let id = last.map_or(0, |(last, _)| last + 1);
             let numbers = numbers.to_vec();
-            let listener = Listener {
-                numbers,
-                waker: None,
-            };
-            deck.listeners.insert(id, listener);
+            let waker = None;
+            deck.listeners.insert(id, Listener { numbers, waker });
             let shared = deck.shared.clone();
             Box::new(TapedSignals { id, shared }) as Box<dyn kernel::Signals>
         }))
