@@ -247,6 +247,27 @@ pub fn show(path: impl AsRef<Path>, until: Option<u64>, to: &mut dyn io::Write) 
     show::list(path.as_ref(), until.unwrap_or(u64::MAX), to)
 }
 
+/// Draws the tape at `path` as a page, up to the entry `until`: what `polder-replay show --page`
+/// writes. It has the last 3,000 entries, a lane for the tasks of each spawn site, and a slider,
+/// which shows what each task did last.
+///
+/// ```
+/// # let path = std::env::temp_dir().join(format!("page-{}.tape", std::process::id()));
+/// polder_replay::record(&path, async {})?;
+/// let mut html = Vec::new();
+/// polder_replay::page(&path, None, &mut html)?;
+/// assert!(String::from_utf8_lossy(&html).contains("the future returned"));
+/// # std::fs::remove_file(path)?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// The file is no tape, or an error of `to`.
+pub fn page(path: impl AsRef<Path>, until: Option<u64>, to: &mut dyn io::Write) -> io::Result<()> {
+    show::page(path.as_ref(), until.unwrap_or(u64::MAX), to)
+}
+
 /// Called when a replay stops: a place for a breakpoint. Prints the reason.
 ///
 /// ```

@@ -1,7 +1,6 @@
-//! Entries in words, and the listing of a tape.
+//! Entries in words, and a tape as a list and as a page.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -63,109 +62,82 @@ pub(crate) fn entry(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Ent
 
 fn read(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
     let (tag, socket) = match get_head(from, last)? {
+        Head::Of(tag, socket) => (tag, socket),
         Head::Clock(nanos) => {
-            let words = format!(
-                "{}: {:?} later",
-                Tag::Clock.words(),
-                Duration::from_nanos(nanos)
-            );
+            let later = Duration::from_nanos(nanos);
             return Some(Entry {
                 tag: Tag::Clock,
-                words,
+                words: format!("{}: {later:?} later", Tag::Clock.words()),
                 payload: 0,
                 nanos,
                 task: None,
             });
         }
-        Head::Of(tag, socket) => (tag, socket),
     };
-    let argument = Argument::get(tag.form(), from)?;
-    let mut words = call(tag, socket, &argument);
+    let mut words = call(tag, socket, &Argument::get(tag.form(), from)?);
     let (mut payload, mut told) = (0, None);
-    match tag {
+    let result = match tag {
         // It has a form of its own.
         Tag::Clock => return None,
         Tag::Wait => {
-            for (socket, flags) in get_events(from, last)? {
+            let events = get_events(from, last)?;
+            let events = events.iter().map(|(socket, flags)| {
                 let names = ["readable", "writable", "closed", "error"];
-                let set = (0..4)
-                    .filter(|bit| flags >> bit & 1 == 1)
-                    .map(|bit| names[bit]);
-                let _ = write!(
-                    words,
-                    ", {socket}: {}",
-                    set.collect::<Vec<_>>().join(" and ")
-                );
-            }
+                let set = (0..4).filter(|bit| flags >> bit & 1 == 1);
+                let set: Vec<_> = set.map(|bit| names[bit]).collect();
+                format!("{socket} {}", set.join(" and "))
+            });
+            events.collect::<Vec<_>>().join(", ")
         }
         Tag::Task => {
             let found = get_task(from)?;
             words = task(&found);
             told = Some(found);
+            String::new()
         }
         Tag::JobDone => {
             let id = from.number()?;
             payload = from.bytes()?.len();
-            let _ = write!(words, ": number {id}, {payload} bytes");
+            format!("number {id}, {payload} bytes")
         }
-        Tag::Signals => {
-            let _ = write!(
-                words,
-                ": number {}, {} times",
-                from.number()?,
-                from.number()?
-            );
-        }
-        Tag::Notice => {
-            let _ = write!(words, ": {}", from.text()?);
-        }
-        Tag::End => {
-            let _ = write!(words, ": {}", get_value::<End>(from)?.words());
-        }
-        Tag::Wall => {
-            return worded::<Duration>(tag, words, from, |time| format!("{time:?} since 1970"));
-        }
+        Tag::Signals => format!("number {}, {} times", from.number()?, from.number()?),
+        Tag::Notice => from.text()?,
+        Tag::End => get_value::<End>(from)?.words().to_owned(),
+        Tag::Wall => format!("{:?} since 1970", get_value::<Duration>(from)?),
         Tag::Random => {
             payload = get_value::<Vec<u8>>(from)?.len();
-            let _ = write!(words, ": {payload} bytes");
+            format!("{payload} bytes")
         }
         Tag::Read | Tag::Peek | Tag::Receive | Tag::PeekFrom => match get_result::<Filled>(from)? {
             Ok(Filled(length, flag)) => {
                 from.take(length)?;
                 payload = length;
-                let _ = write!(words, ": {length} bytes");
-                if matches!(tag, Tag::Receive | Tag::PeekFrom) {
-                    let _ = write!(words, " from {}", get_value::<Address>(from)?);
-                }
-                words += match (tag, flag) {
-                    (_, false) => "",
-                    (Tag::Read | Tag::Peek, true) => ", nothing is left",
-                    _ => ", the end was lost",
+                let is_stream = matches!(tag, Tag::Read | Tag::Peek);
+                let peer = if is_stream {
+                    String::new()
+                } else {
+                    format!(" from {}", get_value::<Address>(from)?)
                 };
+                let end = match (flag, is_stream) {
+                    (false, _) => "",
+                    (true, true) => ", nothing is left",
+                    (true, false) => ", the end was lost",
+                };
+                format!("{length} bytes{peer}{end}")
             }
-            Err(error) => words += &format!(": {error}"),
+            Err(error) => error.to_string(),
         },
-        Tag::Accept => return outcome::<Address>(tag, words, from, |peer| format!("from {peer}")),
-        Tag::PeerCred => {
-            return outcome::<(u64, (u64, u64))>(tag, words, from, |cred| format!("{cred:?}"));
-        }
-        Tag::LocalAddr | Tag::PeerAddr => {
-            return outcome::<Address>(tag, words, from, |it| it.to_string());
-        }
-        Tag::Write | Tag::Send | Tag::FileWrite => {
-            return outcome::<usize>(tag, words, from, |left| match left {
-                0 => "all".to_owned(),
-                left => format!("{left} bytes are left"),
-            });
-        }
-        Tag::Ready => return outcome::<u32>(tag, words, from, |flags| format!("{flags:04b}")),
-        Tag::GetOption => {
-            return outcome::<Option<u64>>(tag, words, from, |value| format!("{value:?}"));
-        }
-        Tag::FileRead => {
-            return outcome::<Vec<u8>>(tag, words, from, |bytes| format!("{} bytes", bytes.len()));
-        }
-        Tag::FileSeek => return outcome::<u64>(tag, words, from, |place| place.to_string()),
+        Tag::Accept => outcome(from, |peer: Address| format!("from {peer}"))?,
+        Tag::PeerCred => outcome(from, |cred: (u64, (u64, u64))| format!("{cred:?}"))?,
+        Tag::LocalAddr | Tag::PeerAddr => outcome(from, |it: Address| it.to_string())?,
+        Tag::Write | Tag::Send | Tag::FileWrite => outcome(from, |left: usize| match left {
+            0 => "all".to_owned(),
+            left => format!("{left} bytes are left"),
+        })?,
+        Tag::Ready => outcome(from, |flags: u32| format!("{flags:04b}"))?,
+        Tag::GetOption => outcome(from, |value: Option<u64>| format!("{value:?}"))?,
+        Tag::FileRead => outcome(from, |bytes: Vec<u8>| format!("{} bytes", bytes.len()))?,
+        Tag::FileSeek => outcome(from, |place: u64| place.to_string())?,
         Tag::Job
         | Tag::Bind
         | Tag::Pair
@@ -176,9 +148,10 @@ fn read(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
         | Tag::Shutdown
         | Tag::SetOption
         | Tag::Listen
-        | Tag::FileClone => {
-            return outcome::<()>(tag, words, from, |()| "done".to_owned());
-        }
+        | Tag::FileClone => outcome(from, |()| "done".to_owned())?,
+    };
+    if !result.is_empty() {
+        words += &format!(": {result}");
     }
     Some(Entry {
         tag,
@@ -189,126 +162,163 @@ fn read(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
     })
 }
 
-fn plain(tag: Tag, words: String) -> Entry {
-    Entry {
-        tag,
-        words,
-        payload: 0,
-        nanos: 0,
-        task: None,
-    }
-}
-
-fn worded<T: Kept>(
-    tag: Tag,
-    words: String,
-    from: &mut Cursor<'_>,
-    of: impl FnOnce(T) -> String,
-) -> Option<Entry> {
-    let value = get_value(from)?;
-    Some(plain(tag, format!("{words}: {}", of(value))))
-}
-
-fn outcome<T: Kept>(
-    tag: Tag,
-    words: String,
-    from: &mut Cursor<'_>,
-    of: impl FnOnce(T) -> String,
-) -> Option<Entry> {
-    let said = match get_result(from)? {
+fn outcome<T: Kept>(from: &mut Cursor<'_>, of: impl FnOnce(T) -> String) -> Option<String> {
+    Some(match get_result(from)? {
         Ok(value) => of(value),
         Err(error) => error.to_string(),
-    };
-    Some(plain(tag, format!("{words}: {said}")))
+    })
 }
 
-#[derive(Default)]
-struct Sum {
+/// The numbers of entries, of bytes, and of bytes of payload.
+type Sum = [usize; 3];
+
+fn write_sum([entries, bytes, payload]: Sum, name: &str, to: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        to,
+        "{entries:>9} entries {bytes:>11} bytes {payload:>11} of payload  {name}"
+    )
+}
+
+/// A tape that is read from its beginning, with the state behind the entry that was read last.
+struct Reader {
+    blocks: Blocks,
+    program: String,
+    body: Vec<u8>,
+    at: usize,
+    last: Option<u32>,
     entries: u64,
-    bytes: usize,
-    payload: usize,
+    time: Duration,
+    /// The task, and the number of its site.
+    task: (u64, u64),
+    sites: BTreeMap<u64, String>,
+    /// Why there is no further entry.
+    why: String,
 }
 
-impl Sum {
-    fn add(&mut self, bytes: usize, payload: usize) {
-        self.entries += 1;
-        self.bytes += bytes;
-        self.payload += payload;
+impl Reader {
+    fn open(path: &Path) -> io::Result<Reader> {
+        let (blocks, program) = Blocks::open(path)?;
+        let program = format!("{} {}", program.path, program.arguments.join(" "));
+        Ok(Reader {
+            blocks,
+            program: printable(&program),
+            body: Vec::new(),
+            at: 0,
+            last: None,
+            entries: 0,
+            time: Duration::ZERO,
+            task: (0, 0),
+            sites: BTreeMap::new(),
+            why: "the tape ends here, without the end of the run".to_owned(),
+        })
     }
 
-    fn line(&self, name: &str) -> String {
-        format!(
-            "{:>9} entries {:>11} bytes {:>11} of payload  {name}",
-            self.entries, self.bytes, self.payload
-        )
+    /// Returns the next entry, and its length, unless it is the entry `until`.
+    fn next(&mut self, until: u64) -> io::Result<Option<(Entry, usize)>> {
+        while self.at == self.body.len() {
+            let Some(body) = self.blocks.next_block()? else {
+                self.why = self.blocks.damage.take().unwrap_or(self.why.clone());
+                return Ok(None);
+            };
+            (self.body, self.at) = (body, 0);
+        }
+        if self.entries >= until {
+            self.why = "the list was to stop here".to_owned();
+            return Ok(None);
+        }
+        let mut cursor = Cursor(&self.body[self.at..]);
+        let Some(found) = entry(&mut cursor, &mut self.last) else {
+            self.why = format!("entry {} is damaged", self.entries);
+            return Ok(None);
+        };
+        let length = self.body.len() - self.at - cursor.0.len();
+        self.at += length;
+        self.entries += 1;
+        self.time = self.time.saturating_add(Duration::from_nanos(found.nanos));
+        if let Some((id, site, text)) = &found.task {
+            self.task = (*id, *site);
+            if let Some(text) = text {
+                self.sites.insert(*site, printable(text));
+            }
+        }
+        if found.tag == Tag::End {
+            self.why.clone_from(&found.words);
+        }
+        Ok(Some((found, length)))
     }
 }
 
 /// Lists the tape at `path`, up to the entry `until`.
 pub(crate) fn list(path: &Path, until: u64, to: &mut dyn Write) -> io::Result<()> {
-    let (mut blocks, program) = Blocks::open(path)?;
-    writeln!(
-        to,
-        "recorded by {} {}",
-        printable(&program.path),
-        printable(&program.arguments.join(" "))
-    )?;
-    let (mut last, mut entries, mut time) = (None, 0_u64, 0_u64);
-    let mut current = (0, 0);
-    let mut sites = BTreeMap::new();
+    let mut tape = Reader::open(path)?;
+    writeln!(to, "recorded by {}", tape.program)?;
     let (mut by_tag, mut by_site) = (BTreeMap::<u8, Sum>::new(), BTreeMap::<u64, Sum>::new());
-    let mut why = "the tape ends here, without the end of the run".to_owned();
-    'tape: while let Some(body) = blocks.next_block()? {
-        let mut cursor = Cursor(&body);
-        while !cursor.0.is_empty() {
-            if entries >= until {
-                why = "the list was to stop here".to_owned();
-                break 'tape;
-            }
-            let before = cursor.0.len();
-            let Some(found) = entry(&mut cursor, &mut last) else {
-                why = format!("entry {entries} is damaged");
-                break 'tape;
-            };
-            time = time.saturating_add(found.nanos);
-            if let Some((id, site, text)) = &found.task {
-                current = (*id, *site);
-                if let Some(text) = text {
-                    sites.insert(*site, printable(text));
-                }
-            }
-            let seconds = Duration::from_nanos(time).as_secs_f64();
-            writeln!(
-                to,
-                "{entries:>8} {seconds:>14.9} task {:<5} {}",
-                current.0, found.words
-            )?;
-            let bytes = before - cursor.0.len();
-            by_tag
-                .entry(found.tag as u8)
-                .or_default()
-                .add(bytes, found.payload);
-            by_site
-                .entry(current.1)
-                .or_default()
-                .add(bytes, found.payload);
-            entries += 1;
-            if found.tag == Tag::End {
-                why.clone_from(&found.words);
+    while let Some((found, bytes)) = tape.next(until)? {
+        let (number, seconds) = (tape.entries - 1, tape.time.as_secs_f64());
+        let (task, site) = tape.task;
+        let words = &found.words;
+        writeln!(to, "{number:>8} {seconds:>14.9} task {task:<5} {words}")?;
+        for sum in [
+            by_tag.entry(found.tag as u8).or_default(),
+            by_site.entry(site).or_default(),
+        ] {
+            for (sum, more) in sum.iter_mut().zip([1, bytes, found.payload]) {
+                *sum += more;
             }
         }
     }
-    writeln!(to, "{}", blocks.damage.unwrap_or(why))?;
-    writeln!(to, "\nby the site where a task was spawned")?;
+    writeln!(to, "{}\n\nby the site where a task was spawned", tape.why)?;
     for (site, sum) in by_site {
-        let name = sites
-            .get(&site)
-            .map_or("the runtime, before the first task", String::as_str);
-        writeln!(to, "{}", sum.line(name))?;
+        let name = tape.sites.get(&site).map(String::as_str);
+        write_sum(
+            sum,
+            name.unwrap_or("the runtime, before the first task"),
+            to,
+        )?;
     }
     writeln!(to, "\nby kind")?;
     for (tag, sum) in by_tag {
-        writeln!(to, "{}", sum.line(Tag::ALL[usize::from(tag)].words()))?;
+        write_sum(sum, Tag::ALL[usize::from(tag)].words(), to)?;
     }
     Ok(())
+}
+
+/// The rows of a page, which are the last ones: a browser shows so many without delay.
+const ROWS: u64 = 3_000;
+
+/// Writes the page of the tape at `path`, up to the entry `until`.
+pub(crate) fn page(path: &Path, until: u64, to: &mut dyn Write) -> io::Result<()> {
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
+    let page = include_str!("page.html");
+    let (head, end) = page.split_once("<!-- rows -->\n").unwrap_or((page, ""));
+    let mut tape = Reader::open(path)?;
+    while tape.next(until)?.is_some() {}
+    let first = tape.entries.saturating_sub(ROWS);
+    let (program, why) = (escape(&tape.program), escape(&tape.why));
+    writeln!(to, "{head}<p>recorded by {program}<p>{why}<table>")?;
+    for (site, name) in &tape.sites {
+        writeln!(
+            to,
+            "<tr class=site style=--lane:{site}><td><td><td><td>{}",
+            escape(name)
+        )?;
+    }
+    tape = Reader::open(path)?;
+    while let Some((found, _)) = tape.next(until)? {
+        if tape.entries > first && !matches!(found.tag, Tag::Clock | Tag::Task) {
+            let (number, seconds) = (tape.entries - 1, tape.time.as_secs_f64());
+            let (task, site) = match found.tag {
+                Tag::Wait | Tag::JobDone | Tag::Signals | Tag::Notice | Tag::End => {
+                    Default::default()
+                }
+                _ => (tape.task.0.to_string(), tape.task.1),
+            };
+            let words = escape(&found.words);
+            writeln!(
+                to,
+                "<tr class=entry style=--lane:{site}><td>{number}<td>{seconds:.9}<td>{task}<td>{words}"
+            )?;
+        }
+    }
+    write!(to, "</table>\n{end}")
 }

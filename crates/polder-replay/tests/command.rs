@@ -110,6 +110,12 @@ fn environment_records_and_replays_and_command_lists() {
     let listed = show(&["show", path, "--until", "1"]);
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(text.contains("the list was to stop here"), "{text}");
+    let page = show(&["show", "--page", path]);
+    let html = String::from_utf8(page.stdout).unwrap();
+    assert!(
+        html.contains("the future returned") && html.contains("type=\"range\""),
+        "{html}"
+    );
     assert_eq!(show(&["show"]).status.code(), Some(2));
     let missing = show(&["show", "/nowhere"]);
     assert_eq!(missing.status.code(), Some(1));

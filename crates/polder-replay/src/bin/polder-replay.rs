@@ -1,13 +1,14 @@
-//! `polder-replay show TAPE [--until N]`: lists a tape. A program is replayed by the program
+//! `polder-replay show [--page] TAPE [--until N]`: lists or draws a tape. A program is replayed by the program
 //! itself: `POLDER_REPLAY=TAPE program`.
 
 use std::process::ExitCode;
 
 #[cfg(unix)]
-const USAGE: &str = "usage: polder-replay show TAPE [--until ENTRY]
+const USAGE: &str = "usage: polder-replay show [--page] TAPE [--until ENTRY]
 
 Lists what a program received that was run with POLDER_RECORD=TAPE: a line for each entry (number,
-seconds, task, what), then sums by task and by kind.
+seconds, task, what), then sums by task and by kind. With --page it is a page for a browser, with a
+slider: polder-replay show --page TAPE >tape.html
 POLDER_REPLAY=TAPE PROGRAM runs the program again.";
 
 #[cfg(unix)]
@@ -16,11 +17,14 @@ fn main() -> ExitCode {
 
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (path, until) = match *texts {
-        ["show", path] => (path, None),
-        ["show", path, "--until", entry] | ["show", "--until", entry, path]
-            if entry.parse::<u64>().is_ok() =>
-        {
+    let (is_page, rest) = match &texts[..] {
+        ["show", "--page", rest @ ..] => (true, rest),
+        ["show", rest @ ..] => (false, rest),
+        _ => (false, &[][..]),
+    };
+    let (path, until) = match *rest {
+        [path] => (path, None),
+        [path, "--until", entry] | ["--until", entry, path] if entry.parse::<u64>().is_ok() => {
             (path, entry.parse().ok())
         }
         _ => {
@@ -29,7 +33,12 @@ fn main() -> ExitCode {
         }
     };
     let mut output = BufWriter::new(stdout().lock());
-    match polder_replay::show(path, until, &mut output).and_then(|()| output.flush()) {
+    let shown = if is_page {
+        polder_replay::page(path, until, &mut output)
+    } else {
+        polder_replay::show(path, until, &mut output)
+    };
+    match shown.and_then(|()| output.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             eprintln!("polder-replay: {error}");
             ExitCode::FAILURE

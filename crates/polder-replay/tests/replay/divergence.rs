@@ -217,20 +217,26 @@ fn what_is_not_on_the_tape_is_told() {
     }
 }
 
-/// A name from elsewhere gives a terminal no commands.
+/// A name from elsewhere gives a terminal no commands, and a browser no markup.
 #[test]
 fn listing_has_no_control_characters() {
     let tape = Tape::new();
     record(&tape.path, async {
-        let path = "/nowhere/\u{1b}[2J\u{202e}";
+        let path = "/nowhere/<b>\u{1b}[2J\u{202e}";
         polder::net::unix::UnixStream::connect(path)
             .await
             .unwrap_err();
     })
     .unwrap();
     let listed = tape.listed();
-    assert!(listed.contains("/nowhere/\\u{1b}[2J\\u{202e}"), "{listed}");
+    assert!(
+        listed.contains("/nowhere/<b>\\u{1b}[2J\\u{202e}"),
+        "{listed}"
+    );
     assert!(!listed.contains(['\u{1b}', '\u{202e}']), "{listed}");
+    let page = tape.page();
+    assert!(page.contains("/nowhere/&lt;b>\\u{1b}"), "{page}");
+    assert!(!page.contains("<b>") && !page.contains('\u{1b}'), "{page}");
 }
 
 /// An older tape is kept; what is no regular file is left alone.

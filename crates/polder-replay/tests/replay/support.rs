@@ -35,6 +35,13 @@ impl Tape {
         polder_replay::show(&self.path, None, &mut text).unwrap();
         String::from_utf8(text).unwrap()
     }
+
+    /// The page.
+    pub fn page(&self) -> String {
+        let mut html = Vec::new();
+        polder_replay::page(&self.path, None, &mut html).unwrap();
+        String::from_utf8(html).unwrap()
+    }
 }
 
 /// Records `program`, and asserts that each replay returns the same.
@@ -75,10 +82,15 @@ pub fn start_clients(address: SocketAddr, count: usize, messages: usize) {
 /// Runs this test program again, with only the test `name`, which finds the tape's path in the
 /// environment. Returns what it has printed between two lines.
 pub fn in_another_process(name: &str, tape: &Path) -> String {
+    with_variable(name, "REPLAYED_TAPE", tape)
+}
+
+/// The same, with the path in a variable of this name.
+pub fn with_variable(name: &str, variable: &str, tape: &Path) -> String {
     let program = std::env::current_exe().unwrap();
     let output = std::process::Command::new(program)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env("REPLAYED_TAPE", tape)
+        .env(variable, tape)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
