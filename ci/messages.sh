@@ -60,6 +60,8 @@ mistake 'polder::net::serve("127.0.0.1:80", |_, _| async {}).await' \
     '`str` cannot be listened on' 'TcpListener::bind(address).await?'
 mistake 'polder::test! { start_paused = true; async fn passes() {} }' \
     'a paused clock is that of a simulated world: `polder_sim::test!`'
+mistake 'polder::test! { record = true; async fn passes() {} }' \
+    'a test that keeps the tape of a failure is one of `polder_replay::test!`'
 mistake 'polder::spawn(async {})' \
     'dropping a task cancels it; use `.detach()` to let it run'
 not_send='// Not `Send`? Drop it before the `.await`, or `spawn_local`.'

@@ -140,6 +140,9 @@ macro_rules! test {
     (start_paused = $is_paused:expr; $($tests:tt)*) => {
         ::core::compile_error!("a paused clock is that of a simulated world: `polder_sim::test!`");
     };
+    (record = $is_recorded:expr; $($tests:tt)*) => {
+        ::core::compile_error!("a test that keeps the tape of a failure is one of `polder_replay::test!`");
+    };
     ($($tests:tt)*) => {
         $crate::__test! { ($crate::__testing::run, $crate::__testing::DEFAULT_LIMIT) $($tests)* }
     };

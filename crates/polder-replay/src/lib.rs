@@ -44,7 +44,8 @@
 //! ```
 //!
 //! A program that calls [`run`] in `main` is recorded with `POLDER_RECORD=path`, and replayed with
-//! `POLDER_REPLAY=path`. The command `polder-replay show path` lists a tape.
+//! `POLDER_REPLAY=path`. The command `polder-replay show path` lists a tape. A test in [`test!`] is
+//! recorded, and the tape of a failure is kept.
 //!
 //! # What a tape has in it
 //!
@@ -92,6 +93,7 @@ mod record;
 mod replay;
 mod show;
 mod tape;
+mod testing;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -464,6 +466,17 @@ fn check_thread() -> io::Result<()> {
 #[cfg(feature = "libc")]
 pub use polder_sim::answer_for_libc;
 
+/// Not public: where [`test!`] finds polder, however a program calls that.
+#[doc(hidden)]
+pub use polder as __polder;
+
+/// Not public: the expansion of [`test!`].
+#[doc(hidden)]
+pub mod __testing {
+    pub use super::testing::run;
+    pub use polder::__testing::DEFAULT_LIMIT;
+}
+
 type Panic = Box<dyn Any + Send>;
 
 struct Ended<T> {
@@ -510,6 +523,11 @@ where
             Ok(Ok(())) => {}
             Ok(Err(_)) => break, // The replay has stopped.
             Err(panic) => failure = Some(panic),
+        }
+    }
+    if look(|deck| deck.stopped.is_some()) == Some(true) {
+        for tasks in runtime.within(|| runtime.describe()) {
+            eprintln!("polder-replay: {tasks}");
         }
     }
     drop(worker);
