@@ -1,7 +1,7 @@
 //! The clock of the runtime, which a kernel can replace. Everything above the pollers reads it; the
 //! poller is passed [`now`].
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::kernel::{self, Kernel};
 use crate::sys::Race;
@@ -19,6 +19,11 @@ pub(crate) fn now() -> Instant {
 #[inline(never)]
 fn now_of(kernel: &dyn Kernel) -> Instant {
     kernel.now()
+}
+
+/// The date, which a kernel can replace too.
+pub(crate) fn date() -> SystemTime {
+    kernel::current().map_or_else(SystemTime::now, Kernel::date)
 }
 
 /// Jiffies (Linux's word for coarse units of time) per second. A task's times are kept in 32 bits,

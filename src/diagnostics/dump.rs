@@ -1,5 +1,6 @@
 //! Dumps of a runtime: its workers, its tasks, and what each task waits for.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::panic::Location;
 use std::ptr;
@@ -13,7 +14,8 @@ use super::seconds::Seconds;
 use super::snapshot::{SharedSnapshot, TaskRecord};
 use super::sockets::{describe, is_readable};
 use super::sorted_index::SortedIndex;
-use crate::clock::now;
+use crate::clock::{date, now};
+use crate::kernel::{self, Kernel};
 use crate::poller::Backend;
 use crate::reactor::{self, Direction, SourceWait};
 use crate::scheduler::Shared;
@@ -228,7 +230,7 @@ pub enum TaskState {
     Waiting,
 }
 
-/// A thing that a task waits for.
+/// A thing that a task waits for. In a recorded run a number is in the place of an address.
 ///
 /// ```
 /// use polder::diagnostics::Wait;
@@ -302,12 +304,15 @@ impl Dump {
         let order = SortedIndex::places(ids.map(|id| id.map_or(0, Id::as_u64)));
         let mut records: Vec<_> = tasks.into_iter().map(Some).collect();
         let records = (order.iter()).filter_map(|(_, place)| records[*place as usize].take());
-        let tasks: Vec<TaskDump> = records
+        let mut tasks: Vec<TaskDump> = records
             .map(|record| record.finish(shared, &workers, &mut clues))
             .collect();
+        if kernel::current().is_some_and(Kernel::numbers_addresses) {
+            number_addresses(&mut tasks);
+        }
         let listed = tasks.iter().filter(|task| task.id.is_some()).count();
         let mut dump = Dump {
-            at: SystemTime::now(),
+            at: date(),
             backend: shared.main().reactor.poller().backend(),
             workers,
             open_sockets: OpenSockets::of(shared),
@@ -470,6 +475,17 @@ impl TaskRecord {
             }
         }
         task
+    }
+}
+
+/// Replaces addresses of memory by numbers, in the order of the tasks.
+fn number_addresses(tasks: &mut [TaskDump]) {
+    let mut numbers = BTreeMap::new();
+    for wait in tasks.iter_mut().flat_map(|task| &mut task.waits_for) {
+        if let Wait::Event(address) | Wait::Latch(address) | Wait::TaskSet(address) = wait {
+            let next = numbers.len() + 1;
+            *address = *numbers.entry(*address).or_insert(next);
+        }
     }
 }
 

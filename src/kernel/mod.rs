@@ -28,7 +28,7 @@ use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 pub use self::installed::*;
 use self::sockets::Sockets;
@@ -43,6 +43,17 @@ pub trait Kernel {
     /// Returns the current time. May be called under a lock of the runtime.
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    /// Returns the current date, for dumps and traces.
+    fn date(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// Returns whether dumps have numbers in the place of addresses of memory, which differ where a
+    /// run is repeated.
+    fn numbers_addresses(&self) -> bool {
+        false
     }
 
     /// Called when the program itself reads the clock, by `time::now`.

@@ -6,8 +6,10 @@ use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{Runtime, spawn_local_in};
+use crate::clock;
 use crate::diagnostics::TaskState;
 use crate::kernel;
 use crate::poller::Poller;
@@ -54,6 +56,12 @@ impl CustomRuntime {
     pub fn within<R>(&self, f: impl FnOnce() -> R) -> R {
         let _driving = self.0.worker.drive();
         f()
+    }
+
+    /// Returns how much of the runtime's coarse unit of time has passed at `time`. Ages in a dump
+    /// depend on it, so a kernel that repeats a run begins it with the same part.
+    pub fn part_of_jiffy(time: Instant) -> Duration {
+        clock::since_jiffy(clock::jiffy(time), time)
     }
 
     /// [`spawn_local`](Runtime::spawn_local), detached, for the caller at `site`.

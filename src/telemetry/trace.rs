@@ -18,7 +18,7 @@ use std::ptr;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::identity::Name;
-use crate::clock::now;
+use crate::clock::{date, now};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
@@ -194,7 +194,7 @@ impl TraceLog {
         let start = now();
         TraceLog {
             start,
-            start_time: SystemTime::now(),
+            start_time: date(),
             capacity: capacity.min(MAX_EVENTS),
             others: Ring::new(start, capacity),
             pushing: Mutex::new(()),

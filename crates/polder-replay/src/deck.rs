@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use polder::kernel::BlockingCall;
 use polder::poller::Poller;
+use polder::runtime::of_kernel::RuntimeOfKernel;
 use rustix::time::ClockId;
 
 use crate::record::Recorder;
@@ -286,6 +287,9 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
     static COUNT: AtomicU32 = AtomicU32::new(1);
     let shown = clock_shows(ClockId::Monotonic);
     let now = at(shown);
+    // From the beginning of a jiffy: the first reading of the clock has the rest, for a replay too.
+    let part = RuntimeOfKernel::part_of_jiffy(now);
+    let (shown, now) = (shown.saturating_sub(part), now - part);
     let deck = Deck {
         side,
         shared,
@@ -474,7 +478,6 @@ impl Deck {
     }
 
     /// A value that no call can fail to return.
-    #[cfg(all(feature = "libc", target_os = "linux"))]
     pub(crate) fn value<T: Kept>(&mut self, tag: Tag, real: impl FnOnce() -> T) -> Result<T, Stop> {
         self.call(
             &Ask::new(tag, Argument::None),

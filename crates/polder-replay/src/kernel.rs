@@ -13,13 +13,14 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use polder::kernel::sockets::{
     Address, Flag, Group, Name, Number, Opt, Socket, SocketType, Sockets, TcpOption,
 };
 use polder::kernel::{self, BlockingCall, Kernel, LookUp};
 use polder::poller::{Interest, Mode, Token};
+use rustix::time::ClockId;
 use socket2::{Domain, MaybeUninitSlice, SockAddr, Type};
 
 use crate::deck::{self, Ask, Job, Listener, Shared, Side, cross, look, look_own, with, with_own};
@@ -35,6 +36,17 @@ impl Kernel for Taped {
 
     fn reads_clock(&self) {
         look(deck::Deck::program_reads_clock);
+    }
+
+    fn date(&self) -> SystemTime {
+        let date = with(|deck| deck.value(Tag::Wall, || deck::clock_shows(ClockId::Realtime)));
+        SystemTime::UNIX_EPOCH
+            .checked_add(date.unwrap_or_default())
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    fn numbers_addresses(&self) -> bool {
+        true
     }
 
     fn task_id(&self) -> Option<u64> {

@@ -4,6 +4,7 @@
 
 mod divergence;
 mod edges;
+mod dumps;
 mod hostile;
 mod programs;
 mod support;
