@@ -37,13 +37,15 @@ for target in "${targets[@]}"; do
     parts=std,test what=--all-targets
     [[ " ${alike[*]-} " != *" $target "* ]] || parts=std what=--lib
     CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check "$what" 2>&1 | tee "$log"
+    # Elsewhere it is empty, and its command says so.
+    CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check "$what" -p polder-replay 2>&1 | tee -a "$log"
     case "$target" in
         # Their kqueue is ours; what the polling crate makes of it is a feature.
         *-apple-* | *-freebsd)
             CARGO_TERM_COLOR=never cargo_for "$target" "$parts" check --lib --features polling 2>&1 | tee -a "$log" ;;
     esac
     # Those of the standard library, where it is built too, are not ours.
-    if grep -qE '^warning: `(polder|polder-sim|polder-stack)`' "$log"; then
+    if grep -qE '^warning: `(polder|polder-sim|polder-stack|polder-replay)`' "$log"; then
         echo "$0: there are warnings for $target" >&2
         exit 1
     fi

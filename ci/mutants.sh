@@ -50,6 +50,7 @@ rooms() {
     # Tested by the crate above: see `run_room`.
     room sim 'crates/polder-sim/src/* src/net/socket/custom.rs src/poller/backends/custom.rs src/kernel/* src/runtime/custom.rs src/checks.rs' \
         polder/kernel "$worlds" '--test=libc_interpose' "--lib --test=sim -- $seeds"
+    room replay 'crates/polder-replay/src/*' polder-replay/libc '--lib --test=replay --test=recorded_test --test=command' '--test=libc'
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' polder/kernel "$worlds" "--lib --test=sim -- $seeds"
     room async-io 'src/poller/backends/async_io.rs' async-io "$quick" "$core" '--test=one_reactor'
@@ -105,7 +106,7 @@ mkdir -p "$output"
 export CARGO_TARGET_DIR="$cache/mutants-target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=1
 
 common=(--no-config --no-shuffle --jobs 1 --output "$output" --copy-vcs false)
-common+=(--package polder --package polder-sim)
+common+=(--package polder --package polder-sim --package polder-replay)
 # How long the tests may take: three times as long as without a mutant, but not less than so many seconds.
 patience=60
 # Tests, and what `Debug` prints.
@@ -113,7 +114,7 @@ common+=(--exclude-re 'tests::' --exclude-re '<impl .*Debug for')
 
 names=()
 declare -A files features rounds
-mapfile -t unclaimed < <(git ls-files 'src/*.rs' 'crates/polder-sim/src/*.rs')
+mapfile -t unclaimed < <(git ls-files 'src/*.rs' 'crates/polder-'{sim,replay}'/src/*.rs')
 
 room() {
     names+=("$1")
@@ -151,10 +152,10 @@ choose() {
     for path in ${files[$1]}; do by_file+=(--file "$path"); done
     case $1 in
         worlds)
-            for path in ${files[out]} ${files[sim]}; do by_file+=(--exclude "$path"); done
+            for path in ${files[out]} ${files[sim]} ${files[replay]}; do by_file+=(--exclude "$path"); done
             by_name=(--re "$in_worlds")
             ;;
-        sim) by_name=() ;;
+        sim | replay) by_name=() ;;
     esac
 }
 
@@ -201,7 +202,10 @@ round() {
 run_room() {
     local all tests by_file by_name tested=polder
     mapfile -t all <<<"${rounds[$1]}"
-    case $1 in sim | worlds) tested=polder-sim ;; esac
+    case $1 in
+        sim | worlds) tested=polder-sim ;;
+        replay) tested=polder-replay ;;
+    esac
     choose "$1"
     by_name+=("${@:2}")
     [ "$1" != kqueue ] || local -x RUSTFLAGS="--cfg polder_kqueue_model ${RUSTFLAGS:-}"
@@ -232,8 +236,8 @@ list() {
         printf '%-12s %8s %6s  %s\n' "$room" "$(wc -l <<<"$found")" "$(wc -w <<<"${files[$room]}")" "${features[$room]}"
     done
     # Of a function that stands in two rooms, or is declared twice, once.
-    covered=$(sort -u <<<"$covered" | grep -cE '^(src|crates/polder-sim)/')
-    all=$(cargo mutants "${common[@]}" --list 2>/dev/null | sort -u | grep -cE '^(src|crates/polder-sim)/')
+    covered=$(sort -u <<<"$covered" | grep -cE '^(src|crates/polder-(sim|replay))/')
+    all=$(cargo mutants "${common[@]}" --list 2>/dev/null | sort -u | grep -cE '^(src|crates/polder-(sim|replay))/')
     echo "$covered of $all mutants: $((covered * 100 / all)) %"
 }
 
