@@ -879,9 +879,8 @@ fn set_tcp(socket: &socket2::Socket, option: TcpOption, value: u32) -> io::Resul
     result
 }
 
-/// No `SIGPIPE` (elsewhere a socket has an option for that).
-const SEND_FLAGS: i32 = if cfg!(any(target_os = "linux", target_os = "android")) {
-    rustix::net::SendFlags::NOSIGNAL.bits() as i32
-} else {
-    0
-};
+/// No `SIGPIPE`. Apple's systems have an option of the socket for that, which socket2 sets.
+#[cfg(not(target_vendor = "apple"))]
+const SEND_FLAGS: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
+#[cfg(target_vendor = "apple")]
+const SEND_FLAGS: i32 = 0;
