@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use polder::kernel::BlockingCall;
 use polder::poller::Poller;
-use polder::runtime::of_kernel::RuntimeOfKernel;
+use polder::runtime::custom::CustomRuntime;
 use rustix::time::ClockId;
 
 use crate::record::Recorder;
@@ -288,7 +288,7 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
     let shown = clock_shows(ClockId::Monotonic);
     let now = at(shown);
     // From the beginning of a jiffy: the first reading of the clock has the rest, for a replay too.
-    let part = RuntimeOfKernel::part_of_jiffy(now);
+    let part = CustomRuntime::part_of_jiffy(now);
     let (shown, now) = (shown.saturating_sub(part), now - part);
     let deck = Deck {
         side,

@@ -200,6 +200,10 @@ fn client_with_reconnects_and_names_is_replayed() {
         "ConnectionRefused",
         "reads tcp",
     ] {
-        assert!(output.contains(words), "no {words:?} in {}", &output[..1_000]);
+        assert!(
+            output.contains(words),
+            "no {words:?} in {}",
+            &output[..1_000]
+        );
     }
 }

@@ -3,8 +3,8 @@
 #![cfg(unix)]
 
 mod divergence;
-mod edges;
 mod dumps;
+mod edges;
 mod hostile;
 mod programs;
 mod support;
