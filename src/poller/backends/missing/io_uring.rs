@@ -27,7 +27,7 @@ impl Uring {
 impl Deref for Uring {
     type Target = dyn Selector;
 
-    fn deref(&self) -> &dyn Selector {
+    fn deref(&self) -> &Self::Target {
         match *self {}
     }
 }
