@@ -115,6 +115,8 @@ impl LineSource for Lines {
 fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Option<&Last>) -> Last {
     let at = Instant::now();
     let dump = Dump::of(runtime, &[]);
+    // A worker may have answered late: by then its tasks are older.
+    let end = Instant::now();
     let metrics = Metrics::of(runtime);
     let mut json = Json::object(out);
     json.value("number", number)
@@ -124,10 +126,10 @@ fn write_runtime(out: &mut String, number: usize, runtime: &Shared, before: Opti
         .value("ended", metrics.ended)
         .value("injected", metrics.injected)
         .value("unreported", dump.unreported);
-    let before = before.map(|before| (&before.polls[..], at - before.at));
-    if let Some((_, within)) = before {
-        json.seconds("within", within);
+    if let Some(before) = before {
+        json.seconds("within", at - before.at);
     }
+    let before = before.map(|before| (&before.polls[..], end - before.at));
     let workers = dump.workers.iter().zip(&metrics.workers);
     json.list_of("workers", workers, |(worker, numbers), out| {
         let mut json = Json::object(out);
@@ -166,7 +168,7 @@ fn id(task: &TaskDump) -> u64 {
     task.id.map_or(0, |id| id.as_u64())
 }
 
-/// `before` has the polls of the last line, and the time since then.
+/// `before` has the polls of the last line, and an upper limit of the time since then.
 fn write_group(out: &mut String, group: &Group<'_>, before: Option<(&[(u64, u32)], Duration)>) {
     let first = group.tasks[0];
     let mut json = Json::object(out);
@@ -199,8 +201,9 @@ fn write_group(out: &mut String, group: &Group<'_>, before: Option<(&[(u64, u32)
     }
 }
 
-/// Returns the number of a task's polls since the last line, `within` this time. Zero if it is
-/// unknown: the task is older than that line, which lacked it, since its worker did not answer.
+/// Returns the number of a task's polls since the last line, at most `within` ago. Zero if it is
+/// unknown: the task is older than that line, which lacked it, since its worker did not answer, or
+/// was not driven.
 fn recent_polls(task: &TaskDump, before: &[(u64, u32)], within: Duration) -> u32 {
     let is_new = task.age <= within + AGE_ERROR;
     let known = before.binary_search_by_key(&id(task), |(id, _)| *id);

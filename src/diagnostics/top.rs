@@ -230,7 +230,7 @@ fn serve(listener: &UnixListener, pace: Pace, lines: &mut impl LineSource) {
 }
 
 /// Returns whether a client has connected; sends meanwhile. Input is never read; a hang-up is
-/// always revents.
+/// always reported.
 fn wait(listener: &UnixListener, clients: &mut Vec<Client>, left: Option<Duration>) -> bool {
     let mut asked = vec![PollFd::new(listener, PollFlags::IN)];
     asked.extend(clients.iter().map(|client| {
