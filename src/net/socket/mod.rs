@@ -2,8 +2,8 @@
 //! (`system.rs`) or, with the feature `kernel`, to the thread's other kernel (`custom.rs`).
 //!
 //! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
-//! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). In the rest of
-//! `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls on sockets.
+//! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). In the rest
+//! of `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls on sockets.
 //! (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
 //! A call that may wait is an [`Operation`]. This module clears the readiness after a read that the
