@@ -612,6 +612,11 @@ impl Deck {
             && shared.has_news.swap(false, Ordering::Acquire);
         if has_news {
             let orphans = std::mem::take(&mut *lock(&self.shared.orphans));
+            if !orphans.is_empty() {
+                self.remark(
+                    "a thread has dropped a socket or a file: when it did is not on the tape, so a replay may diverge from here",
+                );
+            }
             for id in orphans {
                 self.forget(id);
             }

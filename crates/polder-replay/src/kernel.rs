@@ -796,8 +796,11 @@ impl Socket for TapedSocket {
     fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
         let value = self.option(24 + option as u64, |system| {
             Ok(match option {
+                #[cfg(not(target_os = "openbsd"))]
                 TcpOption::KeepIdle => Some(system.tcp_keepalive_time()?.as_secs()),
+                #[cfg(not(target_os = "openbsd"))]
                 TcpOption::KeepInterval => Some(system.tcp_keepalive_interval()?.as_secs()),
+                #[cfg(not(target_os = "openbsd"))]
                 TcpOption::KeepCount => Some(system.tcp_keepalive_retries()?.into()),
                 #[cfg(any(target_os = "linux", target_os = "android"))]
                 TcpOption::UserTimeout => {
@@ -805,6 +808,8 @@ impl Socket for TapedSocket {
                 }
                 #[cfg(not(any(target_os = "linux", target_os = "android")))]
                 TcpOption::UserTimeout => None,
+                #[cfg(target_os = "openbsd")]
+                TcpOption::KeepIdle | TcpOption::KeepInterval | TcpOption::KeepCount => None,
             })
         })?;
         Ok(value.map(|value| value as u32))
@@ -859,6 +864,13 @@ impl TapedSocket {
     }
 }
 
+/// OpenBSD has these options for all sockets only (tcp(4)).
+#[cfg(target_os = "openbsd")]
+fn set_tcp(_: &socket2::Socket, _: TcpOption, _: u32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "openbsd"))]
 fn set_tcp(socket: &socket2::Socket, option: TcpOption, value: u32) -> io::Result<()> {
     let seconds = Duration::from_secs(value.into());
     let keepalive = socket2::TcpKeepalive::new();

@@ -250,7 +250,8 @@ pub fn show(path: impl AsRef<Path>, until: Option<u64>, to: &mut dyn io::Write) 
 }
 
 /// Draws the tape at `path` as a page, up to the entry `until`: what `polder-replay show --page`
-/// writes. It has the last 3,000 entries, a lane for the tasks of each spawn site, and a slider,
+/// writes. It has the last 3,000 entries (readings of the clock are left
+/// out), a lane for the tasks of each spawn site, and a slider,
 /// which shows what each task did last.
 ///
 /// ```
@@ -526,6 +527,8 @@ where
         }
     }
     if look(|deck| deck.stopped.is_some()) == Some(true) {
+        // A stop in a call for libc has not unwound yet: it does not from here.
+        let _ = catch_unwind(deck::now);
         for tasks in runtime.within(|| runtime.describe()) {
             eprintln!("polder-replay: {tasks}");
         }

@@ -5,7 +5,8 @@
 //! A block is handed over when it has [`BLOCK`] bytes, after a turn when the last one was handed
 //! over [`AGE`] ago, and at the end, which may be a call of `exit`. While the worker sleeps, the
 //! thread has access to what was not handed over: a lock for each sleep, and no timer. A process
-//! that is killed loses at most the last [`AGE`].
+//! that is killed loses at most the last [`AGE`]; if its worker has not slept since, the last
+//! [`AGE`] before it blocked or began to loop.
 //!
 //! A child of `fork` has no such thread: its copy of the recording is off.
 //!

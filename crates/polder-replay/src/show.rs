@@ -85,9 +85,12 @@ fn read(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Entry> {
                 let names = ["readable", "writable", "closed", "error"];
                 let set = (0..4).filter(|bit| flags >> bit & 1 == 1);
                 let set: Vec<_> = set.map(|bit| names[bit]).collect();
-                format!("{socket} {}", set.join(" and "))
+                (socket, set.join(" and "))
             });
-            events.collect::<Vec<_>>().join(", ")
+            events.fold(String::new(), |all, (socket, set)| {
+                let comma = if all.is_empty() { "" } else { ", " };
+                all + comma + &format!("{socket} {set}")
+            })
         }
         Tag::Task => {
             let found = get_task(from)?;
@@ -292,8 +295,11 @@ pub(crate) fn page(path: &Path, until: u64, to: &mut dyn Write) -> io::Result<()
     let page = include_str!("page.html");
     let (head, end) = page.split_once("<!-- rows -->\n").unwrap_or((page, ""));
     let mut tape = Reader::open(path)?;
-    while tape.next(until)?.is_some() {}
-    let first = tape.entries.saturating_sub(ROWS);
+    let is_row = |entry: &Entry| !matches!(entry.tag, Tag::Clock | Tag::Task);
+    let (mut rows, mut place) = (0, 0);
+    while let Some((found, _)) = tape.next(until)? {
+        rows += u64::from(is_row(&found));
+    }
     let (program, why) = (escape(&tape.program), escape(&tape.why));
     writeln!(to, "{head}<p>recorded by {program}<p>{why}<table>")?;
     for (site, name) in &tape.sites {
@@ -305,7 +311,8 @@ pub(crate) fn page(path: &Path, until: u64, to: &mut dyn Write) -> io::Result<()
     }
     tape = Reader::open(path)?;
     while let Some((found, _)) = tape.next(until)? {
-        if tape.entries > first && !matches!(found.tag, Tag::Clock | Tag::Task) {
+        place += u64::from(is_row(&found));
+        if is_row(&found) && place + ROWS > rows {
             let (number, seconds) = (tape.entries - 1, tape.time.as_secs_f64());
             let (task, site) = match found.tag {
                 Tag::Wait | Tag::JobDone | Tag::Signals | Tag::Notice | Tag::End => {

@@ -22,13 +22,14 @@ where
     F: Future + 'static,
     F::Output: Outcome,
 {
+    let file = name.replace("::", "-") + ".tape";
     // The harness leaves out the name of the crate.
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     let is_set = |name| env::var_os(name).is_some_and(|path| !path.is_empty());
     let is_directed = is_set("POLDER_REPLAY") || is_set("POLDER_RECORD");
     // A debugger takes its time.
     let limit = if is_directed { Duration::MAX } else { limit };
-    let tape = folder().join(name.replace("::", "-") + ".tape");
+    let tape = folder().join(file);
     // Another process may run the test too.
     let recording = tape.with_extension(process::id().to_string());
     let path = recording.clone();
@@ -51,7 +52,7 @@ where
     if !is_directed && (is_late || failure.is_some()) {
         match fs::rename(&recording, &tape).and_then(|()| env::current_exe()) {
             Ok(program) => eprintln!(
-                "{name}: failed, and this runs it again:\n  POLDER_REPLAY={tape:?} {program:?} --exact {name} --nocapture"
+                "{name}: failed, and this runs it again:\n  POLDER_REPLAY={tape:?} {program:?} --exact {name} --include-ignored --nocapture"
             ),
             Err(error) => eprintln!("{name}: failed, and its tape is not kept: {error}"),
         }
@@ -82,12 +83,15 @@ fn folder() -> PathBuf {
 ///
 /// ```text
 /// client::reconnects: failed, and this runs it again:
-///   POLDER_REPLAY="/src/target/polder/client-reconnects.tape" "/src/target/debug/deps/it-3c1d" --exact client::reconnects --nocapture
+///   POLDER_REPLAY="/src/target/polder/it-client-reconnects.tape" "/src/target/debug/deps/it-3c1d" --exact client::reconnects --include-ignored --nocapture
 /// ```
 ///
 /// That is the program that was tested: it has to be there as it was. For a debugger, `gdb --args`
-/// follows the variable; a replay has no limit. A test that passes leaves no tape, and the tape of
-/// the last failure is left until the next one.
+/// follows the variable; a replay has no limit. A test that passes leaves no tape (one of
+/// `#[should_panic]` does: its panic is taken for a failure), and the tape of the last failure is
+/// left until the next one. A test that blocks its thread, or loops without an await, may leave a
+/// tape that lacks the last tenth of a second before; one that aborts prints no command, and its
+/// tape is in the same folder, with the number of the process.
 ///
 /// ```
 /// polder_replay::test! {

@@ -49,7 +49,7 @@ fn fails(what: &str) -> (String, Command, PathBuf) {
         .trim();
     let tape = PathBuf::from(command.split('"').nth(1).unwrap());
     assert!(
-        tape.is_file() && tape.ends_with("polder/child-passes_or_not.tape"),
+        tape.is_file() && tape.ends_with("polder/recorded_test-child-passes_or_not.tape"),
         "{tape:?}"
     );
     let mut shell = Command::new("sh");
@@ -61,7 +61,7 @@ fn recordings(tape: &Path) -> usize {
     let names = std::fs::read_dir(tape.parent().unwrap()).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names
-        .filter(|name| name.starts_with("child-passes_or_not."))
+        .filter(|name| name.starts_with("recorded_test-child-passes_or_not."))
         .count()
 }
 

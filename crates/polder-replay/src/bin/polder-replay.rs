@@ -15,7 +15,10 @@ POLDER_REPLAY=TAPE PROGRAM runs the program again.";
 fn main() -> ExitCode {
     use std::io::{self, BufWriter, Write, stdout};
 
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Vec<String> = arguments
+        .map(|text| text.to_string_lossy().into_owned())
+        .collect();
     let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (is_page, rest) = match &texts[..] {
         ["show", "--page", rest @ ..] => (true, rest),
