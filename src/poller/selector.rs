@@ -68,8 +68,8 @@ pub(crate) enum Timeout {
     /// Immediately.
     Zero,
     /// At `deadline`, by a clock that was last read at `now`. [`Selector::wait`] gets only
-    /// deadlines in the future. A backend passes the difference to the kernel, never the deadline: the
-    /// process's clock need not be the kernel's.
+    /// deadlines in the future. A backend passes the difference to the kernel, never the deadline:
+    /// the process's clock need not be the kernel's.
     At {
         deadline: Instant,
         now: Instant,

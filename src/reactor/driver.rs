@@ -2,10 +2,11 @@
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
 //! thread's [`Driver`], unless the reactor is a shard's. Setting, resetting and dropping it there
-//! costs no lock, and no atomic operation but loads. If it is reset or dropped elsewhere (by another
-//! thread, or by this one while it drives another runtime, or none), a [`TimerOp`] is queued with
-//! the reactor and the worker is unparked. The worker applies the queue before it sets, polls, resets or drops a timer,
-//! before it fires those that are due, and before it sleeps. See `parker` for why none is lost.
+//! costs no lock, and no atomic operation but loads. If it is reset or dropped elsewhere (by
+//! another thread, or by this one while it drives another runtime, or none), a [`TimerOp`] is
+//! queued with the reactor and the worker is unparked. The worker applies the queue before it sets,
+//! polls, resets or drops a timer, before it fires those that are due, and before it sleeps. See
+//! `parker` for why none is lost.
 //!
 //! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's; in the
 //! background runtime's reactor, those of threads that drive nothing; and those that end a source's

@@ -794,24 +794,7 @@ impl Socket for TapedSocket {
     }
 
     fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
-        let value = self.option(24 + option as u64, |system| {
-            Ok(match option {
-                #[cfg(not(target_os = "openbsd"))]
-                TcpOption::KeepIdle => Some(system.tcp_keepalive_time()?.as_secs()),
-                #[cfg(not(target_os = "openbsd"))]
-                TcpOption::KeepInterval => Some(system.tcp_keepalive_interval()?.as_secs()),
-                #[cfg(not(target_os = "openbsd"))]
-                TcpOption::KeepCount => Some(system.tcp_keepalive_retries()?.into()),
-                #[cfg(any(target_os = "linux", target_os = "android"))]
-                TcpOption::UserTimeout => {
-                    Some(system.tcp_user_timeout()?.unwrap_or_default().as_millis() as u64)
-                }
-                #[cfg(not(any(target_os = "linux", target_os = "android")))]
-                TcpOption::UserTimeout => None,
-                #[cfg(target_os = "openbsd")]
-                TcpOption::KeepIdle | TcpOption::KeepInterval | TcpOption::KeepCount => None,
-            })
-        })?;
+        let value = self.option(24 + option as u64, |system| get_tcp(system, option))?;
         Ok(value.map(|value| value as u32))
     }
 
@@ -864,7 +847,27 @@ impl TapedSocket {
     }
 }
 
+#[cfg(not(target_os = "openbsd"))]
+fn get_tcp(socket: &socket2::Socket, option: TcpOption) -> io::Result<Option<u64>> {
+    Ok(match option {
+        TcpOption::KeepIdle => Some(socket.tcp_keepalive_time()?.as_secs()),
+        TcpOption::KeepInterval => Some(socket.tcp_keepalive_interval()?.as_secs()),
+        TcpOption::KeepCount => Some(socket.tcp_keepalive_retries()?.into()),
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        TcpOption::UserTimeout => {
+            Some(socket.tcp_user_timeout()?.unwrap_or_default().as_millis() as u64)
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        TcpOption::UserTimeout => None,
+    })
+}
+
 /// OpenBSD has these options for all sockets only (tcp(4)).
+#[cfg(target_os = "openbsd")]
+fn get_tcp(_: &socket2::Socket, _: TcpOption) -> io::Result<Option<u64>> {
+    Ok(None)
+}
+
 #[cfg(target_os = "openbsd")]
 fn set_tcp(_: &socket2::Socket, _: TcpOption, _: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

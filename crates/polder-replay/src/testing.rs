@@ -83,7 +83,8 @@ fn folder() -> PathBuf {
 ///
 /// ```text
 /// client::reconnects: failed, and this runs it again:
-///   POLDER_REPLAY="/src/target/polder/it-client-reconnects.tape" "/src/target/debug/deps/it-3c1d" --exact client::reconnects --include-ignored --nocapture
+///   POLDER_REPLAY="/src/target/polder/it-client-reconnects.tape" "/src/target/debug/deps/it-3c1d"
+///   --exact client::reconnects --include-ignored --nocapture
 /// ```
 ///
 /// That is the program that was tested: it has to be there as it was. For a debugger, `gdb --args`

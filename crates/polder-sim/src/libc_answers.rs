@@ -5,10 +5,10 @@
 //! that calls the C library, then calls the program's functions instead. It is a macro, since a
 //! library must not define them for every program that links it.
 //!
-//! The functions ask the [`Answers`] that were [`set`]. If there are none, or if none has an answer,
-//! the kernel gives it, through the system call: it is the same as the C library's, and slower only
-//! for calls that need not enter the kernel there (the clocks: 23 ns, and 750 ns by a system call
-//! of a virtual machine). No lock is taken and nothing is allocated, so these functions
+//! The functions ask the [`Answers`] that were [`set`]. If there are none, or if none has an
+//! answer, the kernel gives it, through the system call: it is the same as the C library's, and
+//! slower only for calls that need not enter the kernel there (the clocks: 23 ns, and 750 ns by a
+//! system call of a virtual machine). No lock is taken and nothing is allocated, so these functions
 //! may be called wherever the C library's may. They set `errno` as `syscall(2)` does.
 //!
 //! ```standalone_crate

@@ -1,5 +1,5 @@
-//! `polder-replay show [--page] TAPE [--until N]`: lists or draws a tape. A program is replayed by the program
-//! itself: `POLDER_REPLAY=TAPE program`.
+//! `polder-replay show [--page] TAPE [--until N]`: lists or draws a tape. A program is replayed by
+//! the program itself: `POLDER_REPLAY=TAPE program`.
 
 use std::process::ExitCode;
 
