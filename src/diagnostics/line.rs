@@ -253,7 +253,7 @@ mod tests {
         };
         let mut out = String::new();
         write_group(&mut out, &group, Some((before, Duration::from_secs(1))));
-        let (_, polls) = out.split_once("\"recent_polls\":").expect("they are told");
+        let (_, polls) = out.split_once("\"recent_polls\":").expect("it is written");
         polls.trim_end_matches('}').parse().expect("a number")
     }
 

@@ -61,8 +61,8 @@ pub use crate::blocking::unblock;
 /// operation, for work that polder does not see: a channel of another crate, a part of a long
 /// computation, each of thousands of empty WebSocket frames in a buffer.
 ///
-/// The bytes of sockets and of an [`Async`](crate::Async) stream count; those of `duplex`, of files
-/// and of functions passed to an `Async` do not.
+/// The bytes of sockets and of an [`Async`](crate::Async) stream count, and those of files that
+/// need no other thread; those of `duplex` and of functions passed to an `Async` do not.
 ///
 /// Only tasks and the future of [`block_on`](crate::block_on) have a budget. Elsewhere this returns
 /// immediately.
