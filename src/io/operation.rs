@@ -83,7 +83,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
     /// need not be in memory.
     #[cold]
     #[inline(never)]
-    pub(crate) fn poll_apart(self, waker: &Waker) -> Poll<io::Result<T>> {
+    pub(crate) fn poll_outlined(self, waker: &Waker) -> Poll<io::Result<T>> {
         self.poll(&Context::from_waker(waker))
     }
 

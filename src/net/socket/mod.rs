@@ -422,7 +422,7 @@ impl Socket {
         // needs no charge.
         if source.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
             let attempt = |_| charged(self.raw().write(bytes));
-            return self.writing(attempt).poll_apart(cx.waker());
+            return self.writing(attempt).poll_outlined(cx.waker());
         }
         self.writing(|_| sys::send(&source.descriptor()?, bytes))
             .poll(cx)

@@ -194,7 +194,7 @@ impl Socket {
     /// Reads by [`read_vectored`](KernelSocket::read_vectored). A method of `Socket`, so that other
     /// reads need no `SystemSocket` in memory.
     #[inline(never)]
-    fn read_apart(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
+    fn read_outlined(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
         self.raw().read_vectored(&mut [IoSliceMut::new(bytes)])
     }
 }
@@ -258,7 +258,7 @@ impl KernelSocket for SystemSocket<'_> {
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
         let source = self.socket.io.source();
         if !source.has_bytes_only() {
-            return self.socket.read_apart(bytes);
+            return self.socket.read_outlined(bytes);
         }
         let read = sys::receive(&self.descriptor, bytes)?;
         // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
