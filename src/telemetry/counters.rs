@@ -2,9 +2,6 @@
 //!
 //! Each is written only by the worker's own thread, with a plain load and store. A reader sees a
 //! recent value of each, but not of several at the same moment.
-//!
-//! The workers of a pool share a reactor, so the counters belong to the
-//! [`Driver`](crate::reactor::Driver).
 
 // Not loom's: only `Counters::task` depends on their order, and its test steps through that.
 use std::panic::Location;
