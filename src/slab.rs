@@ -1,18 +1,17 @@
 //! Lists that free memory: what many connections or tasks have needed is released afterwards.
 //!
-//! A [`Slab`] keeps values at places that do not move. Free places at the end are removed
-//! immediately, and a new value takes the lowest free place. The free places are in a heap, which
-//! may also have removed ones; these are skipped. So adding a value takes the logarithm of the
-//! number of free places, and removing one takes constant time on average: each removed place was
-//! added once.
+//! A [`Slab`] keeps values at places that do not move. A new value takes the lowest free place. Free
+//! places at the end are removed, except the first 32, and as long as none is retired. The free
+//! places are in a heap, which may also have removed ones; these are skipped. So adding a value
+//! takes the logarithm of the number of free places, and removing one takes constant time on
+//! average: each removed place was added once.
 //!
 //! [`shrink`] releases memory: when less than a quarter is used, at least half of it. So a list has
 //! memory for at most four times as many values as it holds (or [`KEPT`]), and between two changes
 //! of its memory as many values are added or removed as were moved.
 //!
-//! **A place has a number**, `N`, which it keeps while it is free: for the generations of the
-//! reactor's tokens. A removed place that is added again begins with the largest number of the
-//! removed places.
+//! **A place has a generation**, `G`, also while it is free: for the reactor's tokens. A removed
+//! place that is added again begins with the largest generation of the removed places.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -44,42 +43,42 @@ pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
 }
 
 #[derive(Debug)]
-pub(crate) struct Slab<T, N = ()> {
-    places: Vec<Place<T, N>>,
+pub(crate) struct Slab<T, G = ()> {
+    places: Vec<Place<T, G>>,
     /// The free place, if it was the only one: so alternate additions and removals do not use the
     /// heap.
     only_free: Option<u32>,
     /// All other reusable places, and some removed ones: see the head.
     free: BinaryHeap<Reverse<u32>>,
     len: usize,
-    /// The largest number of the removed places, all of which were below `gone`.
-    number: N,
+    /// The largest generation of the removed places, all of which were below `gone`.
+    generation: G,
     gone: usize,
     /// Whether a place is retired. Then none is removed, since it would be added again.
     has_retired: bool,
 }
 
 #[derive(Debug)]
-enum Place<T, N> {
-    Used(N, T),
-    Free(N),
+enum Place<T, G> {
+    Used(G, T),
+    Free(G),
 }
 
-impl<T, N: Default> Default for Slab<T, N> {
-    fn default() -> Slab<T, N> {
+impl<T, G: Default> Default for Slab<T, G> {
+    fn default() -> Slab<T, G> {
         Slab {
             places: Vec::new(),
             only_free: None,
             free: BinaryHeap::new(),
             len: 0,
-            number: N::default(),
+            generation: G::default(),
             gone: 0,
             has_retired: false,
         }
     }
 }
 
-impl<T, N: Copy + Ord + Default> Slab<T, N> {
+impl<T, G: Copy + Ord + Default> Slab<T, G> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -92,13 +91,13 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
 
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.get_numbered(index).map(|(_, value)| value)
+        self.get_with_generation(index).map(|(_, value)| value)
     }
 
     #[inline]
-    pub(crate) fn get_numbered(&self, index: usize) -> Option<(N, &T)> {
+    pub(crate) fn get_with_generation(&self, index: usize) -> Option<(G, &T)> {
         match self.places.get(index)? {
-            Place::Used(number, value) => Some((*number, value)),
+            Place::Used(generation, value) => Some((*generation, value)),
             Place::Free(_) => None,
         }
     }
@@ -111,10 +110,10 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
         }
     }
 
-    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, N, &T)> {
+    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, G, &T)> {
         let places = self.places.iter().enumerate().skip(first);
         places.filter_map(|(index, place)| match place {
-            Place::Used(number, value) => Some((index, *number, value)),
+            Place::Used(generation, value) => Some((index, *generation, value)),
             Place::Free(_) => None,
         })
     }
@@ -133,27 +132,27 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
     /// Adds a value. Returns its place, which stays below 2^32.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> usize {
-        self.insert_numbered(value).0
+        self.insert_with_generation(value).0
     }
 
     #[inline]
-    pub(crate) fn insert_numbered(&mut self, value: T) -> (usize, N) {
+    pub(crate) fn insert_with_generation(&mut self, value: T) -> (usize, G) {
         self.len += 1;
         while let Some(index) = self.take_free() {
-            if let Some(&Place::Free(number)) = self.places.get(index) {
-                self.places[index] = Place::Used(number, value);
-                return (index, number);
+            if let Some(&Place::Free(generation)) = self.places.get(index) {
+                self.places[index] = Place::Used(generation, value);
+                return (index, generation);
             }
         }
         let index = self.places.len();
         assert!(index < u32::MAX as usize, "too many values");
-        let number = if index < self.gone {
-            self.number
+        let generation = if index < self.gone {
+            self.generation
         } else {
-            N::default()
+            G::default()
         };
-        self.places.push(Place::Used(number, value));
-        (index, number)
+        self.places.push(Place::Used(generation, value));
+        (index, generation)
     }
 
     #[inline]
@@ -167,21 +166,25 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
 
     #[inline]
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
-        self.remove_keeping(index, Some(N::default()))
+        self.remove_with_generation(index, Some(G::default()))
     }
 
-    /// Removes a value. Its place gets `number`, or is retired without one.
-    pub(crate) fn remove_keeping(&mut self, index: usize, number: Option<N>) -> Option<T> {
+    /// Removes a value. Its place gets `generation`, or is retired without one.
+    pub(crate) fn remove_with_generation(
+        &mut self,
+        index: usize,
+        generation: Option<G>,
+    ) -> Option<T> {
         let place = self.places.get_mut(index)?;
         if let Place::Free(_) = place {
             return None;
         }
-        let removed = std::mem::replace(place, Place::Free(number.unwrap_or_default()));
+        let removed = std::mem::replace(place, Place::Free(generation.unwrap_or_default()));
         self.len -= 1;
-        self.has_retired |= number.is_none();
+        self.has_retired |= generation.is_none();
         if index + 1 == self.places.len() && index >= KEPT / 2 && !self.has_retired {
             self.shorten();
-        } else if number.is_some() {
+        } else if generation.is_some() {
             if self.only_free.is_none() && self.free.is_empty() {
                 self.only_free = Some(index as u32);
             } else {
@@ -196,11 +199,11 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
 
     fn shorten(&mut self) {
         self.gone = self.gone.max(self.places.len());
-        while let Some(&Place::Free(number)) = self.places.last() {
+        while let Some(&Place::Free(generation)) = self.places.last() {
             if self.places.len() <= KEPT / 2 {
                 break;
             }
-            self.number = self.number.max(number);
+            self.generation = self.generation.max(generation);
             self.places.pop();
         }
         if let Some(capacity) = less_room(self.places.len(), self.places.capacity()) {
@@ -217,7 +220,7 @@ impl<T, N: Copy + Ord + Default> Slab<T, N> {
     }
 }
 
-impl<T, N: Copy + Ord + Default> std::ops::Index<usize> for Slab<T, N> {
+impl<T, G: Copy + Ord + Default> std::ops::Index<usize> for Slab<T, G> {
     type Output = T;
 
     #[inline]
@@ -226,7 +229,7 @@ impl<T, N: Copy + Ord + Default> std::ops::Index<usize> for Slab<T, N> {
     }
 }
 
-impl<T, N: Copy + Ord + Default> std::ops::IndexMut<usize> for Slab<T, N> {
+impl<T, G: Copy + Ord + Default> std::ops::IndexMut<usize> for Slab<T, G> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
         self.get_mut(index).expect("a value is at this place")
@@ -249,9 +252,9 @@ mod tests {
         *state as usize
     }
 
-    /// A slab holds what a map holds and a place never has a number twice.
+    /// A slab holds what a map holds and a place never has a generation twice.
     #[test]
-    fn slab_matches_map_numbers_unique() {
+    fn slab_matches_map_generations_unique() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         let mut slab = Slab::default();
         let mut model: BTreeMap<usize, (u32, usize)> = BTreeMap::new();
@@ -260,13 +263,13 @@ mod tests {
             // Alternately grows and shrinks.
             let grows = step / (MANY / 2) % 2 == 0;
             if next(&mut state) % 4 < if grows { 3 } else { 1 } {
-                let (index, number) = slab.insert_numbered(step);
-                assert_eq!(model.insert(index, (number, step)), None, "it is used");
-                assert!(seen.insert((index, number)), "again");
-            } else if let Some((&index, &(number, value))) =
+                let (index, generation) = slab.insert_with_generation(step);
+                assert_eq!(model.insert(index, (generation, step)), None, "it is used");
+                assert!(seen.insert((index, generation)), "again");
+            } else if let Some((&index, &(generation, value))) =
                 model.range(next(&mut state) % MANY..).next()
             {
-                let removed = slab.remove_keeping(index, Some(number + 1));
+                let removed = slab.remove_with_generation(index, Some(generation + 1));
                 assert_eq!(removed, Some(value));
                 assert_eq!(slab.remove(index), None);
                 model.remove(&index);
@@ -274,7 +277,7 @@ mod tests {
             assert_eq!(slab.len(), model.len());
             if step % 64 == 0 {
                 let all = slab.iter_from(0);
-                let all = all.map(|(index, number, value)| (index, (number, *value)));
+                let all = all.map(|(index, generation, value)| (index, (generation, *value)));
                 assert!(all.eq(model.iter().map(|(index, entry)| (*index, *entry))));
             }
         }
@@ -299,21 +302,22 @@ mod tests {
         }
     }
 
-    /// A place that was never there begins with the first number.
+    /// A place that was never there begins with the first generation.
     ///
-    /// A place that is removed after each use reaches its last number. Places that never were begin
-    /// with the first one.
+    /// A place that is removed after each use reaches its last one.
     #[test]
-    fn fresh_place_begins_with_first_number() {
+    fn fresh_place_begins_with_first_generation() {
         let mut slab = Slab::<usize, u8>::default();
-        let stay: Vec<_> = (0..KEPT).map(|value| slab.insert_numbered(value)).collect();
-        assert!(stay.iter().all(|(_, number)| *number == 0));
+        let stay: Vec<_> = (0..KEPT)
+            .map(|value| slab.insert_with_generation(value))
+            .collect();
+        assert!(stay.iter().all(|(_, generation)| *generation == 0));
         for round in 0..255 {
-            let (index, number) = slab.insert_numbered(0);
-            assert_eq!((index, number), (KEPT, round));
-            slab.remove_keeping(index, number.checked_add(1));
+            let (index, generation) = slab.insert_with_generation(0);
+            assert_eq!((index, generation), (KEPT, round));
+            slab.remove_with_generation(index, generation.checked_add(1));
         }
-        let last = [(), ()].map(|()| slab.insert_numbered(0));
+        let last = [(), ()].map(|()| slab.insert_with_generation(0));
         assert_eq!(last, [(KEPT, 255), (KEPT + 1, 0)]);
     }
 

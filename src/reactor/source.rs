@@ -770,7 +770,7 @@ impl Source {
 ///
 /// A token names a place in the table (lower half) and the generation of its occupant (upper half).
 /// None is used twice (a place that runs out of generations is retired), so a late event finds no
-/// source. The number of a place is the generation of its occupant, or of the next one.
+/// source. A free place has the generation of its next occupant.
 #[derive(Default)]
 pub(super) struct SourceTable {
     sources: Slab<Arc<Source>, u32>,
@@ -801,13 +801,13 @@ impl SourceTable {
     }
 
     pub(super) fn insert(&mut self, source: Arc<Source>) -> Token {
-        let (index, generation) = self.sources.insert_numbered(source);
+        let (index, generation) = self.sources.insert_with_generation(source);
         token(generation, index)
     }
 
     #[inline]
     pub(super) fn get(&self, token: Token) -> Option<&Arc<Source>> {
-        let (generation, source) = self.sources.get_numbered(token.0 as u32 as usize)?;
+        let (generation, source) = self.sources.get_with_generation(token.0 as u32 as usize)?;
         (generation == (token.0 >> 32) as u32).then_some(source)
     }
 
@@ -815,7 +815,8 @@ impl SourceTable {
         self.get(token)?;
         let next = (token.0 >> 32) as u32 + 1;
         let next = (next != LAST_GENERATION).then_some(next);
-        self.sources.remove_keeping(token.0 as u32 as usize, next)
+        self.sources
+            .remove_with_generation(token.0 as u32 as usize, next)
     }
 }
 
@@ -967,7 +968,7 @@ mod table_tests {
         let mut table = SourceTable::default();
         let (io, _far) = source();
         table.insert(io.source().clone());
-        (table.sources).remove_keeping(0, Some(LAST_GENERATION - 1));
+        (table.sources).remove_with_generation(0, Some(LAST_GENERATION - 1));
         let last = table.insert(io.source().clone());
         assert_eq!(last, token(LAST_GENERATION - 1, 0));
         assert!(table.remove(last).is_some());
