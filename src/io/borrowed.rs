@@ -75,11 +75,11 @@ impl BorrowedIo {
         Operation::new(&self.io, direction, attempt).await?
     }
 
-    /// See [`operation::wait_for_event`].
+    /// See [`operation::add_waiter`].
     fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
-        let registered = operation::wait_for_event(self.io.source(), direction, task.id, &waker);
+        let registered = operation::add_waiter(self.io.source(), direction, task.id, &waker);
         if !matches!(registered, Ok(Registered::Pending)) {
             task.state.store(IDLE, Ordering::Release);
         }

@@ -75,7 +75,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
     pub(crate) fn poll(self, cx: &Context<'_>) -> Poll<io::Result<T>> {
         let (io, direction) = (self.io, self.direction);
         // The identity is read only for waiting.
-        let register = || wait_for_event(io.source(), direction, io.id(), cx.waker());
+        let register = || add_waiter(io.source(), direction, io.id(), cx.waker());
         poll_loop(register, io.source(), cx, direction, self.attempt)
     }
 
@@ -121,7 +121,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
 }
 
 /// The loop. `register` adds the task's waker as a waiter for the next event: see
-/// [`wait_for_event`].
+/// [`add_waiter`].
 #[inline]
 pub(crate) fn poll_loop<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
@@ -207,21 +207,21 @@ fn back_off(
 ///
 /// Always inlined: a server's read of a request nearly always has to wait.
 #[inline(always)]
-pub(crate) fn wait_for_event(
+pub(crate) fn add_waiter(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
 ) -> io::Result<Registered> {
-    match wait_where_registered(source, direction, id, waker) {
+    match add_waiter_if_registered(source, direction, id, waker) {
         Some(registered) => registered,
-        None => wait_after_registering(source, direction, id, waker),
+        None => register_and_add_waiter(source, direction, id, waker),
     }
 }
 
 /// Compiled once, and not in each crate that has operations.
 #[inline(never)]
-fn wait_where_registered(
+fn add_waiter_if_registered(
     source: &Source,
     direction: Direction,
     id: WaiterId,
@@ -232,7 +232,7 @@ fn wait_where_registered(
 
 /// The slow path: first registers the source with this thread's reactor, or moves it there.
 #[cold]
-fn wait_after_registering(
+fn register_and_add_waiter(
     source: &Arc<Source>,
     direction: Direction,
     id: WaiterId,
@@ -272,7 +272,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     }
 
     /// Returns the source, the direction, and the function that registers the future's waker: see
-    /// [`wait_for_event`].
+    /// [`add_waiter`].
     #[inline]
     pub(crate) fn parts(
         &mut self,
@@ -290,7 +290,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
         let (io, direction) = (handle.io(), *direction);
         let register = move || {
             let id = *id.get_or_insert_with(|| io.new_future_id());
-            wait_for_event(io.source(), direction, id, waker)
+            add_waiter(io.source(), direction, id, waker)
         };
         (io.source(), direction, register)
     }
