@@ -78,7 +78,7 @@ rooms() {
 }
 
 # Functions that matter in worlds only, by their names.
-in_worlds='(in_world|in_a_world|poll_apart|\bsimulated?|permit|turn_of|exit_embedded'
+in_worlds='(in_world|in_a_world|poll_outlined|\bsimulated?|permit|turn_of|exit_embedded'
 in_worlds+='|poll_custom|panic_is_taken)( |$)|KernelPolicy'
 
 # One for each of some protocols and rooms, by its name, and what tests them. A pattern that matches nothing is out of
