@@ -11,7 +11,7 @@ use crate::diagnostics::{Dump, Metrics, Trace};
 use crate::poller::Backend;
 use crate::scheduler::{self, Shared};
 use crate::task::{self, Task};
-use crate::telemetry::Label;
+use crate::telemetry::SpawnMeta;
 
 /// Spawns onto a [`Runtime`](super::Runtime) from any thread.
 ///
@@ -93,8 +93,8 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let label = Location::caller();
-        boxed_if_large!(future: F, label => spawn_in(&self.shared, future, label))
+        let site = Location::caller();
+        boxed_if_large!(future: F, meta = site => spawn_in(&self.shared, future, meta))
     }
 
     /// Spawns a task on one worker, where `create` makes its future, which need not be `Send`: for
@@ -158,12 +158,12 @@ impl Handle {
             worker < workers,
             "Handle::spawn_on_worker: there is no worker {worker}: the runtime has {workers}"
         );
-        let label = Label::from(site);
+        let meta = SpawnMeta::from(site);
         let (runnable, task) = if const { size_of::<F>() >= LARGE_FUTURE } {
             let create = move || Box::pin(create());
-            task::new_on(&self.shared, worker, create, label.boxed(size_of::<F>()))
+            task::new_on(&self.shared, worker, create, meta.boxed(size_of::<F>()))
         } else {
-            task::new_on(&self.shared, worker, create, label)
+            task::new_on(&self.shared, worker, create, meta)
         };
         scheduler::schedule_new(&self.shared, runnable);
         self.shared.unpark_main_if_closing();

@@ -236,8 +236,8 @@ impl Runtime {
         F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
         F::Output: Send + 'static,
     {
-        let label = Location::caller();
-        boxed_if_large!(future: F, label => spawn_in(self.shared(), future, label))
+        let site = Location::caller();
+        boxed_if_large!(future: F, meta = site => spawn_in(self.shared(), future, meta))
     }
 
     /// Spawns a task that stays on this thread. Its future need not be `Send`.
@@ -264,10 +264,10 @@ impl Runtime {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let label = Location::caller();
         let local = &self.worker.local;
+        let site = Location::caller();
         // SAFETY: a runtime stays on the thread of its worker.
-        boxed_if_large!(future: F, label => unsafe { spawn_local_in(local, future, label) })
+        boxed_if_large!(future: F, meta = site => unsafe { spawn_local_in(local, future, meta) })
     }
 
     /// Returns a handle, which spawns from any thread.

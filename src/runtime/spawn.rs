@@ -8,21 +8,21 @@ use super::{Handle, Runtime, background};
 use crate::scheduler::{self, Affinity, Local, Shared};
 use crate::spans::Kind;
 use crate::task::{self, Task};
-use crate::telemetry::Label;
+use crate::telemetry::SpawnMeta;
 
 /// The minimum size of a future that is boxed on entry. async-task boxes it too, but after several
 /// functions that each keep a copy on the stack in debug builds: a future of 128 KiB overflowed the
 /// 2 MiB of a pool worker.
 pub(super) const LARGE_FUTURE: usize = 16 * 1024;
 
-/// Evaluates `$spawn`, which uses `$future` and `$label`, with the future boxed if it is large. A
+/// Evaluates `$spawn`, which uses `$future` and `$meta`, with the future boxed if it is large. A
 /// macro that has `$spawn` twice, since a closure cannot take a future of either type. The
 /// condition is a constant, so that a task's code is not compiled twice.
 macro_rules! boxed_if_large {
-    ($future:ident: $type:ident, $label:ident => $spawn:expr) => {{
-        let $label = $crate::telemetry::Label::from($label);
+    ($future:ident: $type:ident, $meta:ident = $from:expr => $spawn:expr) => {{
+        let $meta = $crate::telemetry::SpawnMeta::from($from);
         if const { size_of::<$type>() >= $crate::runtime::spawn::LARGE_FUTURE } {
-            let ($future, $label) = (Box::pin($future), $label.boxed(size_of::<$type>()));
+            let ($future, $meta) = (Box::pin($future), $meta.boxed(size_of::<$type>()));
             $spawn
         } else {
             $spawn
@@ -55,19 +55,18 @@ where
     F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
     F::Output: Send + 'static,
 {
-    let label = Location::caller();
-    boxed_if_large!(future: F, label => spawn_at(future, label))
+    boxed_if_large!(future: F, meta = Location::caller() => spawn_at(future, meta))
 }
 
 #[inline]
-pub(super) fn spawn_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
+pub(super) fn spawn_at<F>(future: F, meta: impl Into<SpawnMeta>) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     match scheduler::current_local() {
-        Some(local) => spawn_in(&local.shared, future, label),
-        None => spawn_in(background::expect_shared(), future, label),
+        Some(local) => spawn_in(&local.shared, future, meta),
+        None => spawn_in(background::expect_shared(), future, meta),
     }
 }
 
@@ -103,19 +102,18 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let label = Location::caller();
-    boxed_if_large!(future: F, label => spawn_local_at(future, label))
+    boxed_if_large!(future: F, meta = Location::caller() => spawn_local_at(future, meta))
 }
 
 #[track_caller]
-pub(super) fn spawn_local_at<F>(future: F, label: impl Into<Label>) -> Task<F::Output>
+pub(super) fn spawn_local_at<F>(future: F, meta: impl Into<SpawnMeta>) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
     match scheduler::current_local() {
         // SAFETY: the current worker belongs to this thread.
-        Some(local) => unsafe { spawn_local_in(&local, future, label) },
+        Some(local) => unsafe { spawn_local_in(&local, future, meta) },
         None => panic!(
             "polder::spawn_local: this thread drives no runtime; call it within polder::block_on, \
              or use Runtime::spawn_local, or spawn_local_on of a task::Builder"
@@ -126,15 +124,15 @@ where
 pub(super) fn spawn_in<F>(
     shared: &Arc<Shared>,
     future: F,
-    label: impl Into<Label>,
+    meta: impl Into<SpawnMeta>,
 ) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (affinity, label) = (shared.any_worker(), label.into());
+    let (affinity, meta) = (shared.any_worker(), meta.into());
     // SAFETY: the future is `Send`.
-    let (runnable, task) = unsafe { task::new(shared, affinity, future, label, Kind::Task) };
+    let (runnable, task) = unsafe { task::new(shared, affinity, future, meta, Kind::Task) };
     scheduler::schedule_new(shared, runnable);
     task
 }
@@ -147,23 +145,23 @@ where
 pub(super) unsafe fn spawn_local_in<F>(
     local: &Local,
     future: F,
-    label: impl Into<Label>,
+    meta: impl Into<SpawnMeta>,
 ) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let (shared, label) = (&local.shared, label.into());
+    let (shared, meta) = (&local.shared, meta.into());
     let affinity = Affinity::pinned(local.index);
     // SAFETY: the caller is on that worker's thread.
-    let (runnable, task) = unsafe { task::new(shared, affinity, future, label, Kind::Local) };
+    let (runnable, task) = unsafe { task::new(shared, affinity, future, meta, Kind::Local) };
     scheduler::schedule_new(shared, runnable);
     task
 }
 
 impl task::Builder {
-    fn label(self, site: &'static Location<'static>) -> Label {
-        Label::new(self.name, site)
+    fn meta(self, site: &'static Location<'static>) -> SpawnMeta {
+        SpawnMeta::new(self.name, site)
     }
 
     /// Spawns the task as [`polder::spawn`](crate::spawn) does.
@@ -188,8 +186,7 @@ impl task::Builder {
         F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
         F::Output: Send + 'static,
     {
-        let label = self.label(Location::caller());
-        boxed_if_large!(future: F, label => spawn_at(future, label))
+        boxed_if_large!(future: F, meta = self.meta(Location::caller()) => spawn_at(future, meta))
     }
 
     /// Spawns the task on the runtime of `handle`, as [`Handle::spawn`] does.
@@ -213,8 +210,9 @@ impl task::Builder {
         F: Future + Send + 'static, // Not `Send`? Drop it before the `.await`, or `spawn_local`.
         F::Output: Send + 'static,
     {
-        let label = self.label(Location::caller());
-        boxed_if_large!(future: F, label => spawn_in(&handle.shared, future, label))
+        boxed_if_large!(future: F, meta = self.meta(Location::caller()) => {
+            spawn_in(&handle.shared, future, meta)
+        })
     }
 
     /// Spawns the task as [`polder::spawn_local`](crate::spawn_local) does: it stays on this
@@ -243,8 +241,9 @@ impl task::Builder {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let label = self.label(Location::caller());
-        boxed_if_large!(future: F, label => spawn_local_at(future, label))
+        boxed_if_large!(future: F, meta = self.meta(Location::caller()) => {
+            spawn_local_at(future, meta)
+        })
     }
 
     /// Spawns the task as [`Runtime::spawn_local`] does: it stays on this thread, and its future
@@ -269,9 +268,10 @@ impl task::Builder {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let label = self.label(Location::caller());
         let local = &runtime.worker.local;
-        // SAFETY: a runtime stays on the thread of its worker.
-        boxed_if_large!(future: F, label => unsafe { spawn_local_in(local, future, label) })
+        boxed_if_large!(future: F, meta = self.meta(Location::caller()) => {
+            // SAFETY: a runtime stays on the thread of its worker.
+            unsafe { spawn_local_in(local, future, meta) }
+        })
     }
 }

@@ -28,7 +28,7 @@ use crate::sync::{Handoff, Mutex, contain};
 use crate::task::{
     AbortHandle, Origin, Task, TaskResult, poll_and_drop, record_panic, set_finished,
 };
-use crate::telemetry::{Label, WaitReason};
+use crate::telemetry::{SpawnMeta, WaitReason};
 
 /// A set of tasks, for structured concurrency. Outputs are joined in the order in which the tasks
 /// end; **dropping the set cancels the tasks**. The set is also a [`Stream`] of the outputs.
@@ -222,7 +222,7 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        boxed_if_large!(future: F, site => self.spawn_with(future, site, spawn_at))
+        boxed_if_large!(future: F, meta = site => self.spawn_with(future, meta, spawn_at))
     }
 
     /// Spawns a task in this set on the runtime of `handle`. Returns a handle that cancels it
@@ -244,8 +244,8 @@ impl<T> TaskSet<T> {
         T: Send + 'static,
     {
         let site = Location::caller();
-        boxed_if_large!(future: F, site => {
-            self.spawn_with(future, site, |task, label| spawn_in(&handle.shared, task, label))
+        boxed_if_large!(future: F, meta = site => {
+            self.spawn_with(future, meta, |task, meta| spawn_in(&handle.shared, task, meta))
         })
     }
 
@@ -293,8 +293,8 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        boxed_if_large!(future: F, site => {
-            self.spawn_with(future, site, |task, label| spawn_local_at(task, label))
+        boxed_if_large!(future: F, meta = site => {
+            self.spawn_with(future, meta, |task, meta| spawn_local_at(task, meta))
         })
     }
 
@@ -336,16 +336,16 @@ impl<T> TaskSet<T> {
     fn spawn_with<F: Future<Output = T>>(
         &mut self,
         future: F,
-        label: Label,
-        spawn: impl FnOnce(Reporting<F, Place<T>>, Label) -> Task<()>,
+        meta: SpawnMeta,
+        spawn: impl FnOnce(Reporting<F, Place<T>>, SpawnMeta) -> Task<()>,
     ) -> AbortHandle {
         self.members.spawn(|index| {
             let place = Place {
                 index,
                 outcomes: self.outcomes.clone(),
-                site: label.site,
+                site: meta.site,
             };
-            spawn(Reporting::new(future, place), label)
+            spawn(Reporting::new(future, place), meta)
         })
     }
 

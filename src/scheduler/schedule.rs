@@ -62,12 +62,12 @@ use super::shared::Shared;
 use crate::clock::{jiffy, now};
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::contain;
-use crate::telemetry::{Id, Label, Mark, WaitReason};
+use crate::telemetry::{Id, Mark, SpawnMeta, WaitReason};
 
 /// Makes the header of a new task, and counts it as spawned, unless another thread spawns it while
 /// the runtime closes.
 #[inline]
-pub(crate) fn new_header(shared: &Arc<Shared>, affinity: Affinity, label: Label) -> Header {
+pub(crate) fn new_header(shared: &Arc<Shared>, affinity: Affinity, meta: SpawnMeta) -> Header {
     let (here, id, spawned) = with_current(|current| match current {
         Some(Current { local, .. }) => {
             let is_here = Arc::ptr_eq(&local.shared, shared);
@@ -86,8 +86,8 @@ pub(crate) fn new_header(shared: &Arc<Shared>, affinity: Affinity, label: Label)
         state: AtomicU16::new(affinity.0 | flags),
         spawned,
         id,
-        site: label.site,
-        name: label.name,
+        site: meta.site,
+        name: meta.name,
         wait_reason: AtomicU64::new(0),
         polls: AtomicU32::new(0),
         polled: AtomicU32::new(spawned),
@@ -381,10 +381,10 @@ mod tests {
         ));
         let worker = Worker::in_pool(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
-            let (affinity, label) = (shared.any_worker(), Location::caller().into());
+            let (affinity, meta) = (shared.any_worker(), Location::caller().into());
             // SAFETY: the future is `Send`.
             let (runnable, task) =
-                unsafe { crate::task::new(&shared, affinity, pending::<()>(), label, Kind::Task) };
+                unsafe { crate::task::new(&shared, affinity, pending::<()>(), meta, Kind::Task) };
             task.detach();
             runnable
         };

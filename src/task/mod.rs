@@ -39,7 +39,7 @@ use pin_project_lite::pin_project;
 use crate::blocking::Call;
 use crate::scheduler::{self, Affinity, Header, Runnable, Shared, TaskRef, budget, record_wait};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::telemetry::{Label, WaitReason};
+use crate::telemetry::{SpawnMeta, WaitReason};
 use abort::Target;
 use future::TaskFuture;
 
@@ -105,7 +105,7 @@ pub(crate) fn new_on<C, F>(
     shared: &Arc<Shared>,
     worker: usize,
     create: C,
-    label: Label,
+    meta: SpawnMeta,
 ) -> (Runnable, Task<F::Output>)
 where
     C: FnOnce() -> F + Send + 'static,
@@ -118,7 +118,7 @@ where
     // may drop (see `scheduler::schedule_new` and `Shared::departed`). The task is pinned, so only
     // this worker polls the future, and drops it once it was polled. The output is `Send`, so the
     // handle may be used on any thread.
-    unsafe { new(shared, affinity, future, label, Kind::Local) }
+    unsafe { new(shared, affinity, future, meta, Kind::Local) }
 }
 
 pin_project! {
@@ -159,14 +159,14 @@ pub(crate) unsafe fn new<F>(
     shared: &Arc<Shared>,
     affinity: Affinity,
     future: F,
-    mut label: Label,
+    mut meta: SpawnMeta,
     kind: Kind,
 ) -> (Runnable, Task<F::Output>)
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    label.size = label.size.max(size_of::<F>());
+    meta.size = meta.size.max(size_of::<F>());
     // With debug assertions the future is boxed: a program with many tasks builds in half the time,
     // since task code is compiled once for each output type, not twice for each future. Miri and
     // ThreadSanitizer check what is shipped.
@@ -174,7 +174,7 @@ where
     let future: Pin<Box<dyn Future<Output = F::Output>>> = Box::pin(future);
     // SAFETY: the caller's promise for its future holds for the box, which contains nothing else,
     // although its type does not say that it is `Send`.
-    unsafe { allocate(shared, affinity, future, label, kind) }
+    unsafe { allocate(shared, affinity, future, meta, kind) }
 }
 
 /// [`new`], with the future as it is stored.
@@ -187,15 +187,15 @@ unsafe fn allocate<F>(
     shared: &Arc<Shared>,
     affinity: Affinity,
     future: F,
-    label: Label,
+    meta: SpawnMeta,
     kind: Kind,
 ) -> (Runnable, Task<F::Output>)
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let size = label.size;
-    let header = scheduler::new_header(shared, affinity, label);
+    let size = meta.size;
+    let header = scheduler::new_header(shared, affinity, meta);
     let span = TaskSpan::new(|| NewTask {
         kind,
         id: header.id.as_u64(),

@@ -1,4 +1,4 @@
-//! The identity of a task: its [`Id`], its [`Name`] and its spawn site, which make a [`Label`].
+//! The identity of a task: its [`Id`], its [`Name`] and its spawn site, which make a [`SpawnMeta`].
 //!
 //! Ids are counted, since addresses repeat. A worker takes blocks of [`BLOCK`] ids from the counter
 //! of the process, and assigns them without an atomic. Other threads take single ones.
@@ -200,7 +200,7 @@ impl fmt::Debug for Name {
     }
 }
 
-pub(crate) struct Label {
+pub(crate) struct SpawnMeta {
     pub(crate) site: &'static Location<'static>,
     /// Boxed, since nearly all tasks have none.
     pub(crate) name: Option<Box<Name>>,
@@ -208,23 +208,23 @@ pub(crate) struct Label {
     pub(crate) size: usize,
 }
 
-impl Label {
+impl SpawnMeta {
     #[inline]
-    pub(crate) fn new(name: Option<Name>, site: &'static Location<'static>) -> Label {
+    pub(crate) fn new(name: Option<Name>, site: &'static Location<'static>) -> SpawnMeta {
         let (name, size) = (name.map(Box::new), 0);
-        Label { site, name, size }
+        SpawnMeta { site, name, size }
     }
 
-    pub(crate) fn boxed(mut self, size: usize) -> Label {
+    pub(crate) fn boxed(mut self, size: usize) -> SpawnMeta {
         self.size = size;
         self
     }
 }
 
-impl From<&'static Location<'static>> for Label {
+impl From<&'static Location<'static>> for SpawnMeta {
     #[inline]
-    fn from(site: &'static Location<'static>) -> Label {
-        Label::new(None, site)
+    fn from(site: &'static Location<'static>) -> SpawnMeta {
+        SpawnMeta::new(None, site)
     }
 }
 

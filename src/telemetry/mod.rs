@@ -17,7 +17,7 @@ mod wait_reason;
 
 pub(crate) use counters::{BUCKETS, Counter, Counters, Histogram, MAIN_FUTURE, SAMPLE};
 pub use identity::{Id, Name};
-pub(crate) use identity::{Ids, Label};
+pub(crate) use identity::{Ids, SpawnMeta};
 pub(crate) use open::{SocketType, open_sockets};
 pub(crate) use trace::{Event, MAX_EVENTS, Mark, Ring, TraceLog, Traced};
 pub(crate) use wait_reason::WaitReason;
