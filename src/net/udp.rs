@@ -148,7 +148,7 @@ impl UdpSocket {
     /// [`resolve`](super::resolve).
     pub async fn connect(&self, address: impl AsyncToSocketAddrs) -> io::Result<()> {
         first_that_works(address, |address| async move {
-            self.0.raw().set_peer(&address.into())
+            self.0.kernel_socket().set_peer(&address.into())
         })
         .await
     }
@@ -606,7 +606,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.raw().local_addr()?)
+        internet(self.0.kernel_socket().local_addr()?)
     }
 
     /// Returns the address of the [peer](Self::connect).
@@ -629,7 +629,7 @@ impl UdpSocket {
     ///
     /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.raw().peer_addr()?)
+        internet(self.0.kernel_socket().peer_addr()?)
     }
 
     /// Whether it may send to broadcast addresses (`SO_BROADCAST`).
@@ -646,7 +646,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn broadcast(&self) -> io::Result<bool> {
-        self.0.raw().flag(Flag::Broadcast)
+        self.0.kernel_socket().flag(Flag::Broadcast)
     }
 
     /// Sets [`broadcast`](Self::broadcast).
@@ -682,7 +682,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.0.raw().flag(Flag::MulticastLoopV4)
+        self.0.kernel_socket().flag(Flag::MulticastLoopV4)
     }
 
     /// Sets [`multicast_loop_v4`](Self::multicast_loop_v4).
@@ -718,7 +718,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.0.raw().number(Number::MulticastTtlV4)
+        self.0.kernel_socket().number(Number::MulticastTtlV4)
     }
 
     /// Sets [`multicast_ttl_v4`](Self::multicast_ttl_v4).
@@ -754,7 +754,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.0.raw().flag(Flag::MulticastLoopV6)
+        self.0.kernel_socket().flag(Flag::MulticastLoopV6)
     }
 
     /// Sets [`multicast_loop_v6`](Self::multicast_loop_v6).
@@ -791,7 +791,7 @@ impl UdpSocket {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.raw().number(Number::Ttl)
+        self.0.kernel_socket().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).

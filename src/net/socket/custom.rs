@@ -94,7 +94,7 @@ pub(in crate::net) async fn connect(
     };
     let socket = while_full(socket_type, connect).await?;
     let socket = wrap(socket, socket_type);
-    if let (AnySocket::Custom(custom), true) = (socket.raw(), socket_type.is_internet()) {
+    if let (AnySocket::Custom(custom), true) = (socket.kernel_socket(), socket_type.is_internet()) {
         socket.writing(|_| custom.finish_connect()).await?;
     }
     Ok(socket)

@@ -205,7 +205,7 @@ impl Socket {
 
     /// Returns the socket as its kernel has it, for calls that do not wait.
     #[inline]
-    pub(super) fn raw(&self) -> AnySocket<'_> {
+    pub(super) fn kernel_socket(&self) -> AnySocket<'_> {
         match self.io.source().held() {
             Ok(descriptor) => AnySocket::System(SystemSocket {
                 socket: self,
@@ -216,7 +216,7 @@ impl Socket {
     }
 
     pub(super) fn set(&self, option: Opt) -> io::Result<()> {
-        self.raw().set(option)
+        self.kernel_socket().set(option)
     }
 
     /// Foreign code may set options that are unknown here: with `SO_PASSCRED` a read ends between
@@ -238,7 +238,7 @@ impl Socket {
     /// Returns the descriptor, which stays non-blocking, or a duplicate if clones share it. It
     /// accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        match self.raw() {
+        match self.kernel_socket() {
             AnySocket::System(socket) => {
                 let of = self.traits();
                 if of.trusts_short_reads && of.socket_type.takes_descriptors() {
@@ -261,7 +261,7 @@ impl Socket {
             Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
         };
         let source = self.io.source();
-        source.shut_down(directions, |left| self.raw().shutdown(how, left))
+        source.shut_down(directions, |left| self.kernel_socket().shutdown(how, left))
     }
 
     /// Ends writing: the peer sees the end of file. A peer that is gone is no error: `ENOTCONN`; if
@@ -344,7 +344,7 @@ impl Socket {
     pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
         let accepted = self.socket_type().accepted();
         let accept = move || loop {
-            match self.raw().accept(accepted) {
+            match self.kernel_socket().accept(accepted) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 other => return other,
             }
@@ -366,7 +366,7 @@ impl Socket {
         }
         let attempt = |seen| {
             // A direct call, which `deref` would not make.
-            let read = match self.raw() {
+            let read = match self.kernel_socket() {
                 AnySocket::System(socket) => socket.read(bytes),
                 AnySocket::Custom(socket) => socket.read(bytes),
             };
@@ -379,7 +379,7 @@ impl Socket {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let attempt = |seen| Ok(self.after_read(seen, self.raw().read(bytes)?));
+        let attempt = |seen| Ok(self.after_read(seen, self.kernel_socket().read(bytes)?));
         self.reading(attempt).attempt()
     }
 
@@ -402,7 +402,7 @@ impl Socket {
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> Operation<'_, impl Attempt<usize>> {
-        self.reading(|seen| Ok(self.after_read(seen, self.raw().read_vectored(buffers)?)))
+        self.reading(|seen| Ok(self.after_read(seen, self.kernel_socket().read_vectored(buffers)?)))
     }
 
     /// Charges for a read. Clears the readiness if it has drained the socket, and was not the end.
@@ -421,7 +421,7 @@ impl Socket {
         // This is checked before the loop, which is compiled once for each kernel. A small write
         // needs no charge.
         if source.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
-            let attempt = |_| charged(self.raw().write(bytes));
+            let attempt = |_| charged(self.kernel_socket().write(bytes));
             return self.writing(attempt).poll_outlined(cx.waker());
         }
         self.writing(|_| sys::send(&source.descriptor()?, bytes))
@@ -429,14 +429,15 @@ impl Socket {
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.writing(|_| charged(self.raw().write(bytes))).attempt()
+        self.writing(|_| charged(self.kernel_socket().write(bytes)))
+            .attempt()
     }
 
     pub(super) fn write_vectored(
         &self,
         buffers: &[IoSlice<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(|_| charged(self.raw().write_vectored(buffers)))
+        self.writing(|_| charged(self.kernel_socket().write_vectored(buffers)))
     }
 
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -463,7 +464,7 @@ impl Socket {
         receive: Receive,
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let recv = || charged(self.raw().recv(bytes, receive));
+            let recv = || charged(self.kernel_socket().recv(bytes, receive));
             self.or_end(seen, recv, || Ok(0))
         })
     }
@@ -475,7 +476,7 @@ impl Socket {
     ) -> Operation<'_, impl Attempt<(usize, SockAddr)>> {
         self.reading(move |seen| {
             let recv_from = || {
-                let (received, from) = self.raw().recv_from(bytes, receive)?;
+                let (received, from) = self.kernel_socket().recv_from(bytes, receive)?;
                 Ok((charged(Ok(received))?, from))
             };
             let end = || Ok((0, no_peer(self.socket_type())?));
@@ -490,7 +491,7 @@ impl Socket {
         received: &mut [Received],
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let recv_many = || self.raw().recv_many(buffers, received).map(Some);
+            let recv_many = || self.kernel_socket().recv_many(buffers, received).map(Some);
             let Some((count, is_drained)) = self.or_end(seen, recv_many, || Ok(None))? else {
                 received[0] = Received::default();
                 return Ok(1);
@@ -510,7 +511,7 @@ impl Socket {
         datagrams: &[Datagram<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
         self.writing(move |_| {
-            let count = self.raw().send_many(datagrams)?;
+            let count = self.kernel_socket().send_many(datagrams)?;
             let lengths = datagrams[..count]
                 .iter()
                 .map(|datagram| datagram.bytes.len());
@@ -543,7 +544,7 @@ impl Socket {
         let may_end = |socket_type: SocketType| {
             socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener
         };
-        seen.has_sticky_flags() && may_end(self.socket_type()) && self.raw().has_ended()
+        seen.has_sticky_flags() && may_end(self.socket_type()) && self.kernel_socket().has_ended()
     }
 
     /// Sends one datagram to `to`, or to the peer.
@@ -552,7 +553,7 @@ impl Socket {
         bytes: &[u8],
         to: Option<&SockAddr>,
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(move |_| charged(self.raw().send(bytes, to)))
+        self.writing(move |_| charged(self.kernel_socket().send(bytes, to)))
     }
 
     /// Attempts to send one Unix datagram to an address. `None`: the receiver's queue is full.
@@ -566,10 +567,12 @@ impl Socket {
         bytes: &[u8],
         address: &SockAddr,
     ) -> Operation<'_, impl Attempt<Option<usize>>> {
-        self.writing(move |_| match self.raw().send(bytes, Some(address)) {
-            Err(error) if is_would_block(&error) && self.raw().has_room() => Ok(None),
-            result => charged(result).map(Some),
-        })
+        self.writing(
+            move |_| match self.kernel_socket().send(bytes, Some(address)) {
+                Err(error) if is_would_block(&error) && self.kernel_socket().has_room() => Ok(None),
+                result => charged(result).map(Some),
+            },
+        )
     }
 
     pub(super) fn try_send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {

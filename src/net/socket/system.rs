@@ -195,7 +195,8 @@ impl Socket {
     /// reads need no `SystemSocket` in memory.
     #[inline(never)]
     fn read_outlined(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        self.raw().read_vectored(&mut [IoSliceMut::new(bytes)])
+        self.kernel_socket()
+            .read_vectored(&mut [IoSliceMut::new(bytes)])
     }
 }
 
@@ -512,7 +513,7 @@ mod tests {
     fn trusted(protocol: Protocol) -> [bool; 3] {
         let made = || make(protocol).unwrap();
         let listener = bind_with(made().into(), SocketType::TcpListener, &local()).unwrap();
-        let address = listener.raw().local_addr().unwrap();
+        let address = listener.kernel_socket().local_addr().unwrap();
         crate::block_on(async {
             let connect = connect_with(made().into(), SocketType::TcpStream, &address);
             let client = connect.await.unwrap();
@@ -558,7 +559,7 @@ mod tests {
     fn unix_streams_of_ours_carry_bytes_only() {
         within("a connection is not accepted", || {
             let (near, far) = pair(SocketType::UnixStream).unwrap();
-            if near.raw().flag(Flag::Passrights).unwrap() {
+            if near.kernel_socket().flag(Flag::Passrights).unwrap() {
                 println!("this kernel cannot refuse descriptors");
                 return;
             }
@@ -572,16 +573,22 @@ mod tests {
             );
             let adopted = adopt(far.into_descriptor().unwrap(), SocketType::UnixStream);
             let adopted = adopted.unwrap();
-            assert!(adopted.raw().flag(Flag::Passrights).unwrap() && !has_bytes_only(&adopted));
+            assert!(
+                adopted.kernel_socket().flag(Flag::Passrights).unwrap()
+                    && !has_bytes_only(&adopted)
+            );
 
             // Linux names a listener that asks for no name.
             let unnamed = SockAddr::unix("").unwrap();
             let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
-            let address = listener.raw().local_addr().unwrap();
+            let address = listener.kernel_socket().local_addr().unwrap();
             crate::block_on(async {
                 for passrights in [false, true] {
                     if passrights {
-                        (listener.raw().set(Opt::Flag(Flag::Passrights, true))).unwrap();
+                        (listener
+                            .kernel_socket()
+                            .set(Opt::Flag(Flag::Passrights, true)))
+                        .unwrap();
                     }
                     let connect = connect(SocketType::UnixStream, &address);
                     let client = connect.await.unwrap();

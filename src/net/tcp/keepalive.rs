@@ -139,7 +139,7 @@ fn checked(
     unit: &str,
     got: impl Fn() -> String,
 ) -> io::Result<(TcpOption, u32)> {
-    let max = socket.raw().max_of(option);
+    let max = socket.kernel_socket().max_of(option);
     match u32::try_from(value) {
         Ok(value) if (1..=max).contains(&value) => Ok((option, value)),
         _ => {
@@ -167,17 +167,17 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn keepalive(&self) -> io::Result<Option<Keepalive>> {
-        if !self.0.raw().flag(Flag::Keepalive)? {
+        if !self.0.kernel_socket().flag(Flag::Keepalive)? {
             return Ok(None);
         }
         let seconds = |option| {
-            let value = self.0.raw().tcp_option(option)?;
+            let value = self.0.kernel_socket().tcp_option(option)?;
             io::Result::Ok(value.map(|seconds| Duration::from_secs(seconds.into())))
         };
         Ok(Some(Keepalive {
             idle: seconds(TcpOption::KeepIdle)?,
             interval: seconds(TcpOption::KeepInterval)?,
-            retries: self.0.raw().tcp_option(TcpOption::KeepCount)?,
+            retries: self.0.kernel_socket().tcp_option(TcpOption::KeepCount)?,
         }))
     }
 
@@ -233,7 +233,7 @@ impl TcpStream {
         };
         let options = keepalive.options(&self.0)?;
         let now = |&(option, _): &(TcpOption, u32)| {
-            let value = self.0.raw().tcp_option(option).ok().flatten()?;
+            let value = self.0.kernel_socket().tcp_option(option).ok().flatten()?;
             Some((option, value))
         };
         let before: Vec<_> = options.iter().filter_map(now).collect();
@@ -265,7 +265,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
-        let value = self.0.raw().tcp_option(TcpOption::UserTimeout)?;
+        let value = self.0.kernel_socket().tcp_option(TcpOption::UserTimeout)?;
         let value = value.filter(|millis| *millis != 0);
         Ok(value.map(|millis| Duration::from_millis(millis.into())))
     }
@@ -310,7 +310,7 @@ impl TcpStream {
         let option = TcpOption::UserTimeout;
         let Some(timeout) = timeout else {
             // A system without the option has no timeout.
-            return match self.0.raw().tcp_option(option)? {
+            return match self.0.kernel_socket().tcp_option(option)? {
                 Some(_) => self.0.set(Opt::Tcp(option, 0)),
                 None => Ok(()),
             };

@@ -260,7 +260,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.raw().local_addr()?)
+        internet(self.0.kernel_socket().local_addr()?)
     }
 
     /// Returns the number of hops that packets of accepted connections may take (`IP_TTL`): see
@@ -281,7 +281,7 @@ impl TcpListener {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.raw().number(Number::Ttl)
+        self.0.kernel_socket().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).

@@ -174,7 +174,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.raw().local_addr()?)
+        internet(self.0.kernel_socket().local_addr()?)
     }
 
     /// Returns the peer's address.
@@ -195,7 +195,7 @@ impl TcpStream {
     /// [`NotConnected`](io::ErrorKind::NotConnected) on some platforms (Linux among them) once the
     /// connection was reset, or has ended in both directions.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        internet(self.0.raw().peer_addr()?)
+        internet(self.0.kernel_socket().peer_addr()?)
     }
 
     /// Shuts down reading, writing, or both. Shutting down writing sends the end of file. A
@@ -244,7 +244,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
-        self.0.raw().linger()
+        self.0.kernel_socket().linger()
     }
 
     /// Sets [`linger`](Self::linger), in whole seconds.
@@ -296,7 +296,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.raw().flag(Flag::Nodelay)
+        self.0.kernel_socket().flag(Flag::Nodelay)
     }
 
     /// Sets [`nodelay`](Self::nodelay).
@@ -338,7 +338,7 @@ impl TcpStream {
     ///
     /// Any error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.0.raw().number(Number::Ttl)
+        self.0.kernel_socket().number(Number::Ttl)
     }
 
     /// Sets [`ttl`](Self::ttl).

@@ -89,7 +89,7 @@ pub struct UCred {
 
 impl UCred {
     pub(super) fn of(socket: &Socket) -> io::Result<UCred> {
-        let (uid, gid, pid) = socket.raw().peer_cred()?;
+        let (uid, gid, pid) = socket.kernel_socket().peer_cred()?;
         Ok(UCred { uid, gid, pid })
     }
 

@@ -227,7 +227,7 @@ impl UnixDatagram {
     ///
     /// As for [`connect`](Self::connect).
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
-        self.0.raw().set_peer(&to_kernel(address)?)
+        self.0.kernel_socket().set_peer(&to_kernel(address)?)
     }
 
     /// Receives a datagram. Returns its length and its sender's address.
@@ -424,7 +424,7 @@ impl UnixDatagram {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.raw().local_addr()?)
+        from_kernel(self.0.kernel_socket().local_addr()?)
     }
 
     /// Returns the address of the [peer](Self::connect).
@@ -447,7 +447,7 @@ impl UnixDatagram {
     ///
     /// [`NotConnected`](io::ErrorKind::NotConnected) if there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.raw().peer_addr()?)
+        from_kernel(self.0.kernel_socket().peer_addr()?)
     }
 
     /// Returns the credentials of the process that made this [pair](Self::pair): see

@@ -237,7 +237,7 @@ impl UnixListener {
     #[doc(alias = "SO_PASSRIGHTS")]
     #[doc(alias = "SCM_RIGHTS")]
     pub fn passrights(&self) -> io::Result<bool> {
-        self.0.raw().flag(Flag::Passrights)
+        self.0.kernel_socket().flag(Flag::Passrights)
     }
 
     /// Sets [`passrights`](Self::passrights) for connections made from now on. Those in the queue
@@ -287,7 +287,7 @@ impl UnixListener {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.raw().local_addr()?)
+        from_kernel(self.0.kernel_socket().local_addr()?)
     }
 }
 

@@ -209,7 +209,7 @@ impl UnixStream {
     ///
     /// Any error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.raw().local_addr()?)
+        from_kernel(self.0.kernel_socket().local_addr()?)
     }
 
     /// Returns the peer's address.
@@ -235,7 +235,7 @@ impl UnixStream {
     ///
     /// [`NotConnected`](io::ErrorKind::NotConnected) once the peer is gone, on some platforms.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        from_kernel(self.0.raw().peer_addr()?)
+        from_kernel(self.0.kernel_socket().peer_addr()?)
     }
 
     /// Returns the peer's credentials as they were when the connection was made, of the process
@@ -288,7 +288,7 @@ impl UnixStream {
     #[doc(alias = "SO_PASSRIGHTS")]
     #[doc(alias = "SCM_RIGHTS")]
     pub fn passrights(&self) -> io::Result<bool> {
-        self.0.raw().flag(Flag::Passrights)
+        self.0.kernel_socket().flag(Flag::Passrights)
     }
 
     /// Sets [`passrights`](Self::passrights).
