@@ -1,5 +1,5 @@
-//! The clock of the runtime, which a kernel can replace. Everything above the pollers reads it; the
-//! poller is passed [`now`].
+//! The clock of the runtime, which an installed [`Kernel`] can replace. Everything above the pollers
+//! reads it; the poller is passed [`now`].
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,7 +21,7 @@ fn now_of(kernel: &dyn Kernel) -> Instant {
     kernel.now()
 }
 
-/// The date, which a kernel can replace too.
+/// The date, which the [`Kernel`] can replace too.
 pub(crate) fn date() -> SystemTime {
     kernel::current().map_or_else(SystemTime::now, Kernel::date)
 }

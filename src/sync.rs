@@ -25,7 +25,7 @@ impl ThreadSignal {
 
     /// Waits until it is notified, for at most `timeout`; may return spuriously. Returns whether it
     /// has been notified since the last wait. The timeout is by the process's clock, and so
-    /// arbitrary if the thread's kernel has another one.
+    /// arbitrary if an installed kernel has another one.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
         let mut is_notified = self.is_notified.lock();
         if !*is_notified {
@@ -217,7 +217,7 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
-/// Reports a contained panic to the thread's kernel. The hook has printed it, unless the program
+/// Reports a contained panic to an installed kernel. The hook has printed it, unless the program
 /// has resumed a panic by itself.
 #[cold]
 pub(crate) fn note_contained(panic: &(dyn Any + Send)) {

@@ -96,7 +96,7 @@ pub use self::windows::{symlink_dir, symlink_file};
 use crate::kernel;
 use crate::kernel::files::Files;
 
-/// Returns the files of this thread's kernel, or `None` for the system's.
+/// Returns the files of an installed kernel, or `None` for the system's.
 #[inline]
 fn files() -> Option<&'static dyn Files> {
     kernel::current()?.files()

@@ -37,7 +37,7 @@ use crate::sync::Mutex;
 use crate::sys::{self, PerProcess, Process, unsupported};
 use crate::telemetry::WaitReason;
 
-/// Asks the thread's other kernel, if it looks up names; else the resolver of the runtime that this
+/// Asks the installed kernel, if it looks up names; else the resolver of the runtime that this
 /// thread drives; else the system's. If the future is dropped before a thread has begun, and no
 /// other waiter has joined, the lookup is never made.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {

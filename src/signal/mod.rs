@@ -177,7 +177,7 @@ pub struct Signals {
     /// The subscription to check first, so that a frequent signal does not starve the others.
     next: usize,
     key: Option<Key>,
-    /// The signals, if the thread's kernel counts them.
+    /// The signals, if an installed kernel counts them.
     custom: Option<Box<dyn kernel::Signals>>,
 }
 

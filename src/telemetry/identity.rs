@@ -99,7 +99,7 @@ impl Ids {
     }
 }
 
-/// Takes `count` ids, or one from the thread's kernel. Returns the number before the first, and
+/// Takes `count` ids, or one from an installed kernel. Returns the number before the first, and
 /// their count.
 fn take(count: u64) -> (u64, u64) {
     match kernel::current().and_then(Kernel::task_id) {

@@ -1,5 +1,5 @@
 //! [`Socket`], the internal type of all sockets of `net`: passes each call to the system
-//! (`system.rs`) or, with the feature `kernel`, to the thread's other kernel (`custom.rs`).
+//! (`system.rs`) or, with the feature `kernel`, to an installed kernel (`custom.rs`).
 //!
 //! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
 //! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). In the rest
