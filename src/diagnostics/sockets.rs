@@ -10,7 +10,7 @@ use crate::sys;
 /// The kind of a descriptor, and its local and peer address.
 type Description = (&'static str, Option<String>, Option<String>);
 
-/// Describes a source. Its descriptor may be one that polder did not make.
+/// The descriptor may be one that polder did not make.
 pub(super) fn describe(source: &Source) -> Description {
     let (kind, local, peer) = match source.held() {
         Ok(descriptor) => describe_descriptor(descriptor),

@@ -114,7 +114,6 @@ fn open_cached(path: &Path, flags: OFlags) -> rustix::io::Result<fs::File> {
     Ok(opened?.into())
 }
 
-/// Opens a path with `O_PATH`.
 fn open_path(path: &Path) -> rustix::io::Result<fs::File> {
     open_cached(path, OFlags::PATH)
 }

@@ -179,7 +179,6 @@ where
     .await
 }
 
-/// The state of one direction.
 struct Direction {
     buffer: Box<[u8]>,
     /// The range of bytes that were read and not yet written.

@@ -93,7 +93,6 @@ pub struct DuplexStream {
     writes: Arc<Pipe>,
 }
 
-/// One direction.
 struct Pipe {
     limit: usize,
     state: Mutex<State>,
@@ -191,7 +190,6 @@ impl Pipe {
         self.poll(cx, WRITER, attempt)
     }
 
-    /// Ends writing, and wakes both sides.
     fn end(&self) {
         self.state.lock().has_ended = true;
         wake_each(|| (self.state.lock().wakers.iter_mut()).find_map(Option::take));

@@ -79,8 +79,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
         poll_loop(register, io.source(), cx, direction, self.attempt)
     }
 
-    /// [`poll`](Self::poll), compiled separately. It takes the waker, so that the caller's context
-    /// need not be in memory.
+    /// Takes the waker, so that the caller's context need not be in memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn poll_outlined(self, waker: &Waker) -> Poll<io::Result<T>> {
@@ -120,8 +119,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
     }
 }
 
-/// The loop. `register` adds the task's waker as a waiter for the next event: see
-/// [`add_waiter`].
+/// `register` is [`add_waiter`] with the task's waker.
 #[inline]
 pub(crate) fn poll_loop<T>(
     mut register: impl FnMut() -> io::Result<Registered>,
@@ -271,8 +269,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
         }
     }
 
-    /// Returns the source, the direction, and the function that registers the future's waker: see
-    /// [`add_waiter`].
+    /// The function is [`add_waiter`] with the future's waker.
     #[inline]
     pub(crate) fn parts(
         &mut self,

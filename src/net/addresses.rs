@@ -177,7 +177,6 @@ fn not_bound(action: &str, address: SocketAddr, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), words)
 }
 
-/// Races the addresses as RFC 8305 says: see [`race`].
 pub(super) async fn first_to_connect<A: AsyncToSocketAddrs>(host: A) -> io::Result<Socket> {
     match lookup(&host).await? {
         Addresses::One(address) => connect_to(address).await,

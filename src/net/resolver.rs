@@ -78,7 +78,6 @@ fn find(list: &[Entry], name: &Name) -> Result<usize, usize> {
 
 static LOOKUPS: PerProcess<Lookups> = PerProcess::new(|| Lookups::new(ask));
 
-/// One lookup, shared by all its waiters.
 struct Lookup {
     question: Arc<Question>,
     /// The call, or the task of a runtime's own resolver; dropping it cancels it.

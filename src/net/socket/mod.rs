@@ -328,7 +328,7 @@ impl Socket {
     }
 }
 
-/// The operations. Nearly every wait is of `poll_read` or `poll_write`, which are inlined.
+/// Nearly every wait is of `poll_read` or `poll_write`, which are inlined.
 impl Socket {
     #[inline]
     pub(super) fn reading<T, F: Attempt<T>>(&self, attempt: F) -> Operation<'_, F> {
@@ -340,7 +340,7 @@ impl Socket {
         Operation::new(&self.io, Direction::Write, attempt)
     }
 
-    /// Accepts a connection. Skips connections that their peers aborted in the queue.
+    /// Skips connections that their peers aborted in the queue.
     pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
         let accepted = self.socket_type().accepted();
         let accept = move || loop {
@@ -484,7 +484,6 @@ impl Socket {
         })
     }
 
-    /// Receives datagrams: at least one, and as many as are there and have room.
     pub(super) fn recv_many(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -505,7 +504,6 @@ impl Socket {
         })
     }
 
-    /// Sends datagrams: at least one, and as many as there is room for.
     pub(super) fn send_many(
         &self,
         datagrams: &[Datagram<'_>],
@@ -547,7 +545,6 @@ impl Socket {
         seen.has_sticky_flags() && may_end(self.socket_type()) && self.kernel_socket().has_ended()
     }
 
-    /// Sends one datagram to `to`, or to the peer.
     pub(super) fn send(
         &self,
         bytes: &[u8],
@@ -580,7 +577,7 @@ impl Socket {
         sent.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Sends one datagram to an address. A timer repeats attempts for which there is no event.
+    /// A timer repeats attempts for which there is no event.
     pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
         if self.socket_type().is_internet() {
             return self.send(bytes, Some(address)).await;
@@ -606,7 +603,6 @@ impl Socket {
     }
 }
 
-/// Returns the directions of an interest, each with its part of it.
 fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 2]> {
     let both = Interest::READABLE | Interest::WRITABLE;
     if interest.is_empty() || !both.contains(interest) {

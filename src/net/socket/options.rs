@@ -14,7 +14,6 @@ use super::system::SystemSocket;
 pub(in crate::net) use crate::kernel::sockets::{Flag, Group, Number, Opt};
 use crate::sys::{self, TcpOption};
 
-/// The options that a kernel keeps for a socket.
 pub(in crate::net) trait Options {
     fn flag(&self, flag: Flag) -> io::Result<bool>;
     fn linger(&self) -> io::Result<Option<Duration>>;

@@ -21,7 +21,6 @@ use crate::scheduler::budget::MAX_TRANSFER;
 use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
 use crate::time::Timer;
 
-/// A socket of the system, with its descriptor.
 #[derive(Clone, Copy)]
 pub(in crate::net) struct SystemSocket<'a> {
     pub(super) socket: &'a Socket,
@@ -362,7 +361,6 @@ impl KernelSocket for SystemSocket<'_> {
 }
 
 impl SystemSocket<'_> {
-    /// [`recv_many`](KernelSocket::recv_many) by one call for each datagram.
     fn recv_each(
         &self,
         buffers: &mut [IoSliceMut<'_>],
@@ -485,7 +483,6 @@ fn prepare(
     Ok(socket)
 }
 
-/// Converts a buffer to socket2's type.
 fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the methods of socket2 that take the
     // result promise to write initialised bytes only.
