@@ -84,7 +84,6 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Returns `None` if it cannot be locked.
 fn lock(folder: &Path) -> Option<File> {
     let folder = File::open(folder).ok()?;
     // Solaris has no such locks.

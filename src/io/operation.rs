@@ -14,11 +14,9 @@
 //! }
 //! ```
 //!
-//! The source's `ReadinessPolicy` decides whether an attempt is worth its system call, and whether
-//! one that would block has used up the readiness. For the sockets of `net` the reported events
-//! decide, since only polder operates on them. The descriptor in an [`Async`](super::Async) is the
-//! user's, who may operate on it unseen, so the kernel is asked. (Waiting until such a descriptor
-//! is ready, which only asks, is a shorter loop, in `borrowed.rs`.)
+//! The source's `ReadinessPolicy` (`reactor/source.rs`) decides whether an attempt is worth its
+//! system call, and whether one that would block has used up the readiness. (Waiting until the
+//! descriptor in an [`Async`](super::Async) is ready is a shorter loop, in `borrowed.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
 //! the kernel was asked. Registering looks again, under the lock that protects the count of events:
