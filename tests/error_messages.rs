@@ -123,6 +123,21 @@ fn unpolled_task_says_which_calls_drive() {
     );
 }
 
+/// A task awaited by a second `block_on`: the message says that the first one has cancelled it. (smol's
+/// tasks survive there.)
+#[test]
+fn task_of_ended_block_on_says_who_cancelled_it() {
+    says(
+        "task_of_ended_block_on_says_who_cancelled_it",
+        ("POLDER_STALL", ""),
+        || {
+            let task = polder::block_on(async { polder::spawn(sleep(LONG)) });
+            polder::block_on(task);
+        },
+        &["cancelled by runtime shutdown (`polder::block_on` cancels the tasks that are left"],
+    );
+}
+
 /// Too few descriptors for the connections: the message says which limits there are.
 #[test]
 fn few_descriptors_say_which_limits() {

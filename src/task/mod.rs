@@ -554,9 +554,10 @@ impl<T> Future for Task<T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let output = ready!(self.poll_outcome(cx)).and_then(TaskResult::take);
-        Poll::Ready(
-            output.expect("polled after completion, aborted, or cancelled by runtime shutdown"),
-        )
+        Poll::Ready(output.expect(
+            "polled after completion, aborted, or cancelled by runtime shutdown \
+            (`polder::block_on` cancels the tasks that are left when it returns)",
+        ))
     }
 }
 
