@@ -54,6 +54,8 @@ END
 
 mistake 'polder::net::TcpStream::connect(8080).await' \
     '`{integer}` is not a socket address' 'an address is text such as'
+mistake 'polder::net::UdpSocket::bind(([127, 0, 0, 1], 80)).await' \
+    'is not a socket address' '`SocketAddr::from(([127, 0, 0, 1], 80))`'
 mistake 'polder::net::UdpSocket::bind("127.0.0.1".to_owned().into_bytes()).await' \
     '`Vec<u8>` is not a socket address'
 mistake 'polder::net::serve("127.0.0.1:80", |_, _| async {}).await' \

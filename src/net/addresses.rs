@@ -41,7 +41,8 @@ use crate::time::timeout;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a socket address",
     label = "not an address",
-    note = "an address is text such as \"127.0.0.1:80\", a pair of host and port, a `SocketAddr`, or a slice of these last"
+    note = "an address is text such as \"127.0.0.1:80\", a pair of host and port, a `SocketAddr`, or a slice of these last",
+    note = "for bytes of an address: `SocketAddr::from(([127, 0, 0, 1], 80))`"
 )]
 #[doc(alias = "ToSocketAddrs")]
 pub trait AsyncToSocketAddrs: sealed::Sealed {}
