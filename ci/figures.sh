@@ -161,11 +161,14 @@ class Cell:
 
 
 def cells(head, line):
-    """The values of a row by their columns' titles. Behind a value there may be its range, a ratio, a range."""
+    """The values of a row by their columns' titles. Behind a value there may be its range, a ratio, a range. (On the page
+    the latter is below the ratio.)"""
     found, cell = {}, None
     for title, text in zip(head[1:], line[1:]):
         span = [number(part) for part in text.split(" – ")] if " – " in text else None
         if title.startswith("ratio to "):
+            if below := re.fullmatch(r"(\S+)<br><sub>(\S+)–(\S+)</sub>", text):
+                text, cell.quartiles = below[1], [number(below[2]), number(below[3])]
             cell.ratio = number(text)
         elif title in ("min – max", "quartiles"):
             if cell.ratio is not None:

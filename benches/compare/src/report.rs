@@ -251,7 +251,7 @@ page from the results that are there, and `agree OLD NEW` compares the results o
 
 Every measurement is a process of its own, which warms up, then measures once. The programs of a
 table take turns, so that what else the machine does hits all of them; a ratio is formed within a
-round. Times depend on the machine; **ratios are what to read**. All are built alike: cargo's release
+round, and has its quartiles below it. Times depend on the machine; **ratios are what to read**. All are built alike: cargo's release
 profile with one code generation unit a crate, without link-time optimisation, which has a chapter.
 The peers in C and C++ take part where the system's compiler and their headers are (Debian: `apt-get
 install g++ libboost-dev libuv1-dev`), built with `-O2`; `wrk` and valgrind where they are installed.
@@ -290,25 +290,47 @@ fn overview(tables: &[&Table], text: &mut String) {
         }
     }
     let _ = write!(text, "\n### All in one\n\n{about}\n\n");
-    // Tables are rows, programs are columns: there are no more programs than tables.
-    let mut head = vec![""];
-    head.extend(&programs);
-    line(text, &head);
-    let _ = writeln!(text, "|---|{}", "--:|".repeat(programs.len()));
-    for table in tables {
+    let value = |table: &Table, program: &str| {
         let column = &table.columns[0];
-        let mut cells = vec![table.title.clone()];
-        for program in &programs {
-            let value = table.row(program).and_then(|row| {
-                if column.ratio {
-                    row.ratios(table.yardstick()?, &column.key)
-                } else {
-                    row.values(GROWTH)
-                }
-            });
-            cells.push(value.map_or("–".into(), |value| ratio(value.median)));
+        let value = table.row(program).and_then(|row| {
+            if column.ratio {
+                row.ratios(table.yardstick()?, &column.key)
+            } else {
+                row.values(GROWTH)
+            }
+        });
+        value.map_or("–".into(), |value| ratio(value.median))
+    };
+    // The longer side goes down the page, which is narrow. As a column's head a table has its short
+    // name, which its own heading has too.
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    if programs.len() > tables.len() {
+        lines.push(tables.iter().map(|table| table.workload.clone()).collect());
+        lines[0].insert(0, String::new());
+        for program in programs {
+            let mut cells = vec![program.into()];
+            cells.extend(tables.iter().map(|table| value(table, program)));
+            lines.push(cells);
         }
+    } else {
+        lines.push(programs.iter().copied().map(String::from).collect());
+        lines[0].insert(0, String::new());
+        for table in tables {
+            let mut cells = vec![table.title.clone()];
+            cells.extend(programs.iter().map(|program| value(table, program)));
+            lines.push(cells);
+        }
+    }
+    figures(text, &lines);
+}
+
+/// Writes a table, the head first, with numbers in all columns but the first.
+fn figures(text: &mut String, lines: &[Vec<String>]) {
+    for (index, cells) in lines.iter().enumerate() {
         line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+        if index == 0 {
+            let _ = writeln!(text, "|---|{}", "--:|".repeat(cells.len() - 1));
+        }
     }
 }
 
@@ -339,17 +361,67 @@ fn detail(table: &Table, text: &mut String) {
         _ => format!("{rounds} rounds"),
     };
     let _ = write!(text, "\n### {} (`{}`)\n\n", table.title, table.workload);
-    let mut lines = table.cells(false).into_iter();
-    if let Some(head) = lines.next() {
-        line(text, &head.iter().map(String::as_str).collect::<Vec<_>>());
-        let _ = writeln!(text, "|---|{}", "--:|".repeat(head.len() - 1));
-    }
-    for cells in lines {
-        line(text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
+    figures(text, &table.cells_of_page());
     let _ = write!(text, "\nMedians of {rounds}.");
     for remark in table.remarks() {
         let _ = write!(text, " Left out: {remark}.");
     }
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Column;
+
+    fn table(workload: &str, programs: &[&str]) -> Table {
+        let row = |program: &&str| Row {
+            program: program.to_string(),
+            rounds: vec![Some([("ns".to_string(), 2.0)].into_iter().collect())],
+            skipped: None,
+        };
+        Table {
+            group: "pairs".into(),
+            workload: workload.into(),
+            title: format!("Title of {workload}"),
+            yardstick: programs[0].into(),
+            columns: vec![Column {
+                key: "ns".into(),
+                title: "ns".into(),
+                ratio: true,
+            }],
+            rows: programs.iter().map(row).collect(),
+        }
+    }
+
+    fn overview_of(programs: &[&str]) -> String {
+        let tables = [table("tcp-1", programs), table("unix-1", programs)];
+        let mut text = String::new();
+        overview(&tables.iter().collect::<Vec<_>>(), &mut text);
+        text
+    }
+
+    #[test]
+    fn overview_has_longer_side_as_rows() {
+        let few = overview_of(&["raw", "tokio"]);
+        assert!(few.ends_with(
+            "|  | raw | tokio |\n|---|--:|--:|\n\
+            | Title of tcp-1 | 1.000 | 1.000 |\n| Title of unix-1 | 1.000 | 1.000 |\n"
+        ));
+        let many = overview_of(&["raw", "tokio", "smol"]);
+        assert!(many.ends_with(
+            "|  | tcp-1 | unix-1 |\n|---|--:|--:|\n\
+            | raw | 1.000 | 1.000 |\n| tokio | 1.000 | 1.000 |\n| smol | 1.000 | 1.000 |\n"
+        ));
+    }
+
+    #[test]
+    fn ratio_of_page_has_quartiles_below_it() {
+        let mut text = String::new();
+        detail(&table("tcp-1", &["raw"]), &mut text);
+        assert!(text.contains(
+            "|  | ns | ratio to raw |\n|---|--:|--:|\n\
+            | raw | 2.00 | 1.000<br><sub>1.000–1.000</sub> |\n"
+        ));
+    }
 }

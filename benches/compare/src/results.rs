@@ -129,17 +129,29 @@ impl Table {
         self.row(&self.yardstick)
     }
 
-    /// Returns lines of words, the head first; with the range of the values if `has_range`. A
-    /// missing value is a dash.
-    pub fn cells(&self, has_range: bool) -> Vec<Vec<String>> {
+    /// Returns the lines of the log, the head first, with the range of the values and the quartiles of
+    /// the ratios in columns of their own. A missing value is a dash.
+    pub fn cells_of_log(&self) -> Vec<Vec<String>> {
+        self.cells(true)
+    }
+
+    /// Returns the lines of the page: as in the log, without ranges, and with the quartiles below the
+    /// ratio, since a page is narrow. `ci/figures.sh` reads both.
+    pub fn cells_of_page(&self) -> Vec<Vec<String>> {
+        self.cells(false)
+    }
+
+    fn cells(&self, is_log: bool) -> Vec<Vec<String>> {
         let mut head = vec![String::new()];
         for column in &self.columns {
             head.push(column.title.clone());
-            if has_range {
+            if is_log {
                 head.push("min – max".into());
             }
             if column.ratio {
                 head.push(format!("ratio to {}", self.yardstick));
+            }
+            if column.ratio && is_log {
                 head.push("quartiles".into());
             }
         }
@@ -149,7 +161,7 @@ impl Table {
             for column in &self.columns {
                 let values = row.values(&column.key);
                 line.push(values.map_or("–".into(), |values| number(values.median)));
-                if has_range {
+                if is_log {
                     let range = |values: Spread| {
                         format!("{} – {}", number(values.least), number(values.most))
                     };
@@ -158,8 +170,17 @@ impl Table {
                 if column.ratio {
                     let ratios =
                         (self.yardstick()).and_then(|yardstick| row.ratios(yardstick, &column.key));
-                    line.push(ratios.map_or("–".into(), |ratios| ratio(ratios.median)));
-                    line.push(ratios.map_or("–".into(), span));
+                    let median = ratios.map_or("–".into(), |ratios| ratio(ratios.median));
+                    match ratios {
+                        Some(ratios) if !is_log => {
+                            let quartiles = span(ratios).replace(" – ", "–");
+                            line.push(format!("{median}<br><sub>{quartiles}</sub>"));
+                        }
+                        _ => line.push(median),
+                    }
+                    if is_log {
+                        line.push(ratios.map_or("–".into(), span));
+                    }
                 }
             }
             lines.push(line);

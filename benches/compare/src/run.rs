@@ -200,7 +200,7 @@ impl Progress {
 
 /// Prints a table for a terminal.
 fn print(table: &Table) {
-    let lines = table.cells(true);
+    let lines = table.cells_of_log();
     let columns = lines[0].len();
     let widths: Vec<usize> = (0..columns)
         .map(|column| {

@@ -232,14 +232,31 @@ fn measure(row: &Row, rounds: usize) -> Result<String> {
     Ok(format!("| {} | {} |\n", row.title, cells.join(" | ")))
 }
 
-/// Returns the median and the range.
-fn cell(mut figures: Vec<f64>) -> String {
+/// Returns the median, with the range below it.
+fn cell(figures: Vec<f64>) -> String {
+    match spread(figures) {
+        (median, Some((least, most))) => format!("{median}<br><sub>{least}–{most}</sub>"),
+        (median, None) => median,
+    }
+}
+
+/// Returns the median and the range, for a sentence.
+fn words(figures: Vec<f64>) -> String {
+    match spread(figures) {
+        (median, Some((least, most))) => format!("{median} ({least} – {most})"),
+        (median, None) => median,
+    }
+}
+
+/// Returns the median and the range, which one figure lacks.
+fn spread(mut figures: Vec<f64>) -> (String, Option<(String, String)>) {
     figures.sort_by(f64::total_cmp);
     let [least, .., most] = figures[..] else {
-        return (figures.first()).map_or(format!("over {LIMIT} s"), |it| number(*it));
+        let single = (figures.first()).map_or(format!("over {LIMIT} s"), |it| number(*it));
+        return (single, None);
     };
     let median = number(figures[figures.len() / 2]);
-    format!("{median} ({} – {})", number(least), number(most))
+    (median, Some((number(least), number(most))))
 }
 
 /// Formats with three significant digits, and commas.
@@ -300,7 +317,7 @@ fn example(rounds: usize) -> Result<String> {
         });
         took.push(seconds.sum::<Option<f64>>().ok_or("the shell's `times`")?);
     }
-    Ok(cell(took))
+    Ok(words(took))
 }
 
 /// Returns the versions of the measured packages, from the lock file.
@@ -333,7 +350,7 @@ More is better: all figures are for a second of CPU time. The last column is pol
 |  | {titles} | polder to the best |
 |---|--:|--:|--:|--:|--:|
 {table}
-Medians of {rounds} rounds, with the least and the most in brackets. A program whose single world takes longer than {LONG} s is measured once, and stopped after {LIMIT} s. 10,000 seeds of the example in the chapter on simulated \
+Medians of {rounds} rounds, with the least and the most below. A program whose single world takes longer than {LONG} s is measured once, and stopped after {LIMIT} s. 10,000 seeds of the example in the chapter on simulated \
 worlds, by `crates/polder-sim/tests/fingerprints/example.rs` on one core, take {example} s of CPU time.
 
 {ABOUT}
