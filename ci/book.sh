@@ -1,46 +1,55 @@
 #!/usr/bin/env bash
-# Builds the pages of docs/ as a book, by mdBook, into target/book (`book.toml`).
+# Builds README.md and the pages of docs/ as a book, by mdBook, into target/book (`book.toml`).
 #
 #     ci/book.sh [-d FOLDER]
 #
-# A link that leads out of docs/ has no place in the book: mdBook calls `ci/book.sh links`, which makes it a link to
-# the repository, whose address is Cargo.toml's `repository`.
+# mdBook knows docs/ alone. So it calls `ci/book.sh pages`, which puts README.md first, and makes links that lead out of
+# docs/ links to the repository, whose address is Cargo.toml's `repository`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/lib.sh
 
-if [ "${1:-}" != links ]; then
+if [ "${1:-}" != pages ]; then
     tool mdbook 0.5.4
     exec mdbook build "$@"
 fi
 
 # As mdBook asks whether this is for a kind of output: it is, for all.
 [ "${2:-}" != supports ] || exit 0
-# In the program are `"`, and standard input is the book.
+# Standard input is the book.
 PYTHONUTF8=1 python3 -c "$(
     cat <<'PY'
 import json
 import re
 import sys
+from os.path import normpath
 from pathlib import Path
 
 REPOSITORY = re.search(r'^repository = "(.*)"', Path("Cargo.toml").read_text(), re.M)[1]
+LINK = re.compile(r'(\]\(|^\[[^]]+\]: |src=")([^)#"\s]+)', re.M)
 
 
-def address(link):
-    path = link[2].split("#")[0]
-    return f"{link[1]}{REPOSITORY}/{'tree' if Path(path).is_dir() else 'blob'}/HEAD/{link[2]}"
+def links(text, folder):
+    """The text, which is in that folder, with the links of the book."""
+
+    def link(found):
+        path = Path(normpath(f"{folder}/{found[2]}"))
+        if not path.exists():
+            return found[0]
+        if path.parts[0] == "docs":
+            return found[1] + str(path.relative_to("docs"))
+        return f"{found[1]}{REPOSITORY}/{'tree' if path.is_dir() else 'blob'}/HEAD/{path}"
+
+    return LINK.sub(link, text)
 
 
-def walk(node):
-    if isinstance(node, dict):
-        return {
-            key: re.sub(r"(\]\(|^\[[^]]+\]: )\.\./([^)\s]+)", address, value, flags=re.M) if key == "content" else walk(value)
-            for key, value in node.items()
-        }
-    return [walk(value) for value in node] if isinstance(node, list) else node
-
-
-json.dump(walk(json.load(sys.stdin)[1]), sys.stdout)
+book = json.load(sys.stdin)[1]
+for item in book["items"]:
+    if page := item.get("Chapter"):
+        page["content"] = links(page["content"], "docs")
+first = {"name": "polder", "content": links(Path("README.md").read_text(), "."), "number": None, "sub_items": []}
+first |= {"path": "README.md", "source_path": None, "parent_names": []}
+book["items"].insert(0, {"Chapter": first})
+json.dump(book, sys.stdout)
 PY
 )"
