@@ -123,8 +123,8 @@ fn unpolled_task_says_which_calls_drive() {
     );
 }
 
-/// A task awaited by a second `block_on`: the message says that the first one has cancelled it. (smol's
-/// tasks survive there.)
+/// A task awaited by a second `block_on`: the message says that the first one has cancelled it.
+/// (smol's tasks survive there.)
 #[test]
 fn task_of_ended_block_on_says_who_cancelled_it() {
     says(

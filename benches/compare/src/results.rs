@@ -129,14 +129,14 @@ impl Table {
         self.row(&self.yardstick)
     }
 
-    /// Returns the lines of the log, the head first, with the range of the values and the quartiles of
-    /// the ratios in columns of their own. A missing value is a dash.
+    /// Returns the lines of the log, the head first. The range of the values and the quartiles of
+    /// the ratios have columns. A missing value is a dash.
     pub fn cells_of_log(&self) -> Vec<Vec<String>> {
         self.cells(true)
     }
 
-    /// Returns the lines of the page: as in the log, without ranges, and with the quartiles below the
-    /// ratio, since a page is narrow. `ci/figures.sh` reads both.
+    /// Returns the lines of the page: as in the log, without ranges, and with the quartiles below
+    /// the ratio, since a page is narrow. `ci/figures.sh` reads both.
     pub fn cells_of_page(&self) -> Vec<Vec<String>> {
         self.cells(false)
     }
