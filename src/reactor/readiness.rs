@@ -251,7 +251,7 @@ impl<R: Default> Readiness<R> {
                         }
                     }
                 }
-                state.waiters.take(direction, may_keep, wakers);
+                state.waiters.wake_or_take(direction, may_keep, wakers);
             }
         }
         self.has_waker
@@ -536,7 +536,12 @@ impl Waiters {
     /// Takes out the wakers for `direction`, in wake order. If `may_keep`, a task's own waker is
     /// woken here, or cloned, and stays.
     #[inline]
-    pub(super) fn take(&mut self, direction: Direction, may_keep: bool, wakers: &mut Vec<Waker>) {
+    pub(super) fn wake_or_take(
+        &mut self,
+        direction: Direction,
+        may_keep: bool,
+        wakers: &mut Vec<Waker>,
+    ) {
         match &mut self.only {
             Some(only) if !only.is_waiting || only.direction != direction => {}
             Some(only) if may_keep && only.kind != WakerKind::Foreign => {
