@@ -347,10 +347,11 @@ struct Waiter {
     kind: WakerKind,
 }
 
-/// Whether a waker is a task's own: see [`Waiters`].
+/// How an event calls a waker: see [`Waiters`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WakerKind {
-    Foreign,
+    /// Taken out, and called outside the locks: foreign, or not classified.
+    Other,
     /// Woken under the lock.
     Task,
     /// The task's span wraps its own waker; woken outside the lock.
@@ -365,7 +366,7 @@ impl Waiter {
             id,
             direction,
             is_waiting: true,
-            kind: WakerKind::Foreign,
+            kind: WakerKind::Other,
         }
     }
 
@@ -455,8 +456,8 @@ impl Waiters {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Marks the waker that was just registered, if it is the only one. `kind` is `Foreign` unless
-    /// the waker belongs to a task of this thread's worker.
+    /// Classifies the waker that was just registered, if it is the only one. `kind` is `Other`
+    /// unless the waker belongs to a task of this thread's worker.
     #[inline]
     pub(super) fn set_kind(&mut self, kind: WakerKind) {
         if let Some(only) = &mut self.only {
@@ -475,7 +476,7 @@ impl Waiters {
         match &mut self.only {
             Some(only) if only.is(direction, id) => {
                 spare.renew(&mut only.waker, waker)?;
-                (only.is_waiting, only.kind) = (true, WakerKind::Foreign);
+                (only.is_waiting, only.kind) = (true, WakerKind::Other);
                 Ok(())
             }
             None if self.several.is_none() => {
@@ -544,7 +545,7 @@ impl Waiters {
     ) {
         match &mut self.only {
             Some(only) if !only.is_waiting || only.direction != direction => {}
-            Some(only) if may_keep && only.kind != WakerKind::Foreign => {
+            Some(only) if may_keep && only.kind != WakerKind::Other => {
                 only.is_waiting = false;
                 match only.kind {
                     #[cfg(feature = "tracing")]

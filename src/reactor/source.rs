@@ -384,7 +384,7 @@ impl Source {
     }
 
     /// Adds a waiter for the next event of `direction`, and registers the source with `reactor` if
-    /// needed. A task's own waker is not marked as such: that is left to its next wait.
+    /// needed. Leaves the waker's kind at `Other` until its next wait.
     pub(crate) fn add_waiter(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,

@@ -93,7 +93,7 @@ pub(crate) fn with_reactor<R>(
 
 /// Classifies `waker`, which is to wait for a source of `reactor`. The running task's own waker
 /// stays registered after the event, and is woken under the lock. Any other waker is
-/// [`WakerKind::Foreign`], as is a pinned task's on a pool worker: another worker may deliver the
+/// [`WakerKind::Other`], as is a pinned task's on a pool worker: another worker may deliver the
 /// event, and the wake would cost a system call. `None` if the source has to be registered with
 /// this thread's reactor first: this thread drives neither `reactor` nor, for a stealable task,
 /// another one of its pool.
@@ -113,7 +113,7 @@ pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> 
         if may_keep {
             Some(Running::get().waker_kind(waker))
         } else {
-            is_here.then_some(WakerKind::Foreign)
+            is_here.then_some(WakerKind::Other)
         }
     })
 }

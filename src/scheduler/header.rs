@@ -286,7 +286,7 @@ impl Running {
         if is(self.wrapper) {
             return WakerKind::TracedTask;
         }
-        WakerKind::Foreign
+        WakerKind::Other
     }
 }
 
