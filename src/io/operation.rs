@@ -223,7 +223,7 @@ fn add_waiter_if_registered(
     id: WaiterId,
     waker: &Waker,
 ) -> Option<io::Result<Registered>> {
-    source.add_waiter_here(scheduler::waker_kind, direction, id, waker)
+    source.add_waiter_if_registered(scheduler::waker_kind, direction, id, waker)
 }
 
 /// The slow path: first registers the source with this thread's reactor, or moves it there.

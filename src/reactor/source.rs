@@ -347,12 +347,11 @@ impl Source {
         self.has_bytes_only.store(has_bytes_only, Ordering::Relaxed);
     }
 
-    /// [`add_waiter`](Self::add_waiter) for nearly every wait: the source is registered where this
-    /// thread may wait for it. Returns `None` if it is not. `waker_kind` is
-    /// [`waker_kind`](crate::scheduler::waker_kind), which also lets a source stay with another
-    /// reactor of the pool.
+    /// [`add_waiter`](Self::add_waiter) of nearly every wait. Returns `None` if the source is not
+    /// registered where this thread may wait for it: `waker_kind`, which is the
+    /// [scheduler's](crate::scheduler::waker_kind), decides that.
     #[inline]
-    pub(crate) fn add_waiter_here(
+    pub(crate) fn add_waiter_if_registered(
         &self,
         waker_kind: impl Fn(&Reactor, &Waker) -> Option<WakerKind>,
         direction: Direction,
