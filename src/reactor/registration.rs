@@ -84,7 +84,7 @@ impl Registrations {
     }
 
     #[inline]
-    pub(super) fn with(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
+    pub(super) fn get_mut(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
         match &mut self.first {
             Some(registration) if registration.is_with(reactor) => Some(registration),
             _ => (self.more.as_mut()?.iter_mut()).find(|entry| entry.is_with(reactor)),

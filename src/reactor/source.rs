@@ -394,13 +394,13 @@ impl Source {
         let mut spare = self.readiness.spare(waker);
         loop {
             let mut state = self.readiness.lock();
-            if state.registrations.with(reactor).is_none() {
+            if state.registrations.get_mut(reactor).is_none() {
                 self.register_or_move(reactor, state, direction, id)?;
                 continue;
             }
             let registered =
                 (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
-            match (registered, state.registrations.with(reactor)) {
+            match (registered, state.registrations.get_mut(reactor)) {
                 (Err(NeedsClone), _) => {
                     drop(state);
                     spare.fill(waker);
@@ -464,7 +464,7 @@ impl Source {
                 interest |= Interest::WRITABLE;
             }
         }
-        let is_there = state.registrations.with(reactor).is_some();
+        let is_there = state.registrations.get_mut(reactor).is_some();
         let request = Request {
             token,
             interest,
@@ -621,7 +621,7 @@ impl Source {
         let reactor = &**driver.reactor();
         // Delivering removes the waiters of the reported directions, and no others.
         let after = before - interest_of(ready);
-        let result = match state.registrations.with(reactor) {
+        let result = match state.registrations.get_mut(reactor) {
             Some(registration) if registration.token == token => {
                 let wanted = match reactor.mode {
                     // Writability without a waiter: it is reported with each message that drains.
@@ -1025,7 +1025,7 @@ mod loom_tests {
 
     fn is_with(io: &Io, reactor: &Reactor) -> bool {
         let mut state = io.source().readiness.lock();
-        state.registrations.with(reactor).is_some()
+        state.registrations.get_mut(reactor).is_some()
     }
 
     /// A registration while the reactor closes is refused, or its waiter is woken.
