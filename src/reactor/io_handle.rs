@@ -127,12 +127,12 @@ impl Drop for Io {
             open.fetch_sub(1, Ordering::Relaxed);
         }
         let mut wakers = Vec::new();
-        let left = {
+        let ended = {
             let mut state = source.readiness.lock();
             state.waiters.take_all(&mut wakers);
             source.deregister(std::mem::take(&mut state.registrations))
         };
-        left.free_tokens();
+        ended.free_tokens();
         drop_all(wakers);
     }
 }

@@ -427,13 +427,13 @@ impl Source {
         direction: Direction,
         id: WaiterId,
     ) -> io::Result<()> {
-        let left = if state.waiters.contains_others(direction, id) {
+        let ended = if state.waiters.contains_others(direction, id) {
             Registrations::default()
         } else {
             self.deregister(std::mem::take(&mut state.registrations))
         };
         drop(state);
-        left.free_tokens();
+        ended.free_tokens();
         self.register(reactor, direction)
     }
 
@@ -464,18 +464,18 @@ impl Source {
                 interest |= Interest::WRITABLE;
             }
         }
-        let is_there = state.registrations.get_mut(reactor).is_some();
+        let is_registered = state.registrations.get_mut(reactor).is_some();
         let request = Request {
             token,
             interest,
             mode,
         };
-        let result = if is_there {
+        let result = if is_registered {
             Ok(())
         } else {
             self.change(reactor.poller(), Change::Register(request))
         };
-        if is_there || result.is_err() {
+        if is_registered || result.is_err() {
             drop(state);
             drop(reactor.remove(token));
             return result;
@@ -486,9 +486,9 @@ impl Source {
         if !reactor.is_closed() {
             return Ok(());
         }
-        let left = self.deregister(state.registrations.remove(reactor));
+        let ended = self.deregister(state.registrations.remove(reactor));
         drop(state);
-        left.free_tokens();
+        ended.free_tokens();
         Err(super::closed())
     }
 
@@ -678,8 +678,8 @@ impl Source {
     /// Detaches from a reactor that closes: waiters are woken, try, and register elsewhere.
     pub(super) fn orphan(&self, reactor: &Reactor, wakers: &mut Vec<Waker>) {
         let mut state = self.readiness.lock();
-        let left = self.deregister(state.registrations.remove(reactor));
-        if !left.is_empty() {
+        let ended = self.deregister(state.registrations.remove(reactor));
+        if !ended.is_empty() {
             self.deliver_both(&mut state, wakers);
             // Takes out a kept waker too: it would keep the runtime's memory, and its descriptors.
             wakers.extend(state.waiters.take_kept());
