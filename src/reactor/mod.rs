@@ -102,9 +102,9 @@ pub(crate) struct Reactor {
     poller: Arc<Poller>,
     /// How sources are registered: see the head of `source`.
     mode: Mode,
-    /// The kind of source, if any, whose interest is permanent, including writability: see the head
-    /// of `source`.
-    permanent_kind: Option<SourceKind>,
+    /// The kind of source, if any, that is registered once, for everything: see the head of
+    /// `source`.
+    kind_registered_once: Option<SourceKind>,
     /// Set for a shard's reactor. All timers are in the locked heap then, where every worker of the
     /// shard can fire them: see `driver`.
     pool: Option<PoolId>,
@@ -139,7 +139,8 @@ impl Reactor {
                 (false, true) => Mode::Level,
                 (false, false) => Mode::OneShot,
             },
-            permanent_kind: (can.edge && can.tcp_room_on_demand).then_some(SourceKind::TcpStream),
+            kind_registered_once: (can.edge && can.tcp_room_on_demand)
+                .then_some(SourceKind::TcpStream),
             pool,
             sources: Mutex::new(SourceTable::default()),
             locked_timers: Mutex::new(TimerHeap::new()),

@@ -460,7 +460,7 @@ impl Source {
                 SourceKind::Other => Interest::READABLE,
                 SourceKind::Borrowed => Interest::NONE,
             };
-            if reactor.permanent_kind == Some(self.kind) {
+            if reactor.kind_registered_once == Some(self.kind) {
                 interest |= Interest::WRITABLE;
             }
         }
@@ -594,7 +594,7 @@ impl Source {
         let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
-        let keeps_interest = reactor.permanent_kind == Some(self.kind)
+        let keeps_interest = reactor.kind_registered_once == Some(self.kind)
             || reactor.mode == Mode::Edge
                 && (!ready.intersects(Ready::WRITABLE) || state.waiters.contains(Direction::Write));
         let before = if keeps_interest {
