@@ -1,17 +1,16 @@
 //! Lists that free memory: what many connections or tasks have needed is released afterwards.
 //!
-//! A [`Slab`] keeps values at places that do not move. A new value takes the lowest free place. Free
-//! places at the end are removed, except the first 32, and as long as none is retired. The free
-//! places are in a heap, which may also have removed ones; these are skipped. So adding a value
-//! takes the logarithm of the number of free places, and removing one takes constant time on
-//! average: each removed place was added once.
+//! A [`Slab`] keeps values at places that do not move. Free places at the end are removed, except
+//! the first 32, and a new value takes a low one. The free places are in a heap, which may also
+//! have removed ones; these are skipped. So adding a value takes the logarithm of the number of
+//! free places, and removing one takes constant time on average: each removed place was added once.
 //!
 //! [`shrink`] releases memory: when less than a quarter is used, at least half of it. So a list has
 //! memory for at most four times as many values as it holds (or [`KEPT`]), and between two changes
 //! of its memory as many values are added or removed as were moved.
 //!
-//! **A place has a generation**, `G`, also while it is free: for the reactor's tokens. A removed
-//! place that is added again begins with the largest generation of the removed places.
+//! **A place has a generation**, `G`, which it keeps while it is free: for the reactor's tokens. A
+//! removed place that is added again begins with the largest generation of the removed places.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -132,11 +131,11 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
     /// Adds a value. Returns its place, which stays below 2^32.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> usize {
-        self.insert_with_generation(value).0
+        self.insert_returning_generation(value).0
     }
 
     #[inline]
-    pub(crate) fn insert_with_generation(&mut self, value: T) -> (usize, G) {
+    pub(crate) fn insert_returning_generation(&mut self, value: T) -> (usize, G) {
         self.len += 1;
         while let Some(index) = self.take_free() {
             if let Some(&Place::Free(generation)) = self.places.get(index) {
@@ -166,11 +165,11 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
 
     #[inline]
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
-        self.remove_with_generation(index, Some(G::default()))
+        self.remove_setting_generation(index, Some(G::default()))
     }
 
     /// Removes a value. Its place gets `generation`, or is retired without one.
-    pub(crate) fn remove_with_generation(
+    pub(crate) fn remove_setting_generation(
         &mut self,
         index: usize,
         generation: Option<G>,
@@ -263,13 +262,13 @@ mod tests {
             // Alternately grows and shrinks.
             let grows = step / (MANY / 2) % 2 == 0;
             if next(&mut state) % 4 < if grows { 3 } else { 1 } {
-                let (index, generation) = slab.insert_with_generation(step);
+                let (index, generation) = slab.insert_returning_generation(step);
                 assert_eq!(model.insert(index, (generation, step)), None, "it is used");
                 assert!(seen.insert((index, generation)), "again");
             } else if let Some((&index, &(generation, value))) =
                 model.range(next(&mut state) % MANY..).next()
             {
-                let removed = slab.remove_with_generation(index, Some(generation + 1));
+                let removed = slab.remove_setting_generation(index, Some(generation + 1));
                 assert_eq!(removed, Some(value));
                 assert_eq!(slab.remove(index), None);
                 model.remove(&index);
@@ -304,20 +303,21 @@ mod tests {
 
     /// A place that was never there begins with the first generation.
     ///
-    /// A place that is removed after each use reaches its last one.
+    /// A place that is removed after each use reaches its last generation. Places that never were
+    /// begin with the first one.
     #[test]
     fn fresh_place_begins_with_first_generation() {
         let mut slab = Slab::<usize, u8>::default();
         let stay: Vec<_> = (0..KEPT)
-            .map(|value| slab.insert_with_generation(value))
+            .map(|value| slab.insert_returning_generation(value))
             .collect();
         assert!(stay.iter().all(|(_, generation)| *generation == 0));
         for round in 0..255 {
-            let (index, generation) = slab.insert_with_generation(0);
+            let (index, generation) = slab.insert_returning_generation(0);
             assert_eq!((index, generation), (KEPT, round));
-            slab.remove_with_generation(index, generation.checked_add(1));
+            slab.remove_setting_generation(index, generation.checked_add(1));
         }
-        let last = [(), ()].map(|()| slab.insert_with_generation(0));
+        let last = [(), ()].map(|()| slab.insert_returning_generation(0));
         assert_eq!(last, [(KEPT, 255), (KEPT + 1, 0)]);
     }
 

@@ -800,7 +800,7 @@ impl SourceTable {
     }
 
     pub(super) fn insert(&mut self, source: Arc<Source>) -> Token {
-        let (index, generation) = self.sources.insert_with_generation(source);
+        let (index, generation) = self.sources.insert_returning_generation(source);
         token(generation, index)
     }
 
@@ -815,7 +815,7 @@ impl SourceTable {
         let next = (token.0 >> 32) as u32 + 1;
         let next = (next != LAST_GENERATION).then_some(next);
         self.sources
-            .remove_with_generation(token.0 as u32 as usize, next)
+            .remove_setting_generation(token.0 as u32 as usize, next)
     }
 }
 
@@ -967,7 +967,7 @@ mod table_tests {
         let mut table = SourceTable::default();
         let (io, _far) = source();
         table.insert(io.source().clone());
-        (table.sources).remove_with_generation(0, Some(LAST_GENERATION - 1));
+        (table.sources).remove_setting_generation(0, Some(LAST_GENERATION - 1));
         let last = table.insert(io.source().clone());
         assert_eq!(last, token(LAST_GENERATION - 1, 0));
         assert!(table.remove(last).is_some());
