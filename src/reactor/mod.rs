@@ -191,7 +191,7 @@ impl Reactor {
         Arc::new(Parker::new(self.poller.clone(), false, own_poller))
     }
 
-    pub(crate) fn sources(&self) -> usize {
+    pub(crate) fn source_count(&self) -> usize {
         self.source_count.load(Ordering::Relaxed)
     }
 
@@ -398,7 +398,7 @@ impl Reactor {
             return Err(closed());
         }
         let token = table.insert(source);
-        (self.source_count).store(self.sources() + 1, Ordering::Relaxed);
+        (self.source_count).store(self.source_count() + 1, Ordering::Relaxed);
         Ok(token)
     }
 
@@ -406,7 +406,7 @@ impl Reactor {
     fn remove(&self, token: Token) -> Option<Arc<Source>> {
         let mut table = self.sources.lock();
         let source = table.remove(token)?;
-        (self.source_count).store(self.sources() - 1, Ordering::Relaxed);
+        (self.source_count).store(self.source_count() - 1, Ordering::Relaxed);
         Some(source)
     }
 }

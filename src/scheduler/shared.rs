@@ -514,8 +514,8 @@ impl Shared {
     pub(crate) fn sources(&self, index: usize) -> usize {
         let mut shards = self.shards.iter();
         match shards.find(|shard| shard.workers.start == index) {
-            Some(shard) => self.reactor_of(shard).sources(),
-            None if index == self.main_index() => self.main().reactor.sources(),
+            Some(shard) => self.reactor_of(shard).source_count(),
+            None if index == self.main_index() => self.main().reactor.source_count(),
             None => 0,
         }
     }
