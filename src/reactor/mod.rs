@@ -289,6 +289,47 @@ impl Reactor {
         self.has_locked_timers().then(|| self.locked_timers.lock())
     }
 
+    /// Inserts a timer. Returns `None` if the reactor has closed.
+    fn insert_locked_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
+        let mut timers = self.locked_timers.lock();
+        if self.is_closed() {
+            drop(timers);
+            drop(waker);
+            return None;
+        }
+        let (key, earliest) = timers.insert(when, waker);
+        let count = timers.len();
+        self.locked_timer_count.store(count, Ordering::Relaxed);
+        drop(timers);
+        if earliest {
+            self.parker.unpark();
+        }
+        Some(key)
+    }
+
+    fn reset_locked_timer(&self, key: Key, when: Option<Instant>) {
+        let mut timers = self.locked_timers.lock();
+        if self.is_closed() {
+            return;
+        }
+        let earliest = timers.reset(key, when);
+        drop(timers);
+        if earliest {
+            self.parker.unpark();
+        }
+    }
+
+    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined, which
+    /// would cost a timer of a driver's heap 16 instructions.
+    #[inline(never)]
+    fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
+        let mut timers = self.locked_timers.lock();
+        let waker = timers.remove(key);
+        let count = timers.len();
+        self.locked_timer_count.store(count, Ordering::Relaxed);
+        waker
+    }
+
     // Foreign wakers: see the head.
 
     #[inline]
@@ -349,48 +390,7 @@ impl Reactor {
         queued
     }
 
-    /// Inserts a timer. Returns `None` if the reactor has closed.
-    fn insert_locked_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
-        let mut timers = self.locked_timers.lock();
-        if self.is_closed() {
-            drop(timers);
-            drop(waker);
-            return None;
-        }
-        let (key, earliest) = timers.insert(when, waker);
-        let count = timers.len();
-        self.locked_timer_count.store(count, Ordering::Relaxed);
-        drop(timers);
-        if earliest {
-            self.parker.unpark();
-        }
-        Some(key)
-    }
-
-    fn reset_locked_timer(&self, key: Key, when: Option<Instant>) {
-        let mut timers = self.locked_timers.lock();
-        if self.is_closed() {
-            return;
-        }
-        let earliest = timers.reset(key, when);
-        drop(timers);
-        if earliest {
-            self.parker.unpark();
-        }
-    }
-
-    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined, which
-    /// would cost a timer of a driver's heap 16 instructions.
-    #[inline(never)]
-    fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
-        let mut timers = self.locked_timers.lock();
-        let waker = timers.remove(key);
-        let count = timers.len();
-        self.locked_timer_count.store(count, Ordering::Relaxed);
-        waker
-    }
-
-    // Sources: for `source` only.
+    // Sources: for `source` and `registration` only.
 
     fn insert(&self, source: Arc<Source>) -> io::Result<Token> {
         let mut table = self.sources.lock();
