@@ -73,8 +73,9 @@ struct State(AtomicU8);
 
 pub(crate) struct Place {
     poller: Arc<Poller>,
-    /// Always true, unless it is a pool worker. Written by the worker's thread before it parks.
-    is_leader: AtomicBool,
+    /// Whether it is the poller that is notified: always, except for a pool worker that follows.
+    /// Written by the worker's thread before it parks.
+    sleeps_in_poller: AtomicBool,
     thread: ThreadSignal,
     /// Notified instead of a follower, if the thread's kernel has a poller for each worker.
     own_poller: Option<Poller>,
@@ -157,14 +158,18 @@ impl<P> Parker<P> {
 }
 
 impl Parker {
-    /// `is_leader`: of a worker that drives a reactor alone, or the second one of a shard's
-    /// reactor. Otherwise it is a pool worker's, and `poller` is the shard's.
-    pub(super) fn new(poller: Arc<Poller>, is_leader: bool, own_poller: Option<Poller>) -> Parker {
+    /// A reactor's parker always `sleeps_in_poller`; for that of a pool worker this is false at
+    /// first, and `poller` is the shard's.
+    pub(super) fn new(
+        poller: Arc<Poller>,
+        sleeps_in_poller: bool,
+        own_poller: Option<Poller>,
+    ) -> Parker {
         Parker {
             state: State::default(),
             place: Place {
                 poller,
-                is_leader: AtomicBool::new(is_leader),
+                sleeps_in_poller: AtomicBool::new(sleeps_in_poller),
                 thread: ThreadSignal::default(),
                 own_poller,
             },
@@ -201,7 +206,7 @@ impl Parker {
     #[inline]
     fn try_notify(&self) -> io::Result<()> {
         let place = &self.place;
-        if self.is_leader() {
+        if place.sleeps_in_poller.load(Ordering::Relaxed) {
             return place.poller.notify();
         }
         match &place.own_poller {
@@ -218,22 +223,23 @@ impl Parker {
         self.place.thread.wait(timeout);
     }
 
-    /// [`park`](Self::park) of a pool worker, as the leader if it `is_leader`.
+    /// [`park`](Self::park) of a pool worker, as the leader if it `leads`.
     ///
-    /// A thread that finds the worker parked reads `is_leader` after it has exchanged the state
-    /// that `park` wrote. So it reads the value that was written before that `park`, or a newer
-    /// one. In the latter case the worker has resumed since, and that `resume` has reported the
-    /// unpark; the notification, which may be sent to the wrong place, is not needed. `loom` checks
-    /// this below.
+    /// A thread that finds the worker parked reads `sleeps_in_poller` after it has exchanged the
+    /// state that `park` wrote. So it reads the value that was written before that `park`, or a
+    /// newer one. In the latter case the worker has resumed since, and that `resume` has reported
+    /// the unpark; the notification, which may be sent to the wrong place, is not needed. `loom`
+    /// checks this below.
     #[inline]
-    pub(crate) fn park_as(&self, is_leader: bool) -> Wakeup {
-        self.place.is_leader.store(is_leader, Ordering::Relaxed);
+    pub(crate) fn park_as(&self, leads: bool) -> Wakeup {
+        self.place.sleeps_in_poller.store(leads, Ordering::Relaxed);
         self.park()
     }
 
+    /// Of a pool worker that is parked.
     #[inline]
     pub(crate) fn is_leader(&self) -> bool {
-        self.place.is_leader.load(Ordering::Relaxed)
+        self.place.sleeps_in_poller.load(Ordering::Relaxed)
     }
 
     /// Reports to the kernel that this thread has woken one of the worker's tasks.
