@@ -91,7 +91,7 @@ impl Slack {
 struct Scratch {
     events: Events,
     wakers: Vec<Waker>,
-    /// The number of those that are in the reactor's queue instead.
+    /// The number of wakers of this wait that were moved to the reactor's queue.
     queued: usize,
 }
 
@@ -235,7 +235,7 @@ impl Driver {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
         let slack = self.slack.get();
-        // Timers that the last turn has left are not late on purpose.
+        // Not for due timers, which the last turn has left.
         let after = |earliest| match slack {
             Some(slack) if earliest > now => slack.after(earliest),
             _ => earliest,
@@ -381,15 +381,16 @@ impl Driver {
             .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 
-    /// Wakes the tasks with timers that are due at `time`, and if another one `may_be_near`, with
-    /// those due now. At most `number`, one at a time: the others stay where a nested turn, another
-    /// worker or the next turn finds them.
+    /// Wakes the tasks with timers that are due at `time`. If it `may_reread` the clock, since
+    /// `time` is not a new reading, does so for a timer that is due within [`NEAR`] of it. Wakes at
+    /// most `number`, one at a time: the others stay where a nested turn, another worker or the
+    /// next turn finds them.
     #[inline(never)]
     fn fire_at(
         &self,
         number: usize,
         mut time: Instant,
-        mut may_be_near: bool,
+        mut may_reread: bool,
         enter_foreign: &dyn Fn(),
     ) {
         let mut fired = 0;
@@ -398,8 +399,8 @@ impl Driver {
                 return None;
             }
             let mut due = self.take_due(time);
-            if due.is_none() && may_be_near {
-                may_be_near = false;
+            if due.is_none() && may_reread {
+                may_reread = false;
                 if self.not_before().is_some_and(|next| next < time + NEAR) {
                     time = self.read_clock();
                     due = self.take_due(time);

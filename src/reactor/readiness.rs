@@ -238,8 +238,8 @@ impl<R: Default> Readiness<R> {
             if ready.intersects(direction.ready()) {
                 let tick = &self.tick[direction as usize];
                 if cfg!(loom) {
-                    // Equivalent under the lock. Loom looks for a race of a store with the last
-                    // access only: after a load by the same thread it misses another thread's.
+                    // Equivalent under the lock. Loom compares a store with the last access only:
+                    // after this thread's load it would not try the store before another load.
                     tick.fetch_add(1, Ordering::Release);
                 } else {
                     let count = tick.load(Ordering::Relaxed).wrapping_add(1);
