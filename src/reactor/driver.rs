@@ -15,7 +15,7 @@
 //!
 //! Timers migrate with their users: when a [`TimerHandle`] is polled on another worker, it returns
 //! [`TimerState::NotVisible`], and its owner drops it and sets another timer there. Its functions
-//! take `here`, the driver of this thread's worker.
+//! take the driver of this thread's worker.
 //!
 //! **Pools.** The workers of a shard drive one reactor, each with a driver of its own. The
 //! scheduler ensures that only one of them waits on the poller at a time. Timers, readiness and
@@ -491,13 +491,13 @@ impl TimerHandle {
     #[inline(always)]
     pub(crate) fn insert(
         reactor: &Arc<Reactor>,
-        here: Option<&Driver>,
+        driver: Option<&Driver>,
         when: Instant,
         waker: &Waker,
     ) -> Option<TimerHandle> {
         let waker = waker.clone();
         let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.pool.is_none();
-        if let Some(driver) = here.filter(is_local) {
+        if let Some(driver) = driver.filter(is_local) {
             let (key, _) = driver.with_timers(reactor.id, |timers| timers.insert(when, waker))?;
             let heap = Heap::Local(reactor.id);
             return Some(TimerHandle { key, heap });
@@ -509,10 +509,10 @@ impl TimerHandle {
 
     /// If the timer is pending, makes it wake `waker`.
     #[inline]
-    pub(crate) fn poll(&self, here: Option<&Driver>, waker: &Waker) -> TimerState {
+    pub(crate) fn poll(&self, driver: Option<&Driver>, waker: &Waker) -> TimerState {
         // Cloning the waker may change the state.
         let is_pending = Spare::retry(waker, |spare| {
-            self.with_heap(here, |timers| timers.renew_waker(self.key, waker, spare))
+            self.with_heap(driver, |timers| timers.renew_waker(self.key, waker, spare))
                 .transpose()
         });
         match (is_pending, &self.heap) {
@@ -527,11 +527,11 @@ impl TimerHandle {
     #[inline]
     fn with_heap<R>(
         &self,
-        here: Option<&Driver>,
+        driver: Option<&Driver>,
         f: impl FnOnce(&mut TimerHeap) -> R,
     ) -> Option<R> {
         match &self.heap {
-            Heap::Local(id) => here?.with_timers(*id, f),
+            Heap::Local(id) => driver?.with_timers(*id, f),
             Heap::Locked(reactor) => {
                 // Checked under the lock: a closing reactor fires all timers, although none is due.
                 let mut timers = reactor.locked_timers.lock();
@@ -548,12 +548,15 @@ impl TimerHandle {
     /// Sets another deadline, whether the timer is pending or has fired; with `None` it never fires
     /// until it is reset. The waker stays, but a timer that has fired has none until it is polled.
     #[inline]
-    pub(crate) fn reset(&self, here: Option<&Driver>, when: Option<Instant>) {
+    pub(crate) fn reset(&self, driver: Option<&Driver>, when: Option<Instant>) {
         match &self.heap {
             Heap::Local(id) => {
                 // The result does not matter: the worker is awake.
                 let reset = |timers: &mut TimerHeap| timers.reset(self.key, when);
-                if here.and_then(|here| here.with_timers(*id, reset)).is_none() {
+                if driver
+                    .and_then(|driver| driver.with_timers(*id, reset))
+                    .is_none()
+                {
                     push_timer_op(*id, self.key, TimerOp::Reset(when));
                 }
             }
@@ -563,12 +566,12 @@ impl TimerHandle {
     }
 
     /// Dropping the handle does the same without a driver.
-    pub(crate) fn remove(&mut self, here: Option<&Driver>) {
+    pub(crate) fn remove(&mut self, driver: Option<&Driver>) {
         // The waker is dropped outside all locks and borrows.
         match std::mem::replace(&mut self.heap, Heap::Removed) {
             Heap::Local(id) => {
                 let remove = |timers: &mut TimerHeap| timers.remove(self.key);
-                match here.and_then(|here| here.with_timers(id, remove)) {
+                match driver.and_then(|driver| driver.with_timers(id, remove)) {
                     Some(waker) => drop_all(waker),
                     None => push_timer_op(id, self.key, TimerOp::Remove),
                 }

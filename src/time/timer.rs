@@ -315,8 +315,8 @@ impl Timer {
         loop {
             let state = match &self.state {
                 State::InHeap(handle) => {
-                    let here = scheduler::current_driver();
-                    let state = handle.poll(here.as_deref(), cx.waker());
+                    let driver = scheduler::current_driver();
+                    let state = handle.poll(driver.as_deref(), cx.waker());
                     // False if its reactor has closed, or its user now waits on another worker.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
@@ -343,8 +343,8 @@ impl Timer {
                         TimerState::Fired
                     }
                     Some(when) => {
-                        match scheduler::with_reactor(background::shared, |reactor, here| {
-                            TimerHandle::insert(reactor, here, when, cx.waker())
+                        match scheduler::with_reactor(background::shared, |reactor, driver| {
+                            TimerHandle::insert(reactor, driver, when, cx.waker())
                         }) {
                             Ok(Some(handle)) => {
                                 self.state = State::InHeap(handle);
