@@ -263,8 +263,8 @@ impl TimerHeap {
         self.nodes.first().map(|node| node.when)
     }
 
-    /// Fires the timers that are due at `now`, in order, up to the first one with a waker. Calls
-    /// `fired` with the lateness of each.
+    /// Fires timers that are due at `now`, in order, until one has a waker, and returns that. (A
+    /// timer that was reset after it fired has none.) Calls `fired` with the lateness of each.
     #[inline]
     pub(crate) fn fire(&mut self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
         while self.not_before().is_some_and(|when| when <= now) {
