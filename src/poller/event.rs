@@ -500,7 +500,7 @@ pub struct Events {
     limit: usize,
     /// Allocated by the first wait.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) epoll: super::epoll_buffer::EpollBuffer,
+    pub(super) epoll_buffer: super::epoll_buffer::EpollBuffer,
 }
 
 impl Events {
@@ -559,7 +559,7 @@ impl Events {
             list: Vec::with_capacity(limit),
             limit,
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            epoll: Default::default(),
+            epoll_buffer: Default::default(),
         }
     }
 

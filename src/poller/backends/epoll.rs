@@ -172,7 +172,7 @@ impl Epoll {
         };
         let limit = events.limit();
         let timeout = (!may_sleep).then_some(&ZERO);
-        let outcome = self.call(&mut events.epoll, limit, timeout, report)?;
+        let outcome = self.call(&mut events.epoll_buffer, limit, timeout, report)?;
         if outcome.is_full {
             // As in `wait`. The result is not needed, since a worker learns of a notification from
             // `Parker::resume`.
@@ -270,9 +270,11 @@ impl Selector for Epoll {
             Timeout::At { deadline, now } => self.prepare(deadline, now),
         };
         let limit = events.limit();
-        let Events { list, epoll, .. } = events;
+        let Events {
+            list, epoll_buffer, ..
+        } = events;
         let timeout = timeout.map(timespec);
-        let outcome = self.call(epoll, limit, timeout.as_ref(), |token, ready| {
+        let outcome = self.call(epoll_buffer, limit, timeout.as_ref(), |token, ready| {
             list.push(Event::new(token, ready));
         })?;
         let is_over = match proof {
