@@ -172,7 +172,7 @@ impl Epoll {
         };
         let limit = events.limit();
         let timeout = (!may_sleep).then_some(&ZERO);
-        let outcome = self.call(&mut events.epoll_buffer, limit, timeout, report)?;
+        let outcome = self.wait_and_report(&mut events.epoll_buffer, limit, timeout, report)?;
         if outcome.is_full {
             // As in `wait`. The result is not needed, since a worker learns of a notification from
             // `Parker::resume`.
@@ -182,13 +182,13 @@ impl Epoll {
     }
 
     #[inline]
-    fn call(
+    fn wait_and_report(
         &self,
         buffer: &mut EpollBuffer,
         limit: usize,
         timeout: Option<&Timespec>,
         mut report: impl FnMut(Token, Ready),
-    ) -> io::Result<CallOutcome> {
+    ) -> io::Result<WaitOutcome> {
         let buffer = &mut buffer.0;
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
@@ -196,7 +196,7 @@ impl Epoll {
         // polder's own two take up places; the kernel keeps events that do not fit.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_pwait", error))?;
-        let mut outcome = CallOutcome {
+        let mut outcome = WaitOutcome {
             timed_out: reported.is_empty(),
             is_full: reported.len() == limit,
             fired: false,
@@ -216,7 +216,7 @@ impl Epoll {
     }
 }
 
-struct CallOutcome {
+struct WaitOutcome {
     timed_out: bool,
     /// Whether there may be more events.
     is_full: bool,
@@ -274,9 +274,10 @@ impl Selector for Epoll {
             list, epoll_buffer, ..
         } = events;
         let timeout = timeout.map(timespec);
-        let outcome = self.call(epoll_buffer, limit, timeout.as_ref(), |token, ready| {
-            list.push(Event::new(token, ready));
-        })?;
+        let outcome =
+            self.wait_and_report(epoll_buffer, limit, timeout.as_ref(), |token, ready| {
+                list.push(Event::new(token, ready));
+            })?;
         let is_over = match proof {
             Proof::None => false,
             Proof::Any => true,
