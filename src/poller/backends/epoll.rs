@@ -246,10 +246,10 @@ impl Selector for Epoll {
         let data = |request: Request| EventData::new_u64(request.token.0);
         let result = match change {
             Change::Register(request) => {
-                epoll::add(&self.epoll, descriptor, data(request), flags(request))
+                epoll::add(&self.epoll, descriptor, data(request), epoll_flags(request))
             }
             Change::Modify(request) => {
-                epoll::modify(&self.epoll, descriptor, data(request), flags(request))
+                epoll::modify(&self.epoll, descriptor, data(request), epoll_flags(request))
             }
             Change::Deregister => epoll::delete(&self.epoll, descriptor),
         };
@@ -326,14 +326,14 @@ impl Selector for Epoll {
 /// Returns the flags to ask the kernel for. It always adds `EPOLLHUP` and `EPOLLERR`, except for a
 /// one-shot source that was reported. So that a hang-up without a waiter does not end every wait,
 /// an empty interest is one-shot in any mode but edges, which report a hang-up once.
-fn flags(request: Request) -> EventFlags {
+fn epoll_flags(request: Request) -> EventFlags {
     let mode = match request.mode {
         Mode::Level if request.interest.is_empty() => EventFlags::ONESHOT,
         Mode::Level => EventFlags::empty(),
         Mode::OneShot => EventFlags::ONESHOT,
         Mode::Edge => EventFlags::ET,
     };
-    let asked = flags::flags(request.interest);
+    let asked = flags::poll_flags(request.interest);
     // The bits are those of `poll(2)`, except for `RDHUP` on SPARC.
     let mut flags = EventFlags::from_bits_retain((asked - PollFlags::RDHUP).bits() as u32);
     flags.set(EventFlags::RDHUP, asked.contains(PollFlags::RDHUP));

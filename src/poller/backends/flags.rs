@@ -10,7 +10,7 @@ const READ_HANGUP: PollFlags = PollFlags::RDHUP;
 const READ_HANGUP: PollFlags = PollFlags::empty();
 
 /// Returns the flags to ask the kernel for. The kernel always adds hang-up and error.
-pub(super) fn flags(interest: Interest) -> PollFlags {
+pub(super) fn poll_flags(interest: Interest) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN | READ_HANGUP, interest.is_readable());
     flags.set(PollFlags::OUT, interest.is_writable());

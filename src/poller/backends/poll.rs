@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::flags::{flags, ready};
+use super::flags::{poll_flags, ready};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, tried};
@@ -147,7 +147,7 @@ pub(super) fn entry(number: RawFd, interest: Interest) -> PollFd<'static> {
     // registered it ensures that it is open, or that polling it is allowed: "Why `register` is
     // unsafe" in the module above.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-    PollFd::from_borrowed_fd(descriptor, flags(interest))
+    PollFd::from_borrowed_fd(descriptor, poll_flags(interest))
 }
 
 fn report(fd: &PollFd<'_>) -> Report {

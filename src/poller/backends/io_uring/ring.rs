@@ -177,7 +177,7 @@ pub(super) fn poll(
     is_multishot: bool,
     data: u64,
 ) -> squeue::Entry {
-    let mut flags = flags::flags(interest);
+    let mut flags = flags::poll_flags(interest);
     if interest.contains(Interest::PRIORITY) {
         flags |= PollFlags::RDBAND;
     }
