@@ -174,8 +174,7 @@ impl Epoll {
         let timeout = (!may_sleep).then_some(&ZERO);
         let outcome = self.wait_and_report(&mut events.epoll_buffer, limit, timeout, report)?;
         if outcome.is_full {
-            // As in `wait`. The result is not needed, since a worker learns of a notification from
-            // `Parker::resume`.
+            // See `Notifier::reset`. A worker learns of a notification from `Parker::resume`.
             self.notifier.reset();
         }
         Ok(())
@@ -193,7 +192,7 @@ impl Epoll {
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
         }
-        // polder's own two take up places; the kernel keeps events that do not fit.
+        // Events of the notifier and the timer take places too; the kernel keeps what does not fit.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_pwait", error))?;
         let mut outcome = WaitOutcome {
