@@ -12,7 +12,7 @@ type Description = (&'static str, Option<String>, Option<String>);
 
 /// The descriptor may be one that polder did not make.
 pub(super) fn describe(source: &Source) -> Description {
-    let (kind, local, peer) = match source.held() {
+    let (kind, local, peer) = match source.descriptor_or_custom() {
         Ok(descriptor) => describe_descriptor(descriptor),
         Err(socket) => {
             let addresses = [socket.local_addr(), socket.peer_addr()];
@@ -29,7 +29,7 @@ pub(super) fn describe(source: &Source) -> Description {
 }
 
 pub(super) fn is_readable(source: &Source) -> bool {
-    let is_readable = match source.held() {
+    let is_readable = match source.descriptor_or_custom() {
         Ok(descriptor) => sys::is_ready(&descriptor, false),
         Err(socket) => (socket.ready()).map(|ready| ready & kernel::READABLE != 0),
     };
@@ -38,7 +38,7 @@ pub(super) fn is_readable(source: &Source) -> bool {
 
 /// Returns the number of readable bytes, or `None` if it is unknown or zero.
 pub(super) fn readable_bytes(source: &Source) -> Option<u64> {
-    let descriptor = source.held().ok()?;
+    let descriptor = source.descriptor_or_custom().ok()?;
     sys::readable_bytes(&descriptor).filter(|bytes| *bytes > 0)
 }
 

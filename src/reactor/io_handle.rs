@@ -56,7 +56,7 @@ impl Io {
     /// Returns the number of open sockets of its type, unless another kernel has it.
     fn open_sockets(&self) -> Option<&'static AtomicUsize> {
         let socket_type = self.source.traits.map(|traits| traits.socket_type);
-        let is_counted = self.source.held().is_ok();
+        let is_counted = self.source.descriptor_or_custom().is_ok();
         is_counted.then(|| open_sockets(socket_type))
     }
 

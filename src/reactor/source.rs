@@ -221,7 +221,8 @@ impl Source {
             ReadinessPolicy::CachedTcp => {
                 direction == Direction::Read
                     && seen.has_sticky_flags()
-                    && (self.held()).is_ok_and(|held| sys::is_readable_after_all(&held))
+                    && (self.descriptor_or_custom())
+                        .is_ok_and(|descriptor| sys::is_readable_after_all(&descriptor))
             }
             ReadinessPolicy::AskKernel => {
                 let query = |has_event| self.is_ready_now(direction, has_event);
@@ -262,9 +263,11 @@ impl Source {
         Ok(!sys::is_only_an_error(&descriptor)?[direction as usize])
     }
 
-    /// Returns the descriptor, or the other kernel's socket.
+    /// Returns the descriptor, or as `Err` the other kernel's socket.
     #[inline]
-    pub(crate) fn held(&self) -> Result<BorrowedDescriptor<'_>, &Boxed<dyn sockets::Socket>> {
+    pub(crate) fn descriptor_or_custom(
+        &self,
+    ) -> Result<BorrowedDescriptor<'_>, &Boxed<dyn sockets::Socket>> {
         match &self.held {
             Held::Owned(descriptor) => Ok(descriptor.as_descriptor()),
             Held::Borrowed(descriptor) => Ok(descriptor.as_descriptor()),
@@ -279,13 +282,13 @@ impl Source {
     /// If another kernel has the socket.
     #[inline]
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        self.held().map_err(|_| no_descriptor())
+        self.descriptor_or_custom().map_err(|_| no_descriptor())
     }
 
     /// Returns the number of the descriptor, or the lower half of that of the other kernel's
     /// socket.
     pub(crate) fn number(&self) -> u64 {
-        match self.held() {
+        match self.descriptor_or_custom() {
             #[allow(clippy::unnecessary_cast)] // On Windows it is one already.
             Ok(descriptor) => descriptor.as_raw_descriptor() as u64,
             Err(socket) => u64::from(socket.id() as u32),
@@ -494,7 +497,7 @@ impl Source {
 
     #[inline]
     fn change(&self, poller: &Poller, change: Change) -> io::Result<()> {
-        match self.held() {
+        match self.descriptor_or_custom() {
             Ok(descriptor) => poller.change_unchecked(descriptor, change),
             Err(socket) => poller.change_socket(socket.id(), change),
         }

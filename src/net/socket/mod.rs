@@ -196,7 +196,7 @@ impl Socket {
     /// Returns the system's descriptor, to pass descriptors; `None` in another kernel.
     #[cfg(unix)]
     pub(super) fn system_descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        self.io.source().held().ok()
+        self.io.source().descriptor_or_custom().ok()
     }
 
     pub(super) fn is_read_closed(&self) -> bool {
@@ -206,7 +206,7 @@ impl Socket {
     /// Returns the socket as its kernel has it, for calls that do not wait.
     #[inline]
     pub(super) fn kernel_socket(&self) -> AnySocket<'_> {
-        match self.io.source().held() {
+        match self.io.source().descriptor_or_custom() {
             Ok(descriptor) => AnySocket::System(SystemSocket {
                 socket: self,
                 descriptor,
@@ -224,7 +224,7 @@ impl Socket {
     /// that.
     #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
-        match self.io.source().held() {
+        match self.io.source().descriptor_or_custom() {
             Ok(descriptor) => {
                 if self.socket_type().takes_descriptors() {
                     self.io.source().set_has_bytes_only(false);
@@ -420,7 +420,7 @@ impl Socket {
         let source = self.io.source();
         // This is checked before the loop, which is compiled once for each kernel. A small write
         // needs no charge.
-        if source.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
+        if source.descriptor_or_custom().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
             let attempt = |_| charged(self.kernel_socket().write(bytes));
             return self.writing(attempt).poll_outlined(cx.waker());
         }
