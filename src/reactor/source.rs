@@ -334,9 +334,9 @@ impl Source {
         }
     }
 
-    /// Whether only bytes can come through the socket, so that a short read shows that it is
-    /// drained, or that urgent data follows. Always so for an internet socket, of which the
-    /// [kind](SourceKind) decides what a short read shows. Decided by `net/socket/system.rs`.
+    /// Whether no descriptors or credentials can come with the bytes. Then `recv` suffices, and a
+    /// short read shows that the stream is drained, or that urgent data follows. Always true of an
+    /// internet socket, where the [kind](SourceKind) decides that. Set by `net/socket/system.rs`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
@@ -592,8 +592,8 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
-        // Only a worker that drives the reactor of the first registration, or another one of its
-        // pool, marks a task's own waker as such; these may wake it under the lock.
+        // A task's own waker is classified by workers of the first registration's reactor or pool
+        // only, which may wake it under the lock.
         let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
