@@ -157,7 +157,7 @@ impl Driver {
         if self.has_wakers_left() {
             return Timeout::Zero;
         }
-        if self.may_fire() {
+        if self.has_timers_or_wakers() {
             self.until_earliest(timeout)
         } else {
             Timeout::after(timeout, now)
@@ -190,7 +190,7 @@ impl Driver {
 
     /// Whether there is a timer or a queued waker.
     #[inline]
-    pub(crate) fn may_fire(&self) -> bool {
+    pub(crate) fn has_timers_or_wakers(&self) -> bool {
         self.timers.borrow().has_pending()
             || self.reactor.has_locked_timers()
             || self.reactor.has_queued_wakers()
@@ -759,7 +759,7 @@ mod loom_tests {
             }
             caller.join().unwrap();
             assert_eq!(woken.load(Ordering::Acquire), 1, "it is called once");
-            assert!(!driver.may_fire(), "a waker is left");
+            assert!(!driver.has_timers_or_wakers(), "a waker is left");
         });
     }
 

@@ -375,7 +375,7 @@ impl Worker {
         }
         let is_idle = !local.has_work() && !stay_awake();
         let mut may_sleep = is_idle && timeout != Some(Duration::ZERO);
-        let has_timers = self.driver.may_fire();
+        let has_timers = self.driver.has_timers_or_wakers();
         let is_plain = self.is_plain.get();
         if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
             self.wait(is_idle, timeout, &stay_awake);
@@ -592,7 +592,7 @@ impl Worker {
         if !has_progress {
             self.nested.end_patience(patience, &self.local, || {
                 self.shared().live_tasks() > 0
-                    || self.driver.may_fire()
+                    || self.driver.has_timers_or_wakers()
                     || self.reactor.has_sources()
             });
         }
