@@ -260,7 +260,7 @@ impl Driver {
         }
         self.trace_if(may_sleep, Mark::Awakes);
         self.reached.set(*result.as_ref().unwrap_or(&None));
-        let has_wakers = self.put_back(scratch);
+        let has_wakers = self.keep_found_wakers(scratch);
         result.map(|_| has_wakers)
     }
 
@@ -297,15 +297,15 @@ impl Driver {
         };
         let result = (reactor.poller).wait_without_deadline(events, may_sleep, deliver);
         drop(table);
-        let has_wakers = self.put_back(scratch);
+        let has_wakers = self.keep_found_wakers(scratch);
         result.map(|()| has_wakers)
     }
 
-    /// Puts the buffers back, with the wakers that were found for
-    /// [`call_wakers`](Self::call_wakers). Returns whether there are any. Several are queued here,
-    /// and so before the lock of a shard is released: the next worker that has it finds them.
+    /// Keeps the wakers that were found for [`call_wakers`](Self::call_wakers), and the buffers.
+    /// Returns whether there are any. Several are queued here, and so before the lock of a shard is
+    /// released: the next worker that has it finds them.
     #[inline(always)]
-    fn put_back(&self, mut scratch: Box<Scratch>) -> bool {
+    fn keep_found_wakers(&self, mut scratch: Box<Scratch>) -> bool {
         let has_wakers = !scratch.wakers.is_empty();
         if has_wakers && scratch.wakers.len() > 1 {
             scratch.queued = self.reactor.queue_wakers(&mut scratch.wakers);
