@@ -164,14 +164,14 @@ impl Driver {
         }
     }
 
-    /// Parks the shard's reactor, in which the pool worker sleeps next: a second parker, beside its
-    /// own. Returns how long it may sleep: see [`timeout_until_due`](Self::timeout_until_due).
+    /// Parks a pool worker, which sleeps in the shard's poller next, in the reactor's parker, beside
+    /// its own. Returns [how long](Self::timeout_until_due) it may sleep.
     ///
-    /// **Why no timer is late.** The earliest deadline is read after the reactor has parked. A
-    /// thread that sets an earlier one does so under the heap's lock, and then unparks the reactor.
-    /// If that comes before `park`, the deadline is read here; if it comes after, the poller is
-    /// notified. `loom` checks this below.
-    pub(crate) fn park_reactor(&self, timeout: Option<Duration>) -> Timeout {
+    /// **Why no timer is late.** The earliest deadline is read after `park`. A thread that sets an
+    /// earlier one does so under the heap's lock, and then unparks the reactor's parker. If that
+    /// comes before `park`, the deadline is read here; if it comes after, the poller is notified.
+    /// `loom` checks this below.
+    pub(crate) fn park_in_reactor(&self, timeout: Option<Duration>) -> Timeout {
         // Anything sent before is read below.
         self.reactor.parker.park();
         self.timeout_until_due(timeout)
@@ -696,7 +696,7 @@ mod loom_tests {
             // Their order decides which of the two is the earliest when it is set.
             let (first, second) = (set(now() + FAR / 4), set(now()));
             let others = [loom::thread::spawn(first), loom::thread::spawn(second)];
-            let until = driver.park_reactor(Some(FAR));
+            let until = driver.park_in_reactor(Some(FAR));
             let timers = others.map(|other| other.join().unwrap());
             let notified = reactor.parker.resume() == Wakeup::Notified;
             let timeout = until.duration().unwrap();

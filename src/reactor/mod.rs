@@ -11,8 +11,8 @@
 //! A shard's reactor has a parker besides those of its workers: a leader parks in its own, where
 //! tasks are sent to it, and in the reactor's, where an earlier timer and queued wakers end its
 //! sleep in the shard's poller. A thread that sets an earlier deadline, or queues a timer operation
-//! or a waker, does so under a lock and unparks afterwards. If that precedes `park`, `park` reports
-//! it; otherwise the worker is notified.
+//! or a waker, does so under a lock and unparks afterwards. If that precedes `park`, the worker
+//! finds it; otherwise it is notified.
 //!
 //! **Foreign wakers.** A thread often finds several wakers together: due timers, a batch of events,
 //! the waiters for a source, a latch or a signal. Each may block until another one is called. So

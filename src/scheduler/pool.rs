@@ -18,7 +18,7 @@
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
 //!
 //! **Why no timer is late.** A worker reads the earliest deadline when it becomes the leader. An
-//! earlier one that is set later wakes it ([`Driver::park_reactor`]). If no worker leads, one is
+//! earlier one that is set later wakes it ([`Driver::park_in_reactor`]). If no worker leads, one is
 //! awake, and polls between its turns, or the monitor does: the last one that falls asleep leads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -171,7 +171,7 @@ impl Worker {
     ///    other.
     /// 4. It wakes the main worker if that waits for the last task and none is left. Then it parks
     ///    the reactor's second parker, and only after that reads the earliest deadline
-    ///    ([`Driver::park_reactor`]). So an earlier timer is read, or notifies.
+    ///    ([`Driver::park_in_reactor`]). So an earlier timer is read, or notifies.
     /// 5. It waits in the poller ([`wait_once`](Self::wait_once)), where events wake it.
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
         let shared = &**self.shared();
@@ -202,7 +202,7 @@ impl Worker {
             return self.resume();
         };
         // From here on a thread that sets an earlier timer notifies the shard's poller.
-        let until = self.driver.park_reactor(timeout);
+        let until = self.driver.park_in_reactor(timeout);
         guard.sleeps = true;
         self.note_polled();
         self.wait_once(&until, Some(guard));
