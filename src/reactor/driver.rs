@@ -2,20 +2,21 @@
 //!
 //! **Local timers.** A timer that is first polled on the thread that drives a reactor is in that
 //! thread's [`Driver`], unless the reactor is a shard's. Setting, resetting and dropping it there
-//! costs no lock, and no atomic operation but loads. If it is reset or dropped elsewhere (by
-//! another thread, or by this one while it drives another runtime, or none), a [`TimerOp`] is
-//! queued with the reactor and the worker is unparked. The worker applies the queue before it sets,
-//! polls, resets or drops a timer, before it fires those that are due, and before it sleeps. See
-//! `parker` for why none is lost.
+//! costs no lock, and no atomic operation but loads and the waker's count. If it is reset or
+//! dropped elsewhere (by another thread, or by this one while it drives another runtime, or none),
+//! a [`TimerOp`] is queued with the reactor and the worker is unparked. The worker applies the
+//! queue before it sets, polls, resets or drops a timer, before it fires those that are due, and
+//! before it sleeps. See `parker` for why none is lost.
 //!
 //! **Locked timers** are in a heap of the reactor itself, behind a lock: all of a pool's; in the
 //! background runtime's reactor, those of threads that drive nothing; and those that end a source's
 //! back-off, if the driver is not at hand. At each poll a thread that drives nothing must find out
 //! whether the timer has fired, and must exchange its waker, which a queue of operations cannot do.
 //!
-//! Timers migrate with their users: when a [`TimerHandle`] is polled on another worker, it returns
-//! [`TimerState::NotVisible`], and its owner drops it and sets another timer there. Its functions
-//! take the driver of this thread's worker.
+//! Timers migrate with their users to other reactors. The owner of a [`TimerHandle`] then drops it,
+//! and sets another timer there: if polling it returns [`TimerState::NotVisible`], or a locked one
+//! is in [another reactor](TimerHandle::is_locked_in). Its functions take the driver of this
+//! thread's worker.
 //!
 //! **Pools.** The workers of a shard drive one reactor, each with a driver of its own. The
 //! scheduler ensures that only one of them waits on the poller at a time. Timers, readiness and
@@ -164,8 +165,8 @@ impl Driver {
         }
     }
 
-    /// Parks a pool worker, which sleeps in the shard's poller next, in the reactor's parker, beside
-    /// its own. Returns [how long](Self::timeout_until_due) it may sleep.
+    /// Parks a pool worker, which sleeps in the shard's poller next, in the reactor's parker,
+    /// beside its own. Returns [how long](Self::timeout_until_due) it may sleep.
     ///
     /// **Why no timer is late.** The earliest deadline is read after `park`. A thread that sets an
     /// earlier one does so under the heap's lock, and then unparks the reactor's parker. If that

@@ -320,12 +320,12 @@ impl WaiterId {
 /// so it need not be cloned for each event. (A clone also makes the compare-and-swap fail with
 /// which `async-task` ends a poll: two more locked instructions. A future's waker is removed when
 /// its operation is done, so only handles profit.) Waking it under the lock is allowed on the
-/// thread of that worker, or, for a stealable task, of any worker of its pool, because no foreign
-/// code runs: `scheduler::schedule` only queues the task, and never drops it. (A pinned task on a
-/// pool worker has no kept waker: see `scheduler::waker_kind`.) Other threads take the waker out,
-/// like any other; so does a reactor that closes, since a task's waker keeps its runtime's memory
-/// alive. All wakers are dropped outside the lock. (An idle source that outlives its last task
-/// keeps the memory of that task.)
+/// thread of that worker, or, for a stealable task, of any worker of its runtime, because no
+/// foreign code runs: `scheduler::schedule` only queues the task, and never drops it. (A pinned
+/// task on a pool worker has no kept waker: see `scheduler::waker_kind`.) Other threads take the
+/// waker out, like any other; so does a reactor that closes, since a task's waker keeps its
+/// runtime's memory alive. All wakers are dropped outside the lock. (An idle source that outlives
+/// its last task keeps the memory of that task.)
 ///
 /// The waker of a task with a span (feature `tracing`) is kept too, so that a dump can name its
 /// task. But waking it runs a subscriber's code. So it is cloned, which only increments a count,

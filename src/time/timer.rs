@@ -317,7 +317,7 @@ impl Timer {
                 State::InHeap(handle) => {
                     let driver = scheduler::current_driver();
                     let state = handle.poll(driver.as_deref(), cx.waker());
-                    // False if its reactor has closed, or its user now waits on another worker.
+                    // False if its reactor has closed, or its user now waits with another one.
                     let is_in_place = match state {
                         TimerState::PendingLocked => {
                             scheduler::with_reactor(background::shared, |reactor, _| {
@@ -330,7 +330,7 @@ impl Timer {
                         // Without a background runtime the timer stays with the reactor that fires
                         // it.
                         Ok(true) | Err(_) => state,
-                        // It moves with its user to another worker, or its own worker is gone.
+                        // It moves with its user to another reactor, or its own has closed.
                         Ok(false) => {
                             self.state = State::Idle(None);
                             self.may_be_due = true;
