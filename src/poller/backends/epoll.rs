@@ -146,15 +146,15 @@ impl Epoll {
 
     /// Prepares a call that waits until `deadline`: its timeout, and the result that proves that
     /// the deadline has passed.
-    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, Proof) {
+    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, PastDeadlineIf) {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= COARSE_TIMEOUT {
-            return (Some(shortened(timeout)), Proof::None); // It ends before that.
+            return (Some(shortened(timeout)), PastDeadlineIf::Never); // It ends before that.
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => (None, Proof::Timer),
+            Ok(()) => (None, PastDeadlineIf::TimerFired),
             // Without a descriptor for the timer, whole milliseconds have to suffice.
-            Err(_) => (Some(in_millis(timeout)), Proof::NoEvent),
+            Err(_) => (Some(in_millis(timeout)), PastDeadlineIf::NoEvents),
         }
     }
 
@@ -223,14 +223,12 @@ struct WaitOutcome {
     notified: bool,
 }
 
-/// The outcome of a wait that shows that its deadline has passed.
-enum Proof {
-    /// None does: the caller reads the clock.
-    None,
-    /// Any does: the timeout was zero.
-    Any,
-    Timer,
-    NoEvent,
+/// Which end of a wait shows that its deadline has passed. Otherwise the caller reads the clock.
+enum PastDeadlineIf {
+    Never,
+    Always,
+    TimerFired,
+    NoEvents,
 }
 
 impl Selector for Epoll {
@@ -263,9 +261,9 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
-        let (timeout, proof) = match *until {
-            Timeout::Infinite => (None, Proof::None),
-            Timeout::Zero => (Some(Duration::ZERO), Proof::Any),
+        let (timeout, past_if) = match *until {
+            Timeout::Infinite => (None, PastDeadlineIf::Never),
+            Timeout::Zero => (Some(Duration::ZERO), PastDeadlineIf::Always),
             Timeout::At { deadline, now } => self.prepare(deadline, now),
         };
         let limit = events.limit();
@@ -277,11 +275,11 @@ impl Selector for Epoll {
             self.wait_and_report(epoll_buffer, limit, timeout.as_ref(), |token, ready| {
                 list.push(Event::new(token, ready));
             })?;
-        let is_over = match proof {
-            Proof::None => false,
-            Proof::Any => true,
-            Proof::Timer => outcome.fired,
-            Proof::NoEvent => outcome.timed_out,
+        let is_over = match past_if {
+            PastDeadlineIf::Never => false,
+            PastDeadlineIf::Always => true,
+            PastDeadlineIf::TimerFired => outcome.fired,
+            PastDeadlineIf::NoEvents => outcome.timed_out,
         };
         if outcome.is_full && (is_over || !list.is_empty()) {
             // The buffer was full: see `Notifier::reset`.
