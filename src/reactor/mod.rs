@@ -185,8 +185,7 @@ impl Reactor {
         &self.parker
     }
 
-    /// Returns a parker for a worker of this shard. `own_poller` is its poller on a kernel that has
-    /// one for each worker.
+    /// Returns a parker for a worker of this shard. `own_poller`: its own one of another kernel.
     pub(crate) fn parker_of_worker(&self, own_poller: Option<Poller>) -> Arc<Parker> {
         Arc::new(Parker::new(self.poller.clone(), false, own_poller))
     }

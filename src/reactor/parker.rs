@@ -12,9 +12,8 @@
 //!
 //! **The protocol.** A thread first puts something where the worker will look (inbox, timer
 //! operations, a flag), and then calls `unpark`, which notifies a worker that is parked. The worker
-//! calls `park`, and sleeps only if that returns [`Wakeup::None`], or if it has looked everywhere
-//! after it parked and found nothing. After `resume` has returned anything but `None`, it looks
-//! everywhere before it parks again.
+//! calls `park`. If that does not return [`Wakeup::None`], it looks everywhere before it sleeps;
+//! and if `resume` does not, before it parks again.
 //!
 //! **Why no wake is lost.** One of `park` and `unpark` comes first, since both are a single step on
 //! one atomic. If `unpark` comes first, `park` reports it, and what was put there is visible. If
@@ -77,7 +76,7 @@ pub(crate) struct Place {
     /// Written by the worker's thread before it parks.
     sleeps_in_poller: AtomicBool,
     thread: ThreadSignal,
-    /// Notified instead of a follower, if the thread's kernel has a poller for each worker.
+    /// Notified instead of a follower, if another kernel has a poller for each worker.
     own_poller: Option<Poller>,
 }
 
@@ -242,7 +241,7 @@ impl Parker {
         self.place.sleeps_in_poller.load(Ordering::Relaxed)
     }
 
-    /// Reports to the kernel that this thread has woken one of the worker's tasks.
+    /// Reports to another kernel, if any, that this thread has woken one of the worker's tasks.
     #[inline]
     pub(crate) fn note_wake_from_elsewhere(&self) {
         (self.place.own_poller.as_ref().unwrap_or(&self.place.poller)).note_wake_from_elsewhere();
