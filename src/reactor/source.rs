@@ -1,10 +1,10 @@
 //! One descriptor, or one socket of another kernel, and the waiters for it.
 //!
 //! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
-//! registered with finds it by token, in its [`SourceTable`]. Users hold it through [`Io`] handles,
-//! which are counted. When the last handle is dropped, the source is deregistered and then closed.
-//! (The descriptor in an `Async<T>` is its user's: it is deregistered before the user gets it back,
-//! and stays open.)
+//! registered with finds it by token, in its [`SourceTable`]. Users hold it through
+//! [`Io`](super::Io) handles, which are counted. When the last handle is dropped, the source is
+//! deregistered and then closed. (The descriptor in an `Async<T>` is its user's: it is deregistered
+//! before the user gets it back, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
