@@ -2,9 +2,9 @@
 //! worker can run. It names both places, on standard error.
 //!
 //! **Why it does not panic.** The future may wait for something else too, such as a channel that
-//! another thread sends to, which cannot be seen. So it is reported only after [`PATIENCE`] without
-//! any progress, and if the nested runtime has neither tasks nor timers nor sources that could end
-//! the wait.
+//! another thread sends to, which cannot be seen. So it is reported only after [`DEADLOCK_AFTER`]
+//! without any progress, and if the nested runtime has neither tasks nor timers nor sources that
+//! could end the wait.
 
 use std::cell::RefCell;
 use std::panic::{Location, catch_unwind};
@@ -17,7 +17,7 @@ use crate::clock::now;
 use crate::telemetry::{MAIN_FUTURE, WaitReason};
 
 /// How long a nested drive waits without progress before it checks for a deadlock.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const DEADLOCK_AFTER: Duration = Duration::from_secs(1);
 
 /// Of a worker that may be driven within another one.
 #[derive(Default)]
@@ -26,12 +26,12 @@ pub(super) struct Nested(RefCell<Option<Outer>>);
 struct Outer {
     /// The blocked worker further up this thread's stack.
     local: Rc<Local>,
-    /// The wait reason that has lasted for [`PATIENCE`] already.
+    /// The wait reason that has lasted for [`DEADLOCK_AFTER`] already.
     checked: u64,
 }
 
 /// A wait of a nested drive that may be a deadlock.
-pub(super) struct Patience {
+pub(super) struct DeadlockCheck {
     start: Instant,
     reason: u64,
 }
@@ -54,34 +54,34 @@ impl Nested {
         Some(move || drop(self.0.replace(before.take())))
     }
 
-    /// How long a nested drive may sleep, if its future waits for a task that was not checked.
+    /// Begins a check if a nested drive's future waits for a task that was not checked.
     #[inline]
-    pub(super) fn patience(&self, local: &Local) -> Option<Patience> {
+    pub(super) fn begin_deadlock_check(&self, local: &Local) -> Option<DeadlockCheck> {
         let checked = self.0.borrow().as_ref()?.checked;
         let reason = local.mains.borrow().last()?.wait_reason();
         WaitReason::task_of(reason).filter(|_| reason != checked)?;
-        Some(Patience {
+        Some(DeadlockCheck {
             start: now(),
             reason,
         })
     }
 
-    /// Called after a wait without progress: reports it if it has lasted for [`PATIENCE`], and
+    /// Called after a wait without progress: reports it if it has lasted for [`DEADLOCK_AFTER`], and
     /// nothing of the nested runtime `may_end` it.
-    pub(super) fn end_patience(
+    pub(super) fn end_deadlock_check(
         &self,
-        patience: Patience,
+        check: DeadlockCheck,
         local: &Local,
         may_end: impl FnOnce() -> bool,
     ) {
-        if now().saturating_duration_since(patience.start) < PATIENCE {
+        if now().saturating_duration_since(check.start) < DEADLOCK_AFTER {
             return;
         }
         let mut outer = self.0.borrow_mut();
-        let (Some(outer), Some(task)) = (&mut *outer, WaitReason::task_of(patience.reason)) else {
+        let (Some(outer), Some(task)) = (&mut *outer, WaitReason::task_of(check.reason)) else {
             return;
         };
-        outer.checked = patience.reason;
+        outer.checked = check.reason;
         let place = local.mains.borrow().last().map(|main| main.site);
         if let (Some(place), false) = (place, may_end()) {
             outer.report(task, place);

@@ -36,7 +36,7 @@ use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
 use super::local::{Local, MainWaker};
-use super::nested::{Nested, PATIENCE, Patience};
+use super::nested::{DEADLOCK_AFTER, DeadlockCheck, Nested};
 use super::schedule;
 use super::shard::{Inspections, PollerGuard};
 use super::shared::{Drive, OwnedTasks, Remote, Shared};
@@ -450,12 +450,12 @@ impl Worker {
         local.forget_poll_end();
         let finds_work = is_idle && self.pool_vtable.is_some_and(|pool| (pool.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
-        let patience = if may_sleep && timeout.is_none() {
-            self.patience()
+        let check = if may_sleep && timeout.is_none() {
+            self.begin_deadlock_check()
         } else {
             None
         };
-        let timeout = timeout.or(patience.as_ref().map(|_| PATIENCE));
+        let timeout = timeout.or(check.as_ref().map(|_| DEADLOCK_AFTER));
         let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
@@ -467,8 +467,8 @@ impl Worker {
         if let Some(idle) = idle {
             self.end_idle(idle, timeout);
         }
-        if let Some(patience) = patience {
-            self.end_patience(patience, stay_awake);
+        if let Some(check) = check {
+            self.end_deadlock_check(check, stay_awake);
         }
     }
 
@@ -581,16 +581,16 @@ impl Worker {
         }))
     }
 
-    fn patience(&self) -> Option<Patience> {
-        self.nested.patience(&self.local)
+    fn begin_deadlock_check(&self) -> Option<DeadlockCheck> {
+        self.nested.begin_deadlock_check(&self.local)
     }
 
     /// Called before [`collect`](Self::collect), so that `needs_collect` shows whether anything was
     /// sent.
-    fn end_patience(&self, patience: Patience, stay_awake: &dyn Fn() -> bool) {
+    fn end_deadlock_check(&self, check: DeadlockCheck, stay_awake: &dyn Fn() -> bool) {
         let has_progress = stay_awake() || self.local.has_work() || self.needs_collect.get();
         if !has_progress {
-            self.nested.end_patience(patience, &self.local, || {
+            self.nested.end_deadlock_check(check, &self.local, || {
                 self.shared().live_tasks() > 0
                     || self.driver.has_timers_or_wakers()
                     || self.reactor.has_sources()
