@@ -66,8 +66,8 @@ impl Nested {
         })
     }
 
-    /// Called after a wait without progress: reports it if it has lasted for [`DEADLOCK_AFTER`], and
-    /// nothing of the nested runtime `may_end` it.
+    /// Called after a wait without progress: reports it if it has lasted for [`DEADLOCK_AFTER`],
+    /// and nothing of the nested runtime `may_end` it.
     pub(super) fn end_deadlock_check(
         &self,
         check: DeadlockCheck,

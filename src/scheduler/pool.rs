@@ -146,7 +146,7 @@ impl Worker {
     }
 
     fn poll_with(&self, guard: PollerGuard<'_>) {
-        self.note_polled();
+        self.fire_timers_later();
         if self.reactor.has_sources() {
             self.wait_once(&Timeout::Zero, Some(guard))
         } else {
@@ -204,7 +204,7 @@ impl Worker {
         // From here on a thread that sets an earlier timer notifies the shard's poller.
         let until = self.driver.park_in_reactor(timeout);
         guard.sleeps = true;
-        self.note_polled();
+        self.fire_timers_later();
         self.wait_once(&until, Some(guard));
     }
 

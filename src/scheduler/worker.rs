@@ -89,9 +89,9 @@ pub(crate) struct Worker {
     /// Whether it was woken to search and has not taken a task yet: see
     /// [`searcher`](super::searcher).
     searching: Cell<bool>,
-    /// Whether a pool worker has held the poller's lock since it last fired timers, or has found
-    /// some due while it polled for a while: then it fires them at the end of its turn.
-    has_polled: Cell<bool>,
+    /// Whether a pool worker fires timers at the end of this turn: it has held the poller's lock
+    /// since it last did, or has found some due while it busy-polled.
+    fires_timers: Cell<bool>,
     pub(super) sleeper: Sleeper,
     pub(super) inspections: Inspections,
     /// Of a pool worker.
@@ -135,7 +135,7 @@ impl Worker {
             embedded: Cell::new(false),
             busy_poll: BusyPoll::new(busy_poll),
             searching: Cell::new(false),
-            has_polled: Cell::new(false),
+            fires_timers: Cell::new(false),
             sleeper: Sleeper::default(),
             inspections: Inspections::new(shared.workers(), shared.shards.len()),
             nested: Nested::default(),
@@ -403,7 +403,7 @@ impl Worker {
         if self.needs_collect.get() {
             self.collect();
             self.fire();
-        } else if has_timers && (is_plain || !local.is_pool_worker() || self.has_polled.take()) {
+        } else if has_timers && (is_plain || !local.is_pool_worker() || self.fires_timers.take()) {
             // A pool worker that has neither polled nor collected leaves the timers to one that
             // does.
             self.fire();
@@ -545,7 +545,7 @@ impl Worker {
             if self.driver.is_due() {
                 // The timers belong to the shard. They are fired here even if another worker has
                 // the poller's lock.
-                self.has_polled.set(true);
+                self.fires_timers.set(true);
                 return true;
             }
             if local.remote.has_inbox() || stay_awake() {
@@ -605,8 +605,8 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn note_polled(&self) {
-        self.has_polled.set(true);
+    pub(super) fn fire_timers_later(&self) {
+        self.fires_timers.set(true);
     }
 
     /// Whether the worker was to search: see [`searcher`](super::searcher).
