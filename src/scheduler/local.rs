@@ -230,19 +230,21 @@ impl Local {
     /// others.
     #[inline]
     fn take_share(&self) -> Option<Runnable> {
-        self.unless_empty_or_closing(Local::dequeue_share)
+        self.take_injected(Local::dequeue_share)
     }
 
     /// Takes the first injected task if it was never polled.
     fn take_new(&self) -> Option<Runnable> {
-        self.unless_empty_or_closing(|local| {
+        self.take_injected(|local| {
             let is_new = |runnable: &Runnable| runnable.metadata().is_new();
             local.shared.inject_queue.pop_if(is_new)
         })
     }
 
+    /// Takes injected tasks by `take`, and wakes a worker if some are left. `None` while the runtime
+    /// closes.
     #[inline]
-    fn unless_empty_or_closing(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
+    fn take_injected(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
         if !self.shared.has_injected() || self.shared.is_closing() {
             return None;
         }
