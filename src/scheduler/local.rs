@@ -295,8 +295,8 @@ impl Local {
         next.or_else(|| self.take_share())
     }
 
-    /// Makes a share of the injected tasks this worker's own. Returns whether there were any.
-    pub(super) fn fetch_share(&self) -> bool {
+    /// Queues this worker's share of the injected tasks. Returns whether there were any.
+    pub(super) fn queue_share(&self) -> bool {
         let Some(runnable) = self.take_share() else {
             return false;
         };

@@ -358,7 +358,7 @@ impl Worker {
     #[cold]
     fn search(&self) {
         let local = &*self.local;
-        if !local.fetch_share() && !local.has_ready() {
+        if !local.queue_share() && !local.has_ready() {
             self.steal(false);
         }
         local
