@@ -57,7 +57,7 @@ pub(crate) struct Local {
     sample_mask: usize,
     /// `Some` for pool workers.
     pub(super) pool_tasks: Option<Arc<PoolTasks>>,
-    pub(super) ready: RefCell<VecDeque<Runnable>>,
+    pub(super) ready_pinned: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled.
     yield_mark: Cell<Option<usize>>,
@@ -113,7 +113,7 @@ impl Local {
             pool_tasks: shared.remote(index).pool_tasks.clone(),
             shared,
             index,
-            ready: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
+            ready_pinned: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
             yield_mark: Cell::new(None),
             next_inject_poll: Cell::new(INJECT_INTERVAL),
             yields: Cell::new(0),
@@ -310,12 +310,12 @@ impl Local {
 
     #[inline(always)]
     pub(super) fn push_pinned(&self, runnable: Runnable) {
-        self.ready.borrow_mut().push_back(runnable);
+        self.ready_pinned.borrow_mut().push_back(runnable);
     }
 
     #[inline]
     pub(super) fn pop_pinned(&self) -> Option<Runnable> {
-        self.ready.borrow_mut().pop_front()
+        self.ready_pinned.borrow_mut().pop_front()
     }
 
     /// Takes the next task to run: the policy's, if there is one; on a pool worker the LIFO slot's,
@@ -403,7 +403,7 @@ impl Local {
 
     #[inline]
     pub(super) fn take_inbox(&self) {
-        self.remote.inbox.drain(&mut self.ready.borrow_mut());
+        self.remote.inbox.drain(&mut self.ready_pinned.borrow_mut());
     }
 
     /// Makes the tasks in `yielded` ready again, after the reactor was polled.
@@ -420,7 +420,7 @@ impl Local {
             return policy.release_yielded(self);
         }
         let mut yielded = self.yielded.borrow_mut();
-        let mut ready = self.ready.borrow_mut();
+        let mut ready = self.ready_pinned.borrow_mut();
         if ready.is_empty() {
             std::mem::swap(&mut *ready, &mut *yielded)
         } else {
@@ -431,13 +431,13 @@ impl Local {
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
         let has_items = |own: &Arc<PoolTasks>| own.queue.has_items();
-        !self.ready.borrow().is_empty() || self.pool_tasks.as_ref().is_some_and(has_items)
+        !self.ready_pinned.borrow().is_empty() || self.pool_tasks.as_ref().is_some_and(has_items)
     }
 
     /// Returns the number of ready tasks; approximate on a pool worker.
     pub(super) fn ready_tasks(&self) -> usize {
         let stealable = self.pool_tasks.as_ref().map_or(0, |own| own.queue.len());
-        self.ready.borrow().len() + stealable
+        self.ready_pinned.borrow().len() + stealable
     }
 
     #[inline]
@@ -459,7 +459,7 @@ impl Local {
                 f(runnable.metadata());
             }
         };
-        self.ready.borrow().iter().for_each(&mut call);
+        self.ready_pinned.borrow().iter().for_each(&mut call);
         self.remote.inbox.for_each(&mut call);
         let Some(own) = &self.pool_tasks else {
             return;
@@ -530,7 +530,7 @@ impl Local {
             longest.set(longest.get().max(1 + self.ready_tasks()));
             // One run in many, since a queue shrunk by half still has room for tasks that become
             // ready meanwhile.
-            shrink_queue(&mut self.ready.borrow_mut());
+            shrink_queue(&mut self.ready_pinned.borrow_mut());
             shrink_queue(&mut self.yielded.borrow_mut());
             self.counters.set_jiffy(jiffy(start));
             header

@@ -24,7 +24,7 @@ impl KernelPolicy {
         if local.is_pool_worker() {
             self.choose_of_pool(local)
         } else {
-            let mut ready = local.ready.borrow_mut();
+            let mut ready = local.ready_pinned.borrow_mut();
             match choose(&ready) {
                 0 => ready.pop_front(),
                 place => ready.remove(place),
@@ -81,7 +81,7 @@ impl KernelPolicy {
         } else {
             stealable.extend(lifo);
         }
-        let pinned = std::mem::take(&mut *local.ready.borrow_mut());
+        let pinned = std::mem::take(&mut *local.ready_pinned.borrow_mut());
         let pinned_first = !self.stealable_first.get();
         let (mut all, second) = if pinned_first {
             (pinned, stealable)
