@@ -272,7 +272,7 @@ impl Worker {
     /// Polls for the full shards that were not polled since the last visit.
     fn visit_full_shards(&self) {
         let shared = self.shared();
-        for shard in shared.full_shards_beside(self.local.index) {
+        for shard in shared.other_full_shards(self.local.index) {
             let index = shard.workers.start / shared.workers_of_shard;
             if !self.inspections.visit(index, shard.poller_lock.uses()) {
                 self.poll_for(shard);

@@ -100,7 +100,7 @@ pub(super) trait ShardedWorkers {
         idle.map(|index| self.wake(index)).is_some()
     }
 
-    fn full_shards_beside(&self, index: usize) -> impl Iterator<Item = &Shard> {
+    fn other_full_shards(&self, index: usize) -> impl Iterator<Item = &Shard> {
         self.shards().iter().filter(move |shard| {
             let mut workers = shard.workers.clone();
             !shard.workers.contains(&index) && !workers.any(|worker| self.is_parked(worker))
@@ -119,12 +119,12 @@ pub(super) trait ShardedWorkers {
             others.any(|shard| !shard.workers.contains(&index) && shard.monitor.is_held())
         };
         self.is_other_awake(index)
-            || self.full_shards_beside(index).next().is_some() && !is_left_to_another()
+            || self.other_full_shards(index).next().is_some() && !is_left_to_another()
     }
 
     /// Wakes an idle worker of another shard, to inspect the full shard of the worker at `index`,
     /// unless another shard has a monitor.
-    fn wake_idle_beside(&self, index: usize) {
+    fn wake_idle_elsewhere(&self, index: usize) {
         let mut shards = self.shards().iter();
         if !self.shards().iter().any(|shard| shard.monitor.is_held()) {
             shards.any(|shard| {
@@ -326,7 +326,7 @@ impl Monitor {
             mark = 0;
             fence(Ordering::SeqCst);
         }
-        workers.wake_idle_beside(index);
+        workers.wake_idle_elsewhere(index);
     }
 
     fn replace(&self, old: usize, new: usize) -> bool {
