@@ -203,7 +203,7 @@ impl Worker {
         };
         // From here on a thread that sets an earlier timer notifies the shard's poller.
         let until = self.driver.park_in_reactor(timeout);
-        guard.sleeps = true;
+        guard.has_parked_reactor = true;
         self.fire_timers_later();
         self.wait_once(&until, Some(guard));
     }

@@ -140,17 +140,19 @@ pub(super) struct PollerLock(AtomicUsize);
 
 pub(super) struct PollerGuard<'a> {
     lock: &'a PollerLock,
-    /// Whether its worker has parked the shard's reactor to sleep in its poller, and resumes it.
-    /// Otherwise, in a simulated world, it may be parked for another worker.
-    pub(super) sleeps: bool,
+    /// Whether its worker has parked the shard's reactor, and so resumes it. (In a simulated world
+    /// it may be parked for another worker.)
+    pub(super) has_parked_reactor: bool,
 }
 
 impl PollerLock {
     #[inline]
     pub(super) fn try_lock(&self) -> Option<PollerGuard<'_>> {
         let before = self.0.fetch_or(1, Ordering::Acquire);
-        let sleeps = false;
-        (before % 2 == 0).then(|| PollerGuard { lock: self, sleeps })
+        (before % 2 == 0).then(|| PollerGuard {
+            lock: self,
+            has_parked_reactor: false,
+        })
     }
 
     pub(super) fn is_free(&self) -> bool {

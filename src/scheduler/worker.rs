@@ -647,7 +647,7 @@ impl Worker {
     #[inline(always)]
     fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
-        if guard.as_ref().is_some_and(|guard| guard.sleeps) {
+        if guard.as_ref().is_some_and(|guard| guard.has_parked_reactor) {
             self.reactor.parker().resume();
         }
         drop(guard);
