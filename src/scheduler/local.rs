@@ -582,7 +582,7 @@ impl Local {
             if self.shared.has_injected() {
                 self.shared.wake_one();
             } else {
-                self.shared.wake_one_if_idle();
+                self.shared.try_wake_one();
             }
         }
     }

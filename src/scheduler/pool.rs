@@ -337,7 +337,7 @@ impl Worker {
         }
         let queue = &local.pool_tasks().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
-            local.shared.wake_one_if_idle();
+            local.shared.try_wake_one();
         }
     }
 

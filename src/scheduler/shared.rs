@@ -583,7 +583,7 @@ impl Shared {
     /// no other one takes them. So it may miss a worker that falls asleep, and costs no fence if
     /// none sleeps.
     #[inline]
-    pub(super) fn wake_one_if_idle(&self) {
+    pub(super) fn try_wake_one(&self) {
         let mut workers = self.pool_workers().iter();
         if workers.any(|remote| remote.parker.is_parked()) {
             self.wake_one();
