@@ -179,7 +179,7 @@ impl Worker {
         let leader = match self.sleeper.fall_asleep(self.local.index, self, shared) {
             Sleep::Leads(guard) => Some(guard),
             Sleep::Follows => None,
-            Sleep::No(guard) => {
+            Sleep::StaysAwake(guard) => {
                 self.resume();
                 return guard.into_iter().for_each(|guard| self.poll_with(guard));
             }

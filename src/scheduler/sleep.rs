@@ -36,7 +36,7 @@ pub(super) trait SleepingWorker {
 pub(super) enum Sleep<'a> {
     /// Not in this turn: something has come, the lock has become free, or nobody is the monitor.
     /// With the lock, if this worker took it before it parked.
-    No(Option<PollerGuard<'a>>),
+    StaysAwake(Option<PollerGuard<'a>>),
     Leads(PollerGuard<'a>),
     Follows,
 }
@@ -112,12 +112,12 @@ impl Sleeper {
             poller_lock.try_lock()
         };
         if worker.park(taken.is_some()) || worker.has_tasks() {
-            return Sleep::No(taken);
+            return Sleep::StaysAwake(taken);
         }
         // A thread that does not try the lock again may have held it (a worker of another shard or
         // the main worker): see `unlock_and_wake`.
         if taken.is_none() && !leaves_lock && poller_lock.is_free() {
-            return Sleep::No(None);
+            return Sleep::StaysAwake(None);
         }
         if !monitor.is_held_by(index) {
             // A leader that works next would have to pass the mark on.
@@ -129,7 +129,7 @@ impl Sleeper {
         }
         if leaves_lock && !monitor.is_held() {
             self.was_woken.set(false);
-            return Sleep::No(None);
+            return Sleep::StaysAwake(None);
         }
         taken.map_or(Sleep::Follows, Sleep::Leads)
     }
@@ -217,7 +217,7 @@ mod loom_tests {
             let world = self.world;
             loop {
                 let state = match self.sleeper.fall_asleep(self.index, self, world) {
-                    Sleep::No(guard) => {
+                    Sleep::StaysAwake(guard) => {
                         world.workers[self.index].parker.resume();
                         drop(guard);
                         world.tasks.store(0, Ordering::Relaxed);
