@@ -726,7 +726,7 @@ impl Worker {
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
         if !self.local.is_plain_fifo {
-            return self.run_chosen(tasks);
+            return self.run_ready_outlined(tasks);
         }
         let mut ran = 0;
         while ran < tasks {
@@ -742,7 +742,7 @@ impl Worker {
     /// [`run_ready`](Self::run_ready) for pool workers and workers with a
     /// [`policy`](Local::policy), which have several queues or choose from one.
     #[inline(never)]
-    fn run_chosen(&self, tasks: usize) -> bool {
+    fn run_ready_outlined(&self, tasks: usize) -> bool {
         match self.pool_vtable {
             Some(pool) => (pool.run_ready)(self, tasks),
             None => {
