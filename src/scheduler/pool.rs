@@ -370,7 +370,7 @@ impl Worker {
 
 impl SleepingWorker for Worker {
     fn park(&self, leads: bool) -> bool {
-        self.note(self.parker.park_as(leads));
+        self.record_wakeup(self.parker.park_as(leads));
         self.needs_collect.get()
     }
 

@@ -357,15 +357,15 @@ impl Worker {
     ///
     /// **Why nothing is lost.** A thread that puts something where only this worker takes it
     /// unparks the worker afterwards. `needs_collect` records that this has happened since the
-    /// worker last collected: [`note`](Self::note) sets it from the results of `park` and `resume`,
-    /// and [`collect`](Self::collect) clears it before it collects. Anything sent before the worker
-    /// last resumed is found by `collect`, or by `stay_awake`. Anything sent since is reported by
-    /// `park`, and then the worker does not sleep. Anything sent after `park` ends the sleep by a
-    /// notification. The places that belong to all pool workers are checked after `park` too
-    /// (`Sleeper::fall_asleep`). Anything that this thread itself has put somewhere is in the run
-    /// queues, in the timers, or is read by `stay_awake`. Foreign code runs here in `collect`,
-    /// `fire` and within the wait, after the worker has resumed: anything that it leaves is found
-    /// before the next `park`.
+    /// worker last collected: [`record_wakeup`](Self::record_wakeup) sets it from the results of
+    /// `park` and `resume`, and [`collect`](Self::collect) clears it before it collects. Anything
+    /// sent before the worker last resumed is found by `collect`, or by `stay_awake`. Anything sent
+    /// since is reported by `park`, and then the worker does not sleep. Anything sent after `park`
+    /// ends the sleep by a notification. The places that belong to all pool workers are checked
+    /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put
+    /// somewhere is in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs
+    /// here in `collect`, `fire` and within the wait, after the worker has resumed: anything that
+    /// it leaves is found before the next `park`.
     #[inline(always)]
     fn poll_and_fire(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
@@ -384,7 +384,7 @@ impl Worker {
             // trip.
             if may_sleep {
                 local.counters.parks.add(1);
-                self.note(self.parker.park());
+                self.record_wakeup(self.parker.park());
                 if self.needs_collect.get() {
                     may_sleep = false;
                     self.resume();
@@ -479,7 +479,7 @@ impl Worker {
         let mut until = polls.then_some(Timeout::Zero);
         if may_sleep {
             self.local.counters.parks.add(1);
-            self.note(self.parker.park());
+            self.record_wakeup(self.parker.park());
             if self.needs_collect.get() {
                 self.resume()
             } else {
@@ -617,11 +617,11 @@ impl Worker {
 
     #[inline]
     pub(super) fn resume(&self) {
-        self.note(self.parker.resume());
+        self.record_wakeup(self.parker.resume());
     }
 
     #[inline]
-    pub(super) fn note(&self, wakeup: Wakeup) {
+    pub(super) fn record_wakeup(&self, wakeup: Wakeup) {
         match wakeup {
             Wakeup::None => {}
             Wakeup::Attention => self.needs_collect.set(true),
@@ -833,7 +833,7 @@ impl Worker {
     fn arm_descriptor(&self) {
         self.driver.update_tops();
         let wakeup = self.parker.park();
-        self.note(wakeup);
+        self.record_wakeup(wakeup);
         let local = &*self.local;
         let mut is_idle = wakeup == Wakeup::None
             && !local.has_work()
