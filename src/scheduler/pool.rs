@@ -44,10 +44,10 @@ const MANY_READY: usize = 4;
 static POOL_VTABLE: PoolVTable = PoolVTable {
     run_ready: |worker, tasks| worker.run_each(tasks, Worker::next_of_pool),
     find_work: Worker::find_work,
-    sleep: Worker::sleep_in_pool,
-    poll: Worker::poll_pool,
+    sleep_in_pool: Worker::sleep_in_pool,
+    poll_pool: Worker::poll_pool,
     search: Worker::search,
-    drop_ready_tasks: Worker::drop_ready_tasks_of_pool,
+    drop_ready_tasks_of_pool: Worker::drop_ready_tasks_of_pool,
     wake_all: OwnedTasks::wake_all,
 };
 

@@ -56,14 +56,15 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// The large functions of a pool worker, and those of the main worker for a pool that closes. By
-/// pointers, so that a program that builds no pool does not link them: see [`Worker::in_pool`].
+/// pointers, so that a program that builds no pool does not link them. The one value is
+/// `POOL_VTABLE` in `pool`.
 pub(super) struct PoolVTable {
     pub(super) run_ready: fn(&Worker, usize) -> bool,
     pub(super) find_work: fn(&Worker) -> bool,
-    pub(super) sleep: fn(&Worker, Option<Duration>),
-    pub(super) poll: fn(&Worker),
+    pub(super) sleep_in_pool: fn(&Worker, Option<Duration>),
+    pub(super) poll_pool: fn(&Worker),
     pub(super) search: fn(&Worker),
-    pub(super) drop_ready_tasks: fn(&Worker),
+    pub(super) drop_ready_tasks_of_pool: fn(&Worker),
     pub(super) wake_all: fn(&OwnedTasks),
 }
 
@@ -460,8 +461,8 @@ impl Worker {
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
                 (None, _) => self.sleep_or_poll(may_sleep, timeout),
-                (Some(pool), true) => (pool.sleep)(self, timeout),
-                (Some(pool), false) => (pool.poll)(self),
+                (Some(pool), true) => (pool.sleep_in_pool)(self, timeout),
+                (Some(pool), false) => (pool.poll_pool)(self),
             }
         }
         if let Some(idle) = idle {
@@ -531,7 +532,7 @@ impl Worker {
         loop {
             self.resume(); // Already awake: only notes whether something has come.
             if let Some(pool) = self.pool_vtable {
-                (pool.poll)(self);
+                (pool.poll_pool)(self);
             } else if self.reactor.has_sources() {
                 self.wait_once(&Timeout::Zero, None);
             }
@@ -876,7 +877,7 @@ impl ClosingWorkers for Worker {
 
     fn drop_ready_tasks(&self) {
         match self.closing_vtable {
-            Some(pool) => (pool.drop_ready_tasks)(self),
+            Some(pool) => (pool.drop_ready_tasks_of_pool)(self),
             None => self.drop_tasks(),
         }
     }
