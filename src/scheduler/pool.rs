@@ -54,7 +54,11 @@ static POOL_VTABLE: PoolVTable = PoolVTable {
 impl Worker {
     /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_VTABLE`], so a
     /// program that builds no pool does not link it.
-    pub(crate) fn in_pool(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
+    pub(crate) fn with_pool_vtable(
+        shared: Arc<Shared>,
+        index: usize,
+        busy_poll: BusyPollConfig,
+    ) -> Worker {
         Worker::with(shared, index, busy_poll, Some(&POOL_VTABLE))
     }
 
@@ -402,7 +406,7 @@ mod tests {
         let poller = || Poller::new(Backend::default()).expect("it opens");
         let shards = vec![(poller(), vec![None]), (poller(), vec![None])];
         let shared = Arc::new(Shared::with_pool(shards, poller()));
-        let worker = Worker::in_pool(shared.clone(), 1, BusyPollConfig::default());
+        let worker = Worker::with_pool_vtable(shared.clone(), 1, BusyPollConfig::default());
         let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();
         let io = Io::new(Held::Owned(near.into()), None);
