@@ -12,8 +12,8 @@
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
 //! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
 //! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
-//! steals: see [`pool`](super::pool).
-//! The clock is read only for timers, timeouts, busy polling, inspections, traces, and one poll in
+//! steals: see [`pool`](super::pool). The clock is read only for timers, timeouts, busy polling,
+//! inspections, checks for a deadlock, traces, and one poll in
 //! [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
@@ -71,8 +71,7 @@ pub(super) struct PoolVTable {
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
-    /// The reactor that `driver` drives, and what the worker sleeps in: avoids a dependent load in
-    /// each turn.
+    /// The driver's reactor and the worker's parker: copies, to save a dependent load in each turn.
     pub(crate) reactor: Arc<Reactor>,
     pub(super) parker: Arc<Parker>,
     /// Whether another thread has sent something since the worker last collected: see
@@ -405,8 +404,8 @@ impl Worker {
             self.collect();
             self.fire();
         } else if has_timers && (is_plain || !local.is_pool_worker() || self.fires_timers.take()) {
-            // A pool worker that has neither polled nor collected leaves the timers to one that
-            // does.
+            // A pool worker leaves the timers to one that has polled or collected. (A plain one is
+            // in no pool; testing that first saves a load.)
             self.fire();
         }
         local.release_yielded();
@@ -644,7 +643,7 @@ impl Worker {
     }
 
     /// Ends a wait, where `result` is whether it has found wakers: resumes the worker, and the
-    /// shard's reactor if it slept there, releases the lock, and then calls the wakers.
+    /// shard's reactor if it parked that, releases the lock, and then calls the wakers.
     #[inline(always)]
     fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
