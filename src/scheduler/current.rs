@@ -71,9 +71,8 @@ pub(crate) fn current_driver() -> Option<Rc<Driver>> {
     with_current(|current| current.map(|current| current.driver.clone()))
 }
 
-/// Calls `f` with the reactor that this thread's sockets and timers wait on, and with its driver if
-/// this thread drives it: that of the worker that the thread drives, or else, and if the worker has
-/// closed its reactor, that of the `background` runtime.
+/// Calls `f` with the reactor that this thread's sockets and timers wait on: its worker's, with the
+/// driver; or the `background` runtime's, if there is no worker, or it has closed its reactor.
 ///
 /// # Errors
 ///
@@ -91,12 +90,11 @@ pub(crate) fn with_reactor<R>(
     }
 }
 
-/// Classifies `waker`, which is to wait for a source of `reactor`. The running task's own waker
-/// stays registered after the event, and is woken under the lock. Any other waker is
-/// [`WakerKind::Other`], as is a pinned task's on a pool worker: another worker may deliver the
-/// event, and the wake would cost a system call. `None` if the source has to be registered with
-/// this thread's reactor first: this thread drives neither `reactor` nor, for a stealable task,
-/// another one of its pool.
+/// Whether this thread may wait for a source that is registered with `reactor`, and if so, the kind
+/// of `waker`. `None` if it drives neither `reactor` nor, for a stealable task, another one of its
+/// pool. The running task's own waker stays registered after the event, and is woken under the
+/// lock. Any other waker is [`WakerKind::Other`], as is a pinned task's on a pool worker: another
+/// worker may deliver the event, and would make a system call under the lock.
 #[inline]
 pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> {
     with_current(|current| {
