@@ -32,7 +32,7 @@ pub(crate) struct Header {
     /// The task's [`Affinity`], [`TRACED`] and [`UNCOUNTED`].
     ///
     /// Written only by the thread that polls the task or has its runnable. This exclusive access
-    /// passes between threads by an atomic operation on the task's state or by a queue, so relaxed
+    /// passes between threads by an atomic operation of async-task or by a queue, so relaxed
     /// accesses suffice.
     pub(super) state: AtomicU16,
     /// Whether an abort handle or `Task::cancel` has requested the task's end: see "Aborting"

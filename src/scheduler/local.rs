@@ -66,7 +66,7 @@ pub(crate) struct Local {
     next_inject_poll: Cell<usize>,
     /// The number of yields of stealable tasks: see [`YIELDS_PER_OWN_RUN`].
     yields: Cell<usize>,
-    /// Whether the next task is an injected one that was never polled, if the first one is.
+    /// Whether the first injected task is next, if it was never polled.
     pub(super) polls_new_next: Cell<bool>,
     /// Which of the two queues is next: they alternate.
     pinned_first: Cell<bool>,
@@ -91,7 +91,7 @@ pub(crate) struct Local {
     /// Whether the running task has made a task ready without waking a worker: see "Waking" in
     /// `shared`.
     has_pending_wake: Cell<bool>,
-    /// Replaces the order of the queues, if the thread's kernel chooses.
+    /// Replaces the order of the queues, if an installed kernel chooses it.
     policy: Option<KernelPolicy>,
     /// Whether the next task is the first of a single queue: false for pool workers and with a
     /// policy. One flag for both, since each run of a task reads it.

@@ -1,5 +1,5 @@
-//! [`KernelPolicy`]: the order of a worker's tasks, as its thread's kernel chooses it, in place of
-//! the queues' own. One thread drives all workers of such a runtime. Without the feature `kernel`
+//! [`KernelPolicy`]: the order of a worker's tasks, as an installed [`Kernel`] chooses it, in place
+//! of the queues' own. One thread drives all workers of such a runtime. Without the feature `kernel`
 //! no worker has one.
 
 use std::cell::Cell;

@@ -174,7 +174,7 @@ impl Worker {
     ///    ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)). So one of the two sees the
     ///    other.
     /// 4. It wakes the main worker if that waits for the last task and none is left. Then it parks
-    ///    the reactor's second parker, and only after that reads the earliest deadline
+    ///    in the reactor's parker too, and only after that reads the earliest deadline
     ///    ([`Driver::park_in_reactor`]). So an earlier timer is read, or notifies.
     /// 5. It waits in the poller ([`wait_once`](Self::wait_once)), where events wake it.
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {

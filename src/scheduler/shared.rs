@@ -99,7 +99,7 @@ pub(crate) struct Shared {
     pub(crate) earlier: Mutex<Option<Erased>>,
     pub(crate) trace: Option<Arc<TraceLog>>,
     /// Whether one thread drives all workers, as a simulator's does: then no worker can answer
-    /// another, and the thread's kernel chooses the order of tasks.
+    /// another, and an installed [`Kernel`](crate::kernel::Kernel) chooses the order of tasks.
     pub(crate) is_on_one_thread: bool,
 }
 

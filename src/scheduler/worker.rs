@@ -265,7 +265,7 @@ impl Worker {
         has_woken | self.run_ready(tasks)
     }
 
-    /// Runs a turn of a worker of which the thread's kernel chooses the next task.
+    /// Runs a turn of a worker that has a [`policy`](Local::policy).
     #[cfg(feature = "kernel")]
     pub(crate) fn turn_of(&self, tasks: usize) {
         self.local.counters.set_jiffy(jiffy(now()));
