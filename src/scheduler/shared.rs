@@ -32,13 +32,13 @@
 //! *then* reads whether the runtime is closing. The main worker sets that flag, and *then* waits
 //! for the count to become zero. All of these accesses are sequentially consistent: either the
 //! spawner sees the flag and drops the future itself, or the main worker sees the task and waits
-//! for its end. Empty queues would not suffice: the spawner may be about to push. It reads the flag
-//! again after the push, and if it is set, unparks the main worker. Workers of the runtime skip
-//! this, since the main worker reads the count after they have exited. A spawner that has seen the
-//! flag counts no further task, and counts the end of one that it has counted before it drops it.
-//! So the main worker waits for at most one task of each thread, and for none of its destructors:
-//! see [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the cleanup of
-//! stealable tasks.
+//! for its end. (A worker's own count need not be: the main worker reads it after the pool workers
+//! have exited.) Empty queues would not suffice: the spawner may be about to push. It reads the
+//! flag again after the push, and if it is set, unparks the main worker. A spawner that has seen
+//! the flag counts no further task, and counts the end of one that it has counted before it drops
+//! it. So the main worker waits for at most one task of each thread, and for none of its
+//! destructors: see [`schedule`](mod@super::schedule), and [`closing`](super::closing) for the
+//! cleanup of stealable tasks.
 //!
 //! **Failing.** If a worker's poller can no longer wait, the worker closes the whole runtime
 //! ([`fail`](Shared::fail)), since no other thread may run its tasks. It stores the reason, sets
