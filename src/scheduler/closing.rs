@@ -69,6 +69,7 @@ impl ClosingFlag {
     }
 }
 
+/// Implemented by `Worker`, and by models.
 pub(super) trait ClosingWorkers {
     fn have_exited(&self) -> bool;
 

@@ -11,21 +11,24 @@
 //! sequentially consistent fence on both sides: either the worker sees the task, or the injecting
 //! side sees the idle worker. A task that is left to a searching worker is not lost: that worker,
 //! after it has removed its mark, looks again for an idle worker and at the queues, with a fence in
-//! between. If the chosen worker woke by itself, the mark is removed and the choice restarts.
+//! between. If `wake` returns false, the mark is removed and the choice restarts.
 //! `loom` checks this below.
 //!
 //! A worker finds out that it was woken when it resumes, even if it did not wait. After a `park`,
 //! [`resume`](crate::reactor::Parker::resume) is one exchange. Either it returns that the worker
-//! was notified, and then the mark is visible; or it precedes the notification, and `wake` fails.
+//! was notified, and then the mark is visible; or it precedes the notification, and `wake` returns
+//! false.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
+/// Implemented by `Shared`, and by models.
 pub(super) trait IdleWorkers {
+    /// In the inject queue, or in a run queue.
     fn has_tasks(&self) -> bool;
 
     fn find_idle(&self) -> Option<usize>;
 
-    /// Wakes a worker. Returns false if it woke by itself.
+    /// Wakes a worker. Returns false if it is awake, or was woken by another thread.
     fn wake(&self, index: usize) -> bool;
 }
 
