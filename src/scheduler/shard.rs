@@ -1,12 +1,12 @@
 //! The shard of a pool: workers that share a poller, its lock, and a monitor.
 //!
-//! A shard has `Builder::workers_per_poller` workers. They register sources and timers with one
-//! reactor, in whose poller one of them at a time waits: the one that holds the [`PollerLock`] (see
-//! [`sleep`](super::sleep)). A source is registered with the shard of the worker that first waits
-//! for it, and stays there, since any worker of the pool may wake a stealable task. So large pools
-//! do not share one table of sources and one kernel object. (With 64 workers on one epoll, tokio
-//! measured 75 µs for a registration at the median, and with one epoll for each 8 workers 3 µs:
-//! <https://github.com/tokio-rs/tokio/pull/8450>.)
+//! A shard has at most `Builder::workers_per_poller` workers. They register sources and timers with
+//! one reactor, in whose poller one of them at a time waits: the one that holds the [`PollerLock`]
+//! (see [`sleep`](super::sleep)). A source is registered with the shard of the worker that first
+//! waits for it. It stays there for a stealable task, which any worker of the pool may wake. So
+//! large pools do not share one table of sources and one kernel object. (With 64 workers on one
+//! epoll, tokio measured 75 µs for a registration at the median, and with one epoll for each 8
+//! workers 3 µs: <https://github.com/tokio-rs/tokio/pull/8450>.)
 //!
 //! # The monitor
 //!
@@ -81,6 +81,7 @@ impl Shard {
     }
 }
 
+/// Implemented by `Shared`, and by models.
 pub(super) trait ShardedWorkers {
     fn shards(&self) -> &[Shard];
 

@@ -1,9 +1,9 @@
 //! The sleep of a pool worker: as the leader of its [shard](super::shard), or as a follower.
 //!
 //! A worker holds the lock of the shard's poller while it waits there, and releases it before a
-//! waker is called or a task runs. The lock is only ever tried. An idle worker that gets it is the
-//! *leader*: it sleeps in the poller. Any other idle worker is a *follower*: it sleeps until it is
-//! notified.
+//! foreign waker is called or a task runs. The lock is only ever tried. An idle worker that gets it
+//! is the *leader*: it sleeps in the poller. Any other idle worker is a *follower*: it sleeps until
+//! it is notified.
 //!
 //! **Why the poller is never left alone** while all sleep. A worker tries the lock before it parks.
 //! It fails only if another worker holds the lock: the leader, or one that is awake and will try
@@ -11,23 +11,25 @@
 //! worker of another shard does not try it again: see
 //! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
 //!
-//! **The exception.** A worker that was woken and has found nothing to do, mostly to become the
-//! [monitor](super::shard), leaves the lock to the worker that has just released it and will soon
-//! take it back: otherwise each event would wake two workers. It sleeps without a limit only while
-//! another worker is the monitor. If none is, it becomes the monitor, and so sleeps until its next
+//! **The exception.** A worker that was woken (mostly as the [monitor](super::shard)) and has found
+//! nothing to do leaves the lock to the worker that has just released it and will soon take it
+//! back: otherwise each event would wake two workers. It sleeps without a limit only while another
+//! worker is the monitor. If none is, it becomes the monitor, and so sleeps until its next
 //! inspection at most; or, if all others sleep, it stays awake and tries the lock after all. A
-//! worker that has inspected the others since it was woken, or that releases the mark, tries the
-//! lock. `loom` checks this below.
+//! worker that has inspected the others since it was woken, or that gives up the monitor's role,
+//! tries the lock. `loom` checks this below.
 
 use std::cell::Cell;
 
 use super::shard::{PollerGuard, Shard, ShardedWorkers};
 
+/// Implemented by `Worker`, and by a model.
 pub(super) trait SleepingWorker {
     /// Parks the worker, which sleeps in the shard's poller next if it `leads`. Returns whether
     /// something was sent to it.
     fn park(&self, leads: bool) -> bool;
 
+    /// See `Local::has_tasks_elsewhere`.
     fn has_tasks(&self) -> bool;
 
     fn have_others_worked(&self) -> bool;
@@ -99,8 +101,8 @@ impl Sleeper {
                 // Another worker may have woken it as the monitor, and begins to work.
                 self.others_work.set(true);
             } else if !self.others_work.get() {
-                // There is nothing to inspect. The mark is released before the lock is tried, so
-                // that the poller is not left alone.
+                // There is nothing to inspect. The role ends before the lock is tried, so that the
+                // poller is not left alone.
                 monitor.release(index);
             }
         }
@@ -120,7 +122,7 @@ impl Sleeper {
             return Sleep::StaysAwake(None);
         }
         if !monitor.is_held_by(index) {
-            // A leader that works next would have to pass the mark on.
+            // A leader that works next would have to pass the role on.
             let expects =
                 taken.is_none() && (self.others_work.get() || worker.have_others_worked());
             if monitor.try_acquire(index, expects, workers) {
