@@ -241,8 +241,7 @@ impl Local {
         })
     }
 
-    /// Takes injected tasks by `take`, and wakes a worker if some are left. `None` while the runtime
-    /// closes.
+    /// Takes injected tasks by `take`, unless the runtime closes, and wakes a worker for the rest.
     #[inline]
     fn take_injected(&self, take: fn(&Local) -> Option<Runnable>) -> Option<Runnable> {
         if !self.shared.has_injected() || self.shared.is_closing() {

@@ -1,6 +1,6 @@
 //! [`KernelPolicy`]: the order of a worker's tasks, as an installed [`Kernel`] chooses it, in place
-//! of the queues' own. One thread drives all workers of such a runtime. Without the feature `kernel`
-//! no worker has one.
+//! of the queues' own. One thread drives all workers of such a runtime. Without the feature
+//! `kernel` no worker has one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

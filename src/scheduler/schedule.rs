@@ -114,8 +114,8 @@ pub(crate) fn schedule_new(shared: &Shared, runnable: Runnable) {
 /// again before the task has run.
 ///
 /// There are four ways to queue a task: in a queue of the worker that this thread drives (until the
-/// kernel was polled, if the task was woken while it ran); in that worker's LIFO slot; in the inject
-/// queue; and in another worker's inbox.
+/// kernel was polled, if the task was woken while it ran); in that worker's LIFO slot; in the
+/// inject queue; and in another worker's inbox.
 pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     runnable.metadata().set_wait_reason(WaitReason::NOTHING);
     if runnable.metadata().is_traced() {
