@@ -35,8 +35,7 @@ pub(crate) struct Header {
     /// passes between threads by an atomic operation of async-task or by a queue, so relaxed
     /// accesses suffice.
     pub(super) state: AtomicU16,
-    /// Whether an abort handle or `Task::cancel` has requested the task's end: see "Aborting"
-    /// in the head.
+    /// See "Aborting" in the head.
     pub(super) is_aborted: AtomicBool,
     pub(super) is_finished: AtomicBool,
     /// When it was spawned: see [`clock::jiffy`](crate::clock::jiffy).

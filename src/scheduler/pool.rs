@@ -52,8 +52,7 @@ static POOL_VTABLE: PoolVTable = PoolVTable {
 };
 
 impl Worker {
-    /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_VTABLE`], so a
-    /// program that builds no pool does not link it.
+    /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_VTABLE`].
     pub(crate) fn with_pool_vtable(
         shared: Arc<Shared>,
         index: usize,

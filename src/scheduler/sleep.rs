@@ -80,10 +80,7 @@ impl Sleeper {
         self.was_woken.replace(false)
     }
 
-    /// Parks the worker, which has nothing to do, and decides how it sleeps: as the leader with the
-    /// lock, and as a follower without. A worker that leaves the lock to another (the exception
-    /// above) follows only if there is a monitor or it becomes one. Otherwise it stays awake, and
-    /// tries the lock the next time.
+    /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head.
     pub(super) fn fall_asleep<'a>(
         &self,
         index: usize,

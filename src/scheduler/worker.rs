@@ -55,9 +55,8 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 /// answer them soon.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// The large functions of a pool worker, and those of the main worker for a pool that closes. By
-/// pointers, so that a program that builds no pool does not link them. The one value is
-/// `POOL_VTABLE` in `pool`.
+/// The large functions of a pool worker, and of the main worker for a pool that closes, which a
+/// program without a pool does not link. The one value is `POOL_VTABLE` in `pool`.
 pub(super) struct PoolVTable {
     pub(super) run_ready: fn(&Worker, usize) -> bool,
     pub(super) find_work: fn(&Worker) -> bool,
