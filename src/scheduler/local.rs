@@ -2,8 +2,8 @@
 //! budget.
 //!
 //! It needs neither atomics nor locks. While the thread drives the worker, its [`Local`] is the
-//! thread's *current* one. Other threads reach the worker's [`Remote`], with a pool worker's
-//! stealable tasks in its [`PoolTasks`].
+//! thread's *current* one. Other threads reach the worker's [`Remote`], and a pool worker's
+//! [`StealableTasks`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use super::header::{Header, Runnable, Running, TaskRef, with_running};
 use super::mutex_queue::capacity;
 use super::policy::KernelPolicy;
 use super::searcher::IdleWorkers;
-use super::shared::{PoolTasks, Remote, Shared};
+use super::shared::{Remote, Shared, StealableTasks};
 
 use crate::clock::{jiffy, now};
 use crate::reactor::Reactor;
@@ -56,7 +56,7 @@ pub(crate) struct Local {
     /// [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
     /// `Some` for pool workers.
-    pub(super) pool_tasks: Option<Arc<PoolTasks>>,
+    pub(super) stealable_tasks: Option<Arc<StealableTasks>>,
     pub(super) ready_pinned: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled.
@@ -110,7 +110,7 @@ impl Local {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },
-            pool_tasks: shared.remote(index).pool_tasks.clone(),
+            stealable_tasks: shared.remote(index).stealable_tasks.clone(),
             shared,
             index,
             ready_pinned: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -157,7 +157,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
-        self.pool_tasks.is_some()
+        self.stealable_tasks.is_some()
     }
 
     #[inline]
@@ -202,7 +202,8 @@ impl Local {
             .metadata()
             .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         if self.yield_mark.get().is_none() {
-            self.yield_mark.set(Some(self.pool_tasks().queue.tail()));
+            self.yield_mark
+                .set(Some(self.stealable_tasks().queue.tail()));
         }
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
@@ -217,8 +218,8 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn pool_tasks(&self) -> &PoolTasks {
-        self.pool_tasks.as_ref().expect("it is a pool worker")
+    pub(super) fn stealable_tasks(&self) -> &StealableTasks {
+        self.stealable_tasks.as_ref().expect("it is a pool worker")
     }
 
     fn postpone_injected(&self) {
@@ -270,7 +271,7 @@ impl Local {
             Some(policy) => policy.injected(&self.shared).into_iter().for_each(take),
             None => {
                 // One more than fits, since the first is not queued.
-                let room = self.pool_tasks().queue.room() + 1;
+                let room = self.stealable_tasks().queue.room() + 1;
                 let share = self.shared.injected() / self.shared.workers() + 1;
                 self.shared.inject_queue.take(share.min(room), &mut take);
             }
@@ -302,7 +303,7 @@ impl Local {
         // Other workers can no longer take it, unless this one is stuck: so it runs first, however
         // many LIFO tasks ran in a row.
         self.lifo_polls.set(0);
-        self.push_lifo(self.pool_tasks(), runnable);
+        self.push_lifo(self.stealable_tasks(), runnable);
         self.postpone_injected();
         true
     }
@@ -324,7 +325,7 @@ impl Local {
         if let Some(policy) = self.policy() {
             return policy.next(self);
         }
-        let Some(own) = &self.pool_tasks else {
+        let Some(own) = &self.stealable_tasks else {
             return self.pop_pinned();
         };
         if self.may_poll_lifo() {
@@ -377,7 +378,7 @@ impl Local {
 
     /// Takes the first stealable task of this turn, or, if there is none, the LIFO slot's.
     #[inline]
-    fn pop_stealable(&self, own: &PoolTasks) -> Option<Runnable> {
+    fn pop_stealable(&self, own: &StealableTasks) -> Option<Runnable> {
         let queue = &own.queue;
         let end = self.yield_mark.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_lifo())
@@ -386,7 +387,7 @@ impl Local {
     /// Puts a stealable task in the LIFO slot. Returns whether that has moved another one to the
     /// queue.
     #[inline(always)]
-    pub(super) fn push_lifo(&self, own: &PoolTasks, runnable: Runnable) -> bool {
+    pub(super) fn push_lifo(&self, own: &StealableTasks, runnable: Runnable) -> bool {
         let before = own.queue.push_lifo(runnable);
         before.map(|before| self.push_stealable(before)).is_some()
     }
@@ -395,7 +396,7 @@ impl Local {
     /// be woken for it, since this one looks at the inject queue before it sleeps.
     #[inline]
     pub(super) fn push_stealable(&self, runnable: Runnable) {
-        if let Err(runnable) = self.pool_tasks().queue.push(runnable) {
+        if let Err(runnable) = self.stealable_tasks().queue.push(runnable) {
             self.shared.inject_queue.push(runnable);
         }
     }
@@ -429,13 +430,17 @@ impl Local {
 
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        let has_items = |own: &Arc<PoolTasks>| own.queue.has_items();
-        !self.ready_pinned.borrow().is_empty() || self.pool_tasks.as_ref().is_some_and(has_items)
+        let has_items = |own: &Arc<StealableTasks>| own.queue.has_items();
+        !self.ready_pinned.borrow().is_empty()
+            || self.stealable_tasks.as_ref().is_some_and(has_items)
     }
 
     /// Returns the number of ready tasks; approximate on a pool worker.
     pub(super) fn ready_tasks(&self) -> usize {
-        let stealable = self.pool_tasks.as_ref().map_or(0, |own| own.queue.len());
+        let stealable = self
+            .stealable_tasks
+            .as_ref()
+            .map_or(0, |own| own.queue.len());
         self.ready_pinned.borrow().len() + stealable
     }
 
@@ -460,7 +465,7 @@ impl Local {
         };
         self.ready_pinned.borrow().iter().for_each(&mut call);
         self.remote.inbox.for_each(&mut call);
-        let Some(own) = &self.pool_tasks else {
+        let Some(own) = &self.stealable_tasks else {
             return;
         };
         // A thief may take a queued task at any time, so each is taken out to be looked at, and
@@ -481,7 +486,10 @@ impl Local {
     /// Takes half of the stealable tasks that are ready on the pool worker at `victim`, with its
     /// LIFO slot if `takes_lifo`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
-        let (own, other) = (self.pool_tasks(), self.shared.pool_tasks_of(victim));
+        let (own, other) = (
+            self.stealable_tasks(),
+            self.shared.stealable_tasks_of(victim),
+        );
         let mut ready = other.queue.count_items(usize::MAX);
         ready += usize::from(takes_lifo && other.queue.has_lifo());
         let count = ready.div_ceil(2).min(own.queue.room());
@@ -563,7 +571,7 @@ impl Local {
             // Not for pool workers, which take injected tasks and wake other workers between two
             // polls.
             self.poll_ended
-                .set(self.pool_tasks.is_none().then_some(end));
+                .set(self.stealable_tasks.is_none().then_some(end));
         }
         end
     }

@@ -95,7 +95,9 @@ impl Worker {
             // No pool worker polls a task any more.
             self.close_pool();
             // After a failure the main worker may come much later.
-            shared.pool_tasks().for_each(|tasks| tasks.owned.wake_all());
+            shared
+                .stealable_tasks()
+                .for_each(|tasks| tasks.owned.wake_all());
             self.drop_stealable_tasks();
             self.drop_tasks();
         }
@@ -338,7 +340,7 @@ impl Worker {
         if self.take_search() {
             (pool.search)(self);
         }
-        let queue = &local.pool_tasks().queue;
+        let queue = &local.stealable_tasks().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
             local.shared.try_wake_one();
         }

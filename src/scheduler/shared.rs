@@ -119,7 +119,7 @@ pub(crate) struct Remote {
     pub(crate) parker: Arc<Parker>,
     pub(crate) counters: Arc<Counters>,
     pub(super) inbox: MutexQueue<Runnable>,
-    pub(super) pool_tasks: Option<Arc<PoolTasks>>,
+    pub(super) stealable_tasks: Option<Arc<StealableTasks>>,
     task_counters: TaskCounters,
     /// The number of the worker's pinned tasks that were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
@@ -143,13 +143,13 @@ pub(crate) enum Drive {
 
 /// The stealable tasks of a pool worker, which every thread can reach.
 #[derive(Default)]
-pub(crate) struct PoolTasks {
+pub(crate) struct StealableTasks {
     /// Tasks that are ready. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
     pub(crate) owned: OwnedTasks,
 }
 
-impl PoolTasks {
+impl StealableTasks {
     /// Takes a ready stealable task. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
@@ -214,7 +214,7 @@ impl Remote {
             parker,
             counters: Arc::default(),
             inbox: MutexQueue::default(),
-            pool_tasks: is_pool_worker.then(Arc::default),
+            stealable_tasks: is_pool_worker.then(Arc::default),
             task_counters: TaskCounters::default(),
             pinned: Counter::default(),
             // A pool worker's thread starts soon.
@@ -264,7 +264,10 @@ impl Remote {
     /// The number of tasks in the worker's lists: those that are pinned to it, and the stealable
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
-        let stealable = self.pool_tasks.as_ref().map(|tasks| tasks.owned.count());
+        let stealable = self
+            .stealable_tasks
+            .as_ref()
+            .map(|tasks| tasks.owned.count());
         self.pinned.get() + stealable.unwrap_or(0)
     }
 }
@@ -330,15 +333,15 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn pool_tasks(&self) -> impl Iterator<Item = &PoolTasks> {
+    pub(crate) fn stealable_tasks(&self) -> impl Iterator<Item = &StealableTasks> {
         let remotes = self.pool_workers().iter();
-        remotes.filter_map(|remote| remote.pool_tasks.as_deref())
+        remotes.filter_map(|remote| remote.stealable_tasks.as_deref())
     }
 
     #[inline]
-    pub(super) fn pool_tasks_of(&self, index: usize) -> &PoolTasks {
+    pub(super) fn stealable_tasks_of(&self, index: usize) -> &StealableTasks {
         self.remotes[index]
-            .pool_tasks
+            .stealable_tasks
             .as_ref()
             .expect("it is a pool worker")
     }
@@ -544,7 +547,7 @@ impl Shared {
     /// that closes the runtime: that pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
-            .or_else(|| self.pool_tasks().find_map(PoolTasks::take))
+            .or_else(|| self.stealable_tasks().find_map(StealableTasks::take))
             .or_else(|| self.departed().iter().find_map(|remote| remote.inbox.pop()))
     }
 
@@ -626,7 +629,7 @@ impl IdleWorkers for Shared {
     fn has_tasks(&self) -> bool {
         self.has_injected()
             || self
-                .pool_tasks()
+                .stealable_tasks()
                 .any(|tasks| tasks.queue.count_items(1) > 0)
     }
 

@@ -323,7 +323,7 @@ impl Worker {
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let (Some(pool), Some(tasks)) = (self.pool_vtable, &local.pool_tasks) {
+            if let (Some(pool), Some(tasks)) = (self.pool_vtable, &local.stealable_tasks) {
                 (pool.wake_all)(&tasks.owned);
             }
             if local.has_work() || schedule::has_late_tasks() {
@@ -869,7 +869,7 @@ impl ClosingWorkers for Worker {
 
     fn wake_stealable_tasks(&self) {
         if let Some(pool) = self.closing_vtable {
-            (self.shared().pool_tasks()).for_each(|tasks| (pool.wake_all)(&tasks.owned));
+            (self.shared().stealable_tasks()).for_each(|tasks| (pool.wake_all)(&tasks.owned));
         }
     }
 
