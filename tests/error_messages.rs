@@ -131,7 +131,8 @@ fn task_of_ended_block_on_says_who_cancelled_it() {
         "task_of_ended_block_on_says_who_cancelled_it",
         ("POLDER_STALL", ""),
         || {
-            let task = polder::block_on(async { polder::spawn(sleep(LONG)) });
+            let spawned = polder::block_on(async { [polder::spawn(sleep(LONG))] });
+            let [task] = spawned;
             polder::block_on(task);
         },
         &["cancelled by runtime shutdown (`polder::block_on` cancels the tasks that are left"],
