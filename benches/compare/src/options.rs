@@ -1,12 +1,16 @@
 //! The command line.
 
+use std::path::{Path, PathBuf};
+
 use crate::group::{Group, Workload};
 use crate::groups::groups;
 
 pub const USAGE: &str = "\
-compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT] [--program TEXT] [--rounds N]
-            [--millis N] [--out FILE]
-    measures, prints, and writes the report
+compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT[,TEXT]] [--program TEXT[,TEXT]]
+            [--rounds N] [--millis N] [--out FILE] [--beside NAME=PATH]
+    measures, prints, and writes the report; a TEXT is a name, or a part of names
+    --beside, repeatable: also measures, by turns, polder's programs in another build of this
+    program, as polder@NAME, and only prints
 compare report [--short] [--out FILE]
     writes the report from the results of earlier runs
 compare agree OLD NEW
@@ -35,11 +39,13 @@ const ROUNDS: [usize; 2] = [9, 3];
 pub struct Options {
     pub short: bool,
     pub only: Option<Vec<String>>,
-    pub workload: Option<String>,
-    pub program: Option<String>,
+    pub workload: Option<Vec<String>>,
+    pub program: Option<Vec<String>>,
     pub rounds: Option<usize>,
     pub millis: Option<u64>,
     pub out: Option<String>,
+    /// Other builds of this program: name and path.
+    pub beside: Vec<(String, PathBuf)>,
 }
 
 impl Options {
@@ -52,11 +58,13 @@ impl Options {
                 Some(value) => value.to_string(),
                 None => wrong(&format!("{word} wants a value")),
             };
+            let split = |text: String| text.split(',').map(String::from).collect();
             match word {
                 "--short" => options.short = true,
-                "--only" => options.only = Some(value().split(',').map(String::from).collect()),
-                "--workload" => options.workload = Some(value()),
-                "--program" => options.program = Some(value()),
+                "--only" => options.only = Some(split(value())),
+                "--workload" => options.workload = Some(split(value())),
+                "--program" => options.program = Some(split(value())),
+                "--beside" => options.beside.push(beside(&value())),
                 "--rounds" => options.rounds = Some(count(&value()) as usize),
                 "--millis" => options.millis = Some(count(&value())),
                 "--out" => options.out = Some(value()),
@@ -82,22 +90,68 @@ impl Options {
         if !self.wants(group.name) {
             return Vec::new();
         }
-        let wanted = |text: &Option<String>, name: &str| {
-            (text.as_ref()).is_none_or(|text| name.contains(text.as_str()))
-        };
         let mut workloads = (group.workloads)(self.short);
-        workloads.retain(|workload| wanted(&self.workload, &workload.name));
+        let names = workloads.iter().map(|workload| workload.name.clone());
+        let names = chosen(self.workload.as_deref(), names.collect());
+        workloads.retain(|workload| names.contains(&workload.name));
         for workload in &mut workloads {
-            let yardstick = workload.yardstick.clone();
+            let wanted = chosen(self.program.as_deref(), workload.programs.clone());
             (workload.programs)
-                .retain(|program| *program == yardstick || wanted(&self.program, program));
+                .retain(|program| *program == workload.yardstick || wanted.contains(program));
+            let programs = std::mem::take(&mut workload.programs);
+            for program in programs {
+                let others: Vec<String> = (self.beside.iter())
+                    .filter(|_| program.starts_with("polder"))
+                    .map(|(name, _)| format!("{program}@{name}"))
+                    .collect();
+                workload.programs.push(program);
+                workload.programs.extend(others);
+            }
         }
         workloads
+    }
+
+    /// Returns the build that measures a program, if it is another one, and the program's name there.
+    pub fn build<'a>(&self, program: &'a str) -> (Option<&Path>, &'a str) {
+        let Some((there, build)) = program.split_once('@') else {
+            return (None, program);
+        };
+        let found = self.beside.iter().find(|(name, _)| name == build);
+        (found.map(|(_, path)| path.as_path()), there)
+    }
+
+    /// Returns whether these options choose whole tables of this build.
+    pub fn are_whole(&self) -> bool {
+        self.program.is_none() && self.beside.is_empty()
     }
 
     pub fn rounds(&self, workload: &Workload) -> usize {
         let rounds = self.rounds.unwrap_or(ROUNDS[usize::from(self.short)]);
         workload.rounds.map_or(rounds, |most| rounds.min(most))
+    }
+}
+
+/// Returns the names that are wanted: those that equal one of the texts, or contain one that equals
+/// none.
+fn chosen(texts: Option<&[String]>, names: Vec<String>) -> Vec<String> {
+    let Some(texts) = texts else { return names };
+    let wanted = |name: &String, text: &String| {
+        if names.contains(text) {
+            name == text
+        } else {
+            name.contains(text.as_str())
+        }
+    };
+    (names.iter())
+        .filter(|name| texts.iter().any(|text| wanted(name, text)))
+        .cloned()
+        .collect()
+}
+
+fn beside(value: &str) -> (String, PathBuf) {
+    match value.split_once('=') {
+        Some((name, path)) if !name.is_empty() => (name.into(), path.into()),
+        _ => wrong(&format!("{value} is no NAME=PATH")),
     }
 }
 
@@ -110,4 +164,50 @@ pub fn count(text: &str) -> u64 {
 fn wrong(what: &str) -> ! {
     eprintln!("{what}\n{}", USAGE);
     std::process::exit(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_wants_itself_and_part_of_names_wants_all() {
+        let names = ["rate-1000", "rate-10000", "ticker-10"].map(String::from);
+        for (texts, expected) in [
+            (vec!["rate-1000"], vec!["rate-1000"]),
+            (vec!["rate-"], vec!["rate-1000", "rate-10000"]),
+            (
+                vec!["ticker", "rate-10000"],
+                vec!["rate-10000", "ticker-10"],
+            ),
+            (vec!["none"], vec![]),
+        ] {
+            let texts: Vec<String> = texts.into_iter().map(String::from).collect();
+            assert_eq!(chosen(Some(&texts), names.to_vec()), expected);
+        }
+        assert_eq!(chosen(None, names.to_vec()), names);
+    }
+
+    #[test]
+    fn other_builds_have_rows_of_polder() {
+        let words = [
+            "--only",
+            "light",
+            "--workload",
+            "w2-rate-1000",
+            "--beside",
+            "calm=/there",
+        ];
+        let options = Options::parse(&words);
+        let light = groups().into_iter().find(|group| group.name == "light");
+        let workloads = options.workloads(&light.expect("it is a group"));
+        assert_eq!(
+            workloads[0].programs,
+            ["polder", "polder@calm", "tokio", "smol"]
+        );
+        let there = (Some(Path::new("/there")), "polder");
+        assert_eq!(options.build("polder@calm"), there);
+        assert_eq!(options.build("polder"), (None, "polder"));
+        assert!(!options.are_whole());
+    }
 }

@@ -48,14 +48,14 @@ fn run(options: &Options) -> std::io::Result<()> {
             progress.clear();
             print(&table);
             // A subset of the programs must not replace the whole table.
-            if options.program.is_none() {
+            if options.are_whole() {
                 results.put(table);
                 results.arrange(&order());
                 results.save(&path)?;
             }
         }
     }
-    if options.program.is_none() {
+    if options.are_whole() {
         report::write(&results, options)?;
     }
     Ok(())
@@ -82,7 +82,7 @@ fn measure(
             ));
             progress.done += 1;
             if row.skipped.is_none() {
-                once(group, workload, row, limit)?;
+                once(group, workload, row, limit, options)?;
             }
         }
     }
@@ -90,10 +90,20 @@ fn measure(
 }
 
 /// Does one measurement, in a separate process.
-fn once(group: &Group, workload: &Workload, row: &mut Row, limit: Duration) -> std::io::Result<()> {
-    let mut command = Command::new(std::env::current_exe()?);
+fn once(
+    group: &Group,
+    workload: &Workload,
+    row: &mut Row,
+    limit: Duration,
+    options: &Options,
+) -> std::io::Result<()> {
+    let (build, program) = options.build(&row.program);
+    let mut command = match build {
+        Some(path) => Command::new(path),
+        None => Command::new(std::env::current_exe()?),
+    };
     command
-        .args(["measure", group.name, &workload.name, &row.program])
+        .args(["measure", group.name, &workload.name, program])
         .arg("--millis")
         .arg(limit.as_millis().to_string());
     let said = said(&mut command, workload.deadline);
