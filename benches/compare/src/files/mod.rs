@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::{Clock, Ready, Run, Took, nanos};
+use crate::echo::cores;
 use crate::group::{Group, Metric, Order, Outcome, Skip, Workload};
 use crate::peers;
 use crate::program::measured;
@@ -34,10 +35,12 @@ pub fn group() -> Group {
                 the page (posix_fadvise(2), which is part of each read here), so the disk is asked; each task has \
                 a handle of its own. *Written*: 10,000 files of 2 KiB, which are truncated and written; *synced*: \
                 created, written and synced; and 256 MiB in writes of 64 KiB, again and again. `async-fs` is \
-                smol's, and reads ahead; it and `tokio` write behind; `compio` reads by io_uring, and without a \
+                smol's, and reads ahead; it and `tokio` write behind; `tokio-flush` flushes after each write, which is then done when it \
+                completes, as in `polder`, `compio` and `std`; `compio` reads by io_uring, and without a \
                 seek; `std` is a plain thread, which does one after the other in each row. *unblock*: an empty \
                 function on the pool for blocking calls, awaited by one task after the other, or by 64 tasks: \
-                `polder::unblock`, `tokio::task::spawn_blocking`, `smol::unblock`. All run on one thread and that \
+                `polder::unblock`, `tokio::task::spawn_blocking`, `smol::unblock`; *on one core* with all threads on \
+                the same one, so that no call wakes an idle core. All run on one thread and that \
                 pool; the CPU time is of all threads.",
         workloads,
         missing: Vec::new,
@@ -75,7 +78,13 @@ type Work = (
 );
 
 const OF_FILES: &[&str] = &["polder", "tokio", "async-fs", "compio", "std"];
+/// tokio, with a flush after each write.
+const TOKIO_FLUSH: &str = "tokio-flush";
+
+const OF_WRITES: &[&str] = &["polder", "tokio", TOKIO_FLUSH, "async-fs", "compio", "std"];
 const OF_POOLS: &[&str] = &["polder", "tokio", "smol"];
+
+const ON_ONE_CORE: &str = "unblock-core-1";
 
 const ROWS: &[Work] = &[
     (
@@ -152,7 +161,7 @@ const ROWS: &[Work] = &[
         "append-1",
         "256 MiB in writes of 64 KiB",
         WRITE,
-        OF_FILES,
+        OF_WRITES,
         false,
     ),
     (
@@ -161,6 +170,13 @@ const ROWS: &[Work] = &[
         CALL,
         OF_POOLS,
         true,
+    ),
+    (
+        ON_ONE_CORE,
+        "unblock, one after the other, on one core",
+        CALL,
+        OF_POOLS,
+        false,
     ),
     ("unblock-64", "unblock, by 64 tasks", CALL, OF_POOLS, true),
 ];
@@ -181,9 +197,12 @@ fn workloads(short: bool) -> Vec<Workload> {
 }
 
 fn measure(order: &Order) -> Outcome {
+    if order.workload == ON_ONE_CORE {
+        cores::pin(&cores::allowed()[..1]);
+    }
     let mut run = match order.program.as_str() {
         "polder" => of::<peers::polder::Spawn>(order),
-        "tokio" => of::<peers::tokio::CurrentThread>(order),
+        "tokio" | TOKIO_FLUSH => of::<peers::tokio::CurrentThread>(order),
         "smol" | "async-fs" => of::<peers::smol::Local>(order),
         "compio" => compio::ready(order),
         "std" => of_std(order),
@@ -243,11 +262,16 @@ fn of<F: Files>(order: &Order) -> Ready {
         }
         Some("append") => {
             let path = large_written().map_err(unreadable)?;
+            let flushes = order.program == TOKIO_FLUSH;
             Box::new(move |count| {
-                by_tasks(peer, tasks, count, |share| append::<F>(path.clone(), share))
+                by_tasks(peer, tasks, count, |share| {
+                    append::<F>(path.clone(), share, flushes)
+                })
             })
         }
-        Some("unblock") => Box::new(move |count| by_tasks(peer, tasks, count, unblock::<F>)),
+        Some("unblock" | "unblock-core") => {
+            Box::new(move |count| by_tasks(peer, tasks, count, unblock::<F>))
+        }
         _ => return order.unknown(),
     };
     Ok(run)
@@ -330,7 +354,7 @@ async fn synced<F: Files>(files: &'static [PathBuf], share: Share) {
 }
 
 /// Writes the file from its beginning, as often as it takes.
-async fn append<F: Files>(path: PathBuf, share: Share) {
+async fn append<F: Files>(path: PathBuf, share: Share, flushes: bool) {
     let mut file = F::open_to_write(path).await.expect("it is there");
     for number in share {
         if number % CHUNKS == 0 {
@@ -338,6 +362,9 @@ async fn append<F: Files>(path: PathBuf, share: Share) {
         }
         let written = F::append(&mut file, BYTES).await;
         written.expect("it can be written");
+        if flushes {
+            F::flush(&mut file).await.expect("it can be written");
+        }
     }
     F::flush(&mut file).await.expect("it can be written");
 }
