@@ -100,7 +100,8 @@ pub fn group() -> Group {
                 and else they share all cores, as they do on a busy machine. hyper reads into memory \
                 that is not initialised, which tokio's traits can do; for polder and smol it reads into a \
                 buffer of the thread, and copies (polder-hyper). *HTTPS* is rustls with ring and a certificate that signs \
-                itself, by futures-rustls for polder and smol, by tokio-rustls for tokio; its generator has a thread for \
+                itself, by futures-rustls for polder and smol, by tokio-rustls for tokio and for polder in \
+                `polder-tokio-rustls`; its generator has a thread for \
                 each connection, and resumes nothing.",
         workloads,
         missing: || {
@@ -146,7 +147,7 @@ fn workloads(short: bool) -> Vec<Workload> {
             Workload {
                 name: format!("{}-{workers}-{connections}", kind.word()),
                 title: format!("{}, {words} ({generator}{shared})", kind.title(connections)),
-                programs: ["polder", "tokio", "smol"].map(String::from).into(),
+                programs: programs(kind).iter().map(|&name| name.into()).collect(),
                 yardstick: "tokio".into(),
                 metrics: METRICS,
                 limit,
@@ -155,6 +156,13 @@ fn workloads(short: bool) -> Vec<Workload> {
             }
         })
         .collect()
+}
+
+fn programs(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Http | Connect => &["polder", "tokio", "smol"],
+        Https | Handshake => &["polder", serve::POLDER_TOKIO_RUSTLS, "tokio", "smol"],
+    }
 }
 
 /// Parses the kind and the number of workers: `http-2-200`.

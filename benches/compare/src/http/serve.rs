@@ -2,7 +2,10 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
+use futures_lite::{AsyncRead, AsyncWrite};
 use futures_rustls::TlsAcceptor;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -16,6 +19,9 @@ use polder_hyper::Stream;
 use super::tls;
 use crate::accept;
 use crate::echo::serve::{Never, unknown};
+
+/// polder with the TLS of tokio's program: what differs then is the runtime.
+pub const POLDER_TOKIO_RUSTLS: &str = "polder-tokio-rustls";
 
 pub fn plain(program: &str, workers: usize) -> io::Result<Never> {
     match program {
@@ -36,6 +42,15 @@ pub fn encrypted(program: &str, workers: usize) -> io::Result<Never> {
             async {
                 if let Ok(stream) = greeting.await {
                     connection(Stream::new(stream)).await;
+                }
+            }
+        }),
+        POLDER_TOKIO_RUSTLS => accept::polder(workers, |stream| {
+            let stream = OfTokio(stream);
+            let greeting = tokio_rustls::TlsAcceptor::from(config.clone()).accept(stream);
+            async {
+                if let Ok(stream) = greeting.await {
+                    connection(TokioIo::new(stream)).await;
                 }
             }
         }),
@@ -67,4 +82,50 @@ async fn connection(stream: impl Read + Write + Unpin) {
     });
     // An error ends this connection, and the generator reports it.
     let _ = (http1::Builder::new().serve_connection(stream, service)).await;
+}
+
+/// A stream of polder's with tokio's traits.
+struct OfTokio(polder::net::TcpStream);
+
+impl tokio::io::AsyncRead for OfTokio {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = buffer.initialize_unfilled();
+        let length = ready!(Pin::new(&mut self.0).poll_read(cx, room))?;
+        buffer.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl tokio::io::AsyncWrite for OfTokio {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_close(cx)
+    }
 }
