@@ -371,7 +371,7 @@ Without any locked instruction (async-task with plain loads and stores, no locks
 
 const YIELD: &str = "\
 427 instructions, of which 4 are locked, all of them async-task's (the task's state, at the wake and around the poll). tokio has 400 and 4, \
-for the same steps. polder's `yield_now` takes this way too; tokio's own `yield_now` takes three times as many (`yield`).";
+for the same steps; with async-task changed as for *wakes, 64 pairs* polder has 3. polder's `yield_now` takes this way too; tokio's own `yield_now` takes three times as many (`yield`).";
 
 const TIMER: &str = "\
 For a timer that is made, polled and dropped, a third of the time is the clock, which is read when it is made. Counting the waker up and \
@@ -421,7 +421,8 @@ These wait for the idle worker to wake up, as in the other programs: tokio's soc
 
 const CHANNELS: &str = "\
 Of 64 pairs of tasks the channel is the bound: on one worker a round trip over async-channel costs polder and tokio the same CPU time, \
-with one pair and with 64 (0.8 to 0.95 µs), a third of which is wakes and polls. With async-task changed as for *wakes, 64 pairs* it is 0.94 \
+with one pair and with 64 (0.8 to 0.95 µs), a third of which is wakes and polls. With two workers it is 2,811 instructions, 60.4 of them \
+locked; with async-task changed as for *wakes, 64 pairs* 2,790 and 56.4 (tokio: 2,794 and 57.1; valgrind). With async-task changed as for *wakes, 64 pairs* it is 0.94 \
 of tokio's with two workers (nine rounds, from 1.01), and 0.99 with four (five rounds, from 1.03).";
 
 const WORKERS: &str = "\
@@ -439,7 +440,7 @@ const WAKES_OF_SEVERAL: &str = "\
 The difference is async-task's `run`, with 26 % of the time. Its compare-and-exchange after a poll expects the state from before the poll, so \
 it fails, and is repeated, whenever the task's waker was cloned meanwhile; and the reference of the runnable is dropped by another locked \
 instruction. With async-task 4.7.1 changed in these two places (the state is read again after the poll; the compare-and-exchange drops the \
-reference, too: six lines) it is 1.00 of tokio's CPU time with two workers (nine rounds, from 1.14), and 1.04 with four (five rounds, from \
+reference, too: six lines) a wake is 474 instructions, 10.2 of them locked, instead of 483 and 12.2 (tokio: 487 and 10.5; valgrind), and it is 1.00 of tokio's CPU time with two workers (nine rounds, from 1.14), and 1.04 with four (five rounds, from \
 1.17). Before: with the slot of the task that runs next taken by a plain load and a plain store, which is not correct, 5 % less; with each \
 task on cache lines of its own another 3 %, for 56 bytes a task or more.";
 
