@@ -40,11 +40,13 @@ impl<E: Debug> Outcome for Result<(), E> {
     }
 }
 
-/// Runs `test` in a new runtime on every backend of this machine, one after the other.
+/// Runs `test` in a new runtime on every backend of this machine, or on those that `POLDER_BACKEND`
+/// names, one after the other.
 ///
 /// # Panics
 ///
-/// If the test does, returns an error, or takes longer than `limit` on one of them.
+/// If the test does, returns an error, or takes longer than `limit` on one of them; and if the
+/// variable names no backend that is available.
 #[track_caller]
 pub fn run<F>(name: &str, limit: Duration, test: fn() -> F)
 where
@@ -52,7 +54,8 @@ where
     F::Output: Outcome,
 {
     let site = Location::caller();
-    let backends = Backend::available();
+    let named = Backend::named_by_env().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let backends = named.unwrap_or_else(Backend::available);
     assert!(!backends.is_empty(), "{name}: there is no backend here");
     for backend in backends {
         let (sender, receiver) = mpsc::channel::<()>();
@@ -90,7 +93,8 @@ where
 }
 
 /// Makes a test of an `async fn`: it runs on every backend of the machine, each time in a new
-/// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit.
+/// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit. With
+/// `POLDER_BACKEND` in the environment it runs on the backends that this names, and no others.
 ///
 /// The limit is 60 seconds on each backend, or the value of `limit = …;`. It also holds for a test
 /// that blocks its thread. A test that exceeds it prints a [dump](crate::diagnostics::Dump) of its

@@ -205,13 +205,18 @@ impl Backend {
     ///
     /// As for [`from_env`](Self::from_env).
     pub fn list_from_env() -> io::Result<Vec<Backend>> {
+        Ok(Backend::named_by_env()?.unwrap_or_else(|| vec![Backend::default()]))
+    }
+
+    /// Returns the available backends of `POLDER_BACKEND`; `None` if it is unset or empty.
+    pub(crate) fn named_by_env() -> io::Result<Option<Vec<Backend>>> {
         let Some(names) = std::env::var_os(VARIABLE).filter(|names| !names.is_empty()) else {
-            return Ok(vec![Backend::default()]);
+            return Ok(None);
         };
         let mut list = Backend::parse_list(&names.to_string_lossy())
             .map_err(|error| io::Error::new(error.kind(), format!("{VARIABLE}: {error}")))?;
         list.retain(|backend| backend.is_available());
-        Ok(list)
+        Ok(Some(list))
     }
 
     /// Returns the backend of that name, available or not.
