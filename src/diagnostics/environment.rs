@@ -36,13 +36,17 @@ const TRACE: &str = "POLDER_TRACE";
 const TOP: &str = "POLDER_TOP";
 
 /// The variables of this module, of `poller`, `fs` and polder-sim.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 22] = [
     DUMP,
     STALL,
     TOP,
     TRACE,
     "POLDER_BACKEND",
     "POLDER_FS",
+    "POLDER_RECORD",
+    "POLDER_RECORD_LIMIT",
+    "POLDER_REPLAY",
+    "POLDER_REPLAY_UNTIL",
     "POLDER_SIM_SEED",
     "POLDER_SIM_RUNS",
     "POLDER_SIM_FIRST_SEED",
@@ -569,6 +573,8 @@ mod tests {
             ("POLDER_DUMB", "did you mean POLDER_DUMP?"),
             ("POLDER_TRCE", "did you mean POLDER_TRACE?"),
             ("POLDER_SIM_JOB", "did you mean POLDER_SIM_JOBS?"),
+            ("POLDER_RECORDS", "did you mean POLDER_RECORD?"),
+            ("POLDER_REPLY", "did you mean POLDER_REPLAY?"),
             ("POLDER_DUMPFILE", "did you mean POLDER_DUMP?"),
             ("POLDER_WORKERS", "use Builder::workers"),
         ] {
@@ -620,7 +626,7 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        for folder in ["src", "crates/polder-sim/src"] {
+        for folder in ["src", "crates/polder-sim/src", "crates/polder-replay/src"] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
             // A published package has only its own sources.
             if folder.exists() {
