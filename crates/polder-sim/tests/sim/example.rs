@@ -35,6 +35,10 @@ fn failure_report_shows_everything() {
     let seed = report.split_whitespace().nth(1).unwrap();
     let replay = format!("  replay: POLDER_SIM_SEED={seed} cargo test {name}");
     assert!(report.contains(&replay), "{report}");
+    let as_built = format!("  as built: POLDER_SIM_SEED={seed} ");
+    let program = report.lines().find_map(|it| it.strip_prefix(&as_built));
+    let ending = format!(" --exact {name} --include-ignored --nocapture");
+    assert!(program.is_some_and(|it| it.ends_with(&ending)), "{report}");
     // The pictures exist.
     let file = |label: &str| {
         let path = report.lines().find_map(|it| it.strip_prefix(label));
