@@ -1,9 +1,12 @@
-//! Channels by tokio's feature `sync`, which needs wakers alone: no tokio runs. (Those of
-//! async-channel are in `main.rs`.)
+//! Channels by tokio's feature `sync`, and `select!` by its feature `macros`, which need wakers
+//! alone: no tokio runs. (async-channel's are in `main.rs`.)
+
+use std::time::Duration;
 
 use polder::future::zip;
+use polder::time::{interval, timeout};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::everywhere;
 
@@ -41,5 +44,32 @@ fn tokios_channels_join_polders_tasks() {
         assert_eq!(sum, 338_350);
         drop(all.expect("the server counts"));
         server.await;
+    });
+}
+
+#[test]
+fn tokios_select_joins_polders_futures() {
+    everywhere(|_| async {
+        assert!(Handle::try_current().is_err(), "no tokio runs");
+        let (numbers, mut received) = mpsc::channel(1);
+        let (stop, mut stopped) = broadcast::channel(1);
+        let task = polder::spawn(async move {
+            let mut ticks = interval(Duration::from_millis(1));
+            let (mut count, mut sum) = (0, 0);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => count += 1,
+                    number = received.recv() => sum += number.expect("it is open"),
+                    _ = stopped.recv() => break sum,
+                }
+                match (count, sum) {
+                    (3, 0) => numbers.send(7).await.expect("it is open"),
+                    (_, 7) => drop(stop.send(())),
+                    _ => {}
+                }
+            }
+        });
+        let ended = timeout(Duration::from_secs(10), task).await;
+        assert_eq!(ended.expect("it stops"), 7);
     });
 }
