@@ -15,7 +15,7 @@ use std::time::Duration;
 use polder::__testing::Outcome;
 
 use super::chaos::ONLY_CALM;
-use super::environment::{from_environment, number_from, parse, test_name};
+use super::environment::{built, from_environment, number_from, parse, test_name};
 use super::exhaustive::try_all;
 use super::explore::{Limit, explore};
 use super::jobs::run_seeds;
@@ -269,20 +269,10 @@ fn explain(report: &Report, run: &Run<'_>, replay: Option<&Replay>, given: &RunC
         let shrunk = Replay::of(report.seed, &report.faults, &config);
         let _ = writeln!(text, "  shrunk: POLDER_SIM_REPLAY={shrunk} {again}");
     }
-    if let Some(built) = built(test_name(), env::args().next()) {
+    if let Some(built) = built(test_name()) {
         let _ = writeln!(text, "  as built: {variable} {built}");
     }
     text
-}
-
-/// Returns the command that runs a test of Cargo's again as it was built. That of [`command`] lacks
-/// the features and the package, which the program does not know: without them Cargo may build no
-/// such test, and report success.
-fn built(test: Option<String>, program: Option<String>) -> Option<String> {
-    let (test, program) = (test?, program?);
-    let folder = Path::new(&program).parent().and_then(Path::file_name);
-    let is_harness = folder.is_some_and(|folder| folder == "deps");
-    is_harness.then(|| format!("{program} --exact {test} --include-ignored --nocapture"))
 }
 
 /// Returns the command that runs a test again, or this program with its arguments, if it is not one
@@ -628,21 +618,5 @@ mod tests {
             "target/debug/examples/simulated --bug"
         );
         assert_eq!(command(None, Vec::new()), "cargo test");
-    }
-
-    /// The program is named if it is one of Cargo's tests.
-    #[test]
-    fn rerun_command_for_the_test_as_it_was_built() {
-        let test = || Some("world::it_ends".to_owned());
-        let harness = Some("/home/target/debug/deps/sim-1f".to_owned());
-        assert_eq!(
-            built(test(), harness.clone()).as_deref(),
-            Some(
-                "/home/target/debug/deps/sim-1f --exact world::it_ends --include-ignored --nocapture"
-            )
-        );
-        assert_eq!(built(None, harness), None);
-        let example = Some("target/debug/examples/simulated".to_owned());
-        assert_eq!(built(test(), example), None);
     }
 }

@@ -1,5 +1,6 @@
 //! What is around a world: the variables of the environment, and the test that runs it.
 
+use std::path::{Path, PathBuf};
 use std::{env, thread};
 
 /// Name of the threads of worlds, followed by the seed if a thread has only one.
@@ -39,5 +40,42 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+/// Returns the command that runs a test of Cargo's again as it was built. `cargo test NAME` lacks
+/// the features and the package, which the program does not know: without them Cargo may build no
+/// such test, and report success.
+pub(super) fn built(test: Option<String>) -> Option<String> {
+    built_by(test, env::current_exe().ok()?)
+}
+
+fn built_by(test: Option<String>, program: PathBuf) -> Option<String> {
+    let folder = program.parent().and_then(Path::file_name);
+    let is_harness = folder.is_some_and(|folder| folder == "deps");
+    let (test, program) = (test.filter(|_| is_harness)?, program.display());
+    Some(format!(
+        "\"{program}\" --exact {test} --include-ignored --nocapture"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program is named if it is one of Cargo's tests.
+    #[test]
+    fn rerun_command_for_the_test_as_it_was_built() {
+        let test = || Some("world::it_ends".to_owned());
+        let harness = Path::new("/my target/debug/deps/sim-1f");
+        assert_eq!(
+            built_by(test(), harness.into()).as_deref(),
+            Some(
+                "\"/my target/debug/deps/sim-1f\" --exact world::it_ends --include-ignored --nocapture"
+            )
+        );
+        assert_eq!(built_by(None, harness.into()), None);
+        let example = Path::new("target/debug/examples/simulated");
+        assert_eq!(built_by(test(), example.into()), None);
     }
 }

@@ -14,7 +14,7 @@ use std::process;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::environment::{number_from, test_name};
+use super::environment::{built, number_from, test_name};
 use crate::world;
 use crate::world::lock::lock;
 use crate::world::progress::{LastCall, Progress};
@@ -40,6 +40,8 @@ pub(super) struct Watch {
     limit: Option<Duration>,
     /// Argument after `cargo test`.
     test: String,
+    /// The command for the test as it was built, as another line.
+    built: Option<String>,
     /// Whether the call is made in a world, which has its own watchdog. (The clock of that thread
     /// may be that world's.)
     pub(super) is_inner: bool,
@@ -77,6 +79,7 @@ impl Watch {
         Watch {
             limit: Some(limit).filter(|limit| !limit.is_zero()),
             test: test_name().map_or(String::new(), |name| format!(" {name}")),
+            built: built(test_name()),
             is_inner: world::time::is_here(),
             watched: Mutex::default(),
             ended: Condvar::new(),
@@ -141,12 +144,18 @@ impl World {
         if watch.limit.is_some_and(|limit| self.lasted >= limit) {
             say(&match &self.found {
                 Some(found) => format!("{found}{}\n", words()),
-                None => format!(
-                    "{}\n  replay: POLDER_SIM_SEED={:#x} cargo test{}\n",
-                    words(),
-                    self.seed,
-                    watch.test
-                ),
+                None => {
+                    let variable = format!("POLDER_SIM_SEED={:#x}", self.seed);
+                    let again = format!(
+                        "{}\n  replay: {variable} cargo test{}\n",
+                        words(),
+                        watch.test
+                    );
+                    match &watch.built {
+                        Some(built) => format!("{again}  as built: {variable} {built}\n"),
+                        None => again,
+                    }
+                }
             });
             say(
                 "  This ends the program, as nothing ends a thread: see POLDER_SIM_STEP_TIMEOUT.\n",
