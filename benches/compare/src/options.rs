@@ -8,7 +8,7 @@ use crate::groups::groups;
 pub const USAGE: &str = "\
 compare run [--short] [--only GROUP[,GROUP]] [--workload TEXT[,TEXT]] [--program TEXT[,TEXT]]
             [--rounds N] [--millis N] [--out FILE] [--beside NAME=PATH]
-    measures, prints, and writes the report; a TEXT is a name, or a part of names
+    measures, prints, and writes the report; a TEXT is a name or, where none is that, a part of names
     --beside, repeatable: also measures, by turns, polder's programs in another build of this
     program, as polder@NAME, and only prints
 compare report [--short] [--out FILE]
@@ -58,13 +58,25 @@ impl Options {
                 Some(value) => value.to_string(),
                 None => wrong(&format!("{word} wants a value")),
             };
-            let split = |text: String| text.split(',').map(String::from).collect();
+            let split = |texts: String| -> Vec<String> {
+                let texts: Vec<String> = texts.split(',').map(String::from).collect();
+                if texts.iter().any(String::is_empty) {
+                    wrong(&format!("{word} has an empty name"));
+                }
+                texts
+            };
             match word {
                 "--short" => options.short = true,
                 "--only" => options.only = Some(split(value())),
                 "--workload" => options.workload = Some(split(value())),
                 "--program" => options.program = Some(split(value())),
-                "--beside" => options.beside.push(beside(&value())),
+                "--beside" => {
+                    let (name, path) = beside(&value());
+                    if options.beside.iter().any(|(other, _)| *other == name) {
+                        wrong(&format!("{name} is beside twice"));
+                    }
+                    options.beside.push((name, path));
+                }
                 "--rounds" => options.rounds = Some(count(&value()) as usize),
                 "--millis" => options.millis = Some(count(&value())),
                 "--out" => options.out = Some(value()),
