@@ -36,7 +36,7 @@ def links(text, folder):
         path = Path(normpath(f"{folder}/{found[2]}"))
         if not path.exists():
             return found[0]
-        if path.parts[0] == "docs":
+        if path.parts[:1] == ("docs",):
             return found[1] + str(path.relative_to("docs"))
         return f"{found[1]}{REPOSITORY}/{'tree' if path.is_dir() else 'blob'}/HEAD/{path}"
 
@@ -44,6 +44,7 @@ def links(text, folder):
 
 
 book = json.load(sys.stdin)[1]
+# (No page of docs/SUMMARY.md is below another.)
 for item in book["items"]:
     if page := item.get("Chapter"):
         page["content"] = links(page["content"], "docs")
