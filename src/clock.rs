@@ -1,5 +1,5 @@
-//! The clock of the runtime, which an installed [`Kernel`] can replace. Everything above the pollers
-//! reads it; the poller is passed [`now`].
+//! The clock of the runtime, which an installed [`Kernel`] can replace. Everything above the
+//! pollers reads it; the poller is passed [`now`].
 
 use std::time::{Duration, Instant, SystemTime};
 

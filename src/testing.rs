@@ -1,4 +1,5 @@
-//! The expansion of [`test!`](crate::test): a test on every backend, each time with a limit.
+//! The expansion of [`test!`](crate::test): a test on every backend, or on those of
+//! `POLDER_BACKEND`, each time with a limit.
 //!
 //! The test runs on a new thread, and the thread of the test harness is the watchdog: it waits for
 //! the test thread, no longer than the limit. So the limit also holds for a test that blocks its

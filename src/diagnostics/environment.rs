@@ -35,7 +35,7 @@ const TRACE: &str = "POLDER_TRACE";
 /// The path of the Unix socket for `polder-top`: see `top`.
 const TOP: &str = "POLDER_TOP";
 
-/// The variables of this module, of `poller`, `fs` and polder-sim.
+/// The variables of this module, of `poller`, `fs`, polder-sim and polder-replay.
 const NAMES: [&str; 22] = [
     DUMP,
     STALL,

@@ -336,7 +336,8 @@ impl Source {
 
     /// Whether no descriptors or credentials can come with the bytes. Then `recv` suffices, and a
     /// short read shows that the stream is drained, or that urgent data follows. Always true of an
-    /// internet socket, where the [kind](SourceKind) decides that. Set by `net/socket/system.rs`.
+    /// internet socket, of which the [kind](SourceKind) decides what a short read shows. Set by
+    /// `net/socket`.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between

@@ -24,7 +24,7 @@
 //! * `epoll_ctl` itself reports `EEXIST`, `ENOENT`, and `EPERM` for what cannot be polled.
 //! * A descriptor that is closed while a duplicate of it is open stays in the set, and can no
 //!   longer be removed. Hence the contract's duty to deregister first.
-//! * `EPOLLHUP` and `EPOLLERR` are reported repeatedly, whatever the interest: see [`flags`].
+//! * `EPOLLHUP` and `EPOLLERR` are reported repeatedly, whatever the interest: see [`epoll_flags`].
 
 use std::io;
 use std::mem::MaybeUninit;
