@@ -372,11 +372,11 @@ Without any locked instruction (async-task with plain loads and stores, no locks
 
 const YIELD: &str = "\
 427 instructions, of which 4 are locked, all of them async-task's (the task's state, at the wake and around the poll). tokio has 400 and 4, \
-for the same steps; with async-task changed as for *wakes, 64 pairs* polder has 3. polder's `yield_now` takes this way too; tokio's own `yield_now` takes three times as many (`yield`).";
+for the same steps; with async-task changed as for *wakes, 64 pairs* polder has 3, and 0.89 of tokio's time (from 0.94; seven rounds). polder's `yield_now` takes this way too; tokio's own `yield_now` takes three times as many (`yield`).";
 
 const CHANNEL: &str = "\
 The channel is the bound: a round trip is 2,692 user instructions, 58 of them locked (tokio: 2,858 and 56), where a wake and a poll, of \
-which it has two, are 400 and 4 in the row of yields. With async-task changed as for *wakes, 64 pairs* it is 2,676 and 54.";
+which it has two, are 400 and 4 in the row of yields. With async-task changed as for *wakes, 64 pairs* it is 2,676 and 54, and 0.99 of tokio's CPU time (from 1.01; seven rounds).";
 
 const TIMER: &str = "\
 For a timer that is made, polled and dropped, a third of the time is the clock, which is read when it is made. Counting the waker up and \
@@ -427,7 +427,7 @@ These wait for the idle worker to wake up, as in the other programs: tokio's soc
 const CHANNELS: &str = "\
 Of 64 pairs of tasks the channel is the bound: on one worker a round trip over async-channel costs polder and tokio the same CPU time, \
 with one pair and with 64 (0.8 to 0.95 µs), a third of which is wakes and polls. With two workers it is 2,811 instructions, 60.4 of them \
-locked; with async-task changed as for *wakes, 64 pairs* 2,790 and 56.4 (tokio: 2,794 and 57.1; valgrind). With async-task changed as for *wakes, 64 pairs* it is 0.94 \
+locked; with async-task changed as for *wakes, 64 pairs* 2,790 and 56.4 (tokio: 2,794 and 57.1; valgrind), and it is 0.94 \
 of tokio's with two workers (nine rounds, from 1.01), and 0.99 with four (five rounds, from 1.03).";
 
 const WORKERS: &str = "\

@@ -610,14 +610,17 @@ Of 190 sleeps a second 100 are the ticker's, and 89 the monitor's: an idle worke
 computes. As strace counts them, with two workers: for 102 ticks 102 `timerfd_settime` and 102 `epoll_pwait` of the one thread, and 102 `futex` \
 with a timeout of the other. A task behind one that computes is to be found within 12 ms, and a worker that begins to work makes \
 no call; so the monitor looks at least so often while others work. Waking it when a worker begins to work would be a \
-sleep for each tick as well. tokio looks at nothing, and such a task waits until the other has ended. With the monitor switched off there \
-are 88 to 91 sleeps a second instead of 178 to 188 (tokio: 98 to 102; 2, 4 and 8 workers alike, on a busy machine).";
+sleep for each tick as well. tokio looks at nothing, and such a task waits until the other has ended. The experiment: \
+with the monitor switched off there are 100 sleeps a second instead of 190 (tokio: 106), and it is 0.63 of tokio's CPU time with two \
+workers (from 1.55) and 0.79 with four (from 1.04): seven rounds, Xeon.";
 
 const LIGHT: &str = "\
 The monitor's sleeps: 0.09 a request, by the column of sleeps, which an idle worker spends on looking each 11.2 ms whether a worker \
 computes. What such a sleep costs is in the rows of the ticker, in the same run: 85 more a second than tokio's, and 2.1 ms of CPU time \
 a second more, so 25 µs each, on a core that is idle otherwise. 89 of them are 2.2 µs a request at 1,000 requests a second, and with two \
-workers the difference is 2.2. At 10,000 requests a second it is a tenth of that, and polder takes less than tokio. The experiment is that of the ticker.";
+workers the difference is 2.2. At 10,000 requests a second it is a tenth of that, and polder takes less than tokio. The experiment: with the monitor switched off \
+it is 0.85 of tokio's CPU time with two workers (from 1.37), 0.88 with four (from 1.53) and 0.72 with eight (from 1.09), at 1.00 sleeps a \
+request: seven rounds, Xeon.";
 
 const HTTP: &str = "\
 Most of a request is the kernel's, and hyper's and rustls' code is the same in both programs. A request takes 6,450 user instructions \
@@ -627,20 +630,26 @@ const FAIR: &str = "\
 As for the other rows of HTTP. The median is later, and the 99th percentile earlier than tokio's in the same rounds. Each connection \
 asks again when it is answered, so the mean latency is the number of connections divided by the rate (Little's law), of which polder has the \
 higher one: with 1,000 connections 8.3 ms at a median of 5.9 (tokio: 9.0 at 4.5), with 200 1.34 at 1.03 (1.43 at 0.95). So polder's \
-requests wait for less time, and more equally; for an earlier median at this rate others would have to wait for longer.";
+requests wait for less time, and more equally; for an earlier median at this rate others would have to wait for longer. Tried: 16 and \
+1,024 events and tasks at a time instead of 64 and 256: the median at 1,000 connections 1.20 and 1.14 of tokio's (from 1.12), at 200 1.32 and \
+1.30 (from 1.28), the 99th percentile at 50 1.38 and 1.66 (from 1.46); five rounds, so none of it is the batch.";
 
 const TLS: &str = "\
 A handshake is 1,349,000 user instructions (tokio: 1,344,000; valgrind, two workers), and with tokio's TLS (`polder-tokio-rustls`) as many; a \
 request over TLS, eight at a time, is 12,700 (12,900). What polder has more of are switches. Its `block_on`, which accepts here, has a \
 poller of its own, so the kernel wakes that thread for each connection, and it takes the processor from a worker that computes: a \
 handshake has 1.9 `accept4`, each second of which finds nothing, 1.3 `epoll_pwait` and 1.4 switches to another thread (tokio: 1.2, 0.3 \
-and 0.8; on a busy machine), and 1.1 sleeps (0.35). If a task of the workers accepts, in both programs, both have 0.05 sleeps.";
+and 0.8; on a busy machine), and 1.1 sleeps (0.35). The experiment: if a task of the workers accepts, in both programs, both have 0.05 \
+sleeps, and a handshake is 1.003 of tokio's CPU time (from 1.048), a request 0.985 (from 1.028); without the monitor they are 1.032 and 1.002: \
+five rounds, Xeon.";
 
 const REDIS: &str = "\
 polder executes fewer instructions than tokio, and makes as many system calls. Pipelined by 16, with two workers, 16 requests are \
 20,370 user instructions (tokio: 20,550; valgrind), and, on a busy machine, one `recvfrom`, one `sendto`, 0.034 `epoll_pwait` \
 (0.044), 0.021 `futex` (0.022), 0.053 switches to another thread (0.049), and 0.016 `timerfd_settime`, which is the monitor's and \
-which tokio does not have.";
+which tokio does not have. The experiments, seven rounds, Xeon: with the monitor switched off, one request in flight is 0.96 of tokio's CPU time \
+(from 1.01), and 16 are 1.08 (from 1.14); with 16 events at a time instead of 64, 0.99 and 0.93. (A worker that the system takes off its \
+processor looks like one that computes, so on a crowded machine the monitor looks each 350 µs.)";
 
 const UDP: &str = "\
 Threads that block, without a runtime (`blocking`), take 0.85 of tokio's CPU time in the same rounds: for 0.95 a runtime would have to take \
@@ -650,18 +659,21 @@ const SPREAD: &str = "\
 Within the spread: the quartiles lie on both sides of the goal.";
 
 const CHANNELS: &str = "\
-As for the same row with two and four workers.";
+As for the same row with two and four workers: with async-task changed in those two places it is 1.05 of tokio's CPU time with eight \
+workers (from 1.12) and 1.06 with sixteen (from 1.12; seven rounds, Xeon).";
 
 const MADE: &str = "\
 By strace, polder's runtime with two workers is made and dropped with 56 system calls, and tokio's with 51. polder's are two epolls and two \
 eventfds to tokio's one: the workers share one, and the thread that calls `block_on` has its own; tokio makes 8 calls of futex(2) \
-to polder's 1. And 67,200 user instructions (tokio: 47,300), of which nearly half are malloc's and free's in both.";
+to polder's 1. And 67,200 user instructions (tokio: 47,300), of which nearly half are malloc's and free's in both. An epoll and an eventfd \
+more cost 0.01 of tokio's CPU time (nine rounds, Xeon: 1.022 from 1.011), so the second pair is not what it lacks.";
 
 const APPEND: &str = "\
 A write is done when it completes: each waits for a thread and back. tokio's and async-fs's report success when they have copied the bytes, \
 write behind, and report an error by a later call; so the next write overlaps. compio, whose writes are done when they complete, too, takes \
-1.3 of tokio's CPU time and 1.6 of the time in the same rounds. `tokio-flush`, which waits for each write as polder does, is what polder \
-is to be compared with. (ext4 refuses `RWF_NOWAIT` for buffered writes, so none can be made in place.)";
+1.4 of tokio's CPU time and 1.7 of the time in the same rounds. `tokio-flush` waits for each write as polder does, and takes 0.93 of \
+tokio's, so waiting is not all: each hop of polder's wakes an idle core. The experiment: on one core (`taskset -c 0`) polder takes 0.90 of tokio's \
+CPU time, and 0.91 of `tokio-flush`'s (16.1 µs, 17.8 and 17.7; two runs). (ext4 refuses `RWF_NOWAIT` for buffered writes, so none can be made in place.)";
 
 const SMALL_FILES: &str = "\
 std's functions on one thread, without any runtime, take 0.36 of async-fs's CPU time in the same rounds.";
@@ -669,7 +681,7 @@ std's functions on one thread, without any runtime, take 0.36 of async-fs's CPU 
 const UNBLOCK: &str = "\
 A call is two wake-ups of a sleeping thread, and depends on where the kernel runs the two threads: on one core a call takes 2 µs of CPU \
 time, on two cores 20 to 38 (the smallest and largest of polder's rounds), since each then wakes an idle core. \
-The row on one core is without that.";
+The experiment is the row on one core: 0.43 of tokio's CPU time (nine rounds, Xeon).";
 
 const SMALL: &str = "\
 By symbols, 193 KB of the code are polder's, 178 print a backtrace and 151 are other parts of the standard library. What this server links and does \
