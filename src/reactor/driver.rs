@@ -329,7 +329,7 @@ impl Driver {
         self.trace_if(true, Mark::Sleeps);
         parker.sleep(timeout);
         self.trace_if(true, Mark::Awakes);
-        // Timers are fired in a later turn, when the end of this sleep is out of date.
+        // The time of an earlier wait is out of date: the clock is read when timers are fired next.
         self.forget_time();
     }
 

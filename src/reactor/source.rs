@@ -11,7 +11,8 @@
 //! waiter, the source moves to that worker's reactor. If there are other waiters, it is registered
 //! there *as well*: a waiter is always served by its own worker, whether or not the other workers
 //! are driven (a runtime may be left undriven between two turns, for ever). (For this, the workers
-//! of a pool count as one: see [`waker_kind`](crate::scheduler::waker_kind).) Wakers are stored in
+//! of a pool count as one if a stealable task waits, and else those of a shard: see
+//! [`waker_kind`](crate::scheduler::waker_kind).) Wakers are stored in
 //! the source, so an event from any reactor wakes all waiters. Registering reports a source that is
 //! ready already, so no event is lost on the way.
 //!

@@ -70,6 +70,7 @@ pub(crate) struct Local {
     pub(super) polls_new_next: Cell<bool>,
     /// Which of the two queues is next: they alternate.
     pinned_first: Cell<bool>,
+    /// Of a pool worker. False between two tasks, where wakers are called.
     is_running_task: Cell<bool>,
     /// The number of tasks that were taken from the LIFO slot in a row.
     lifo_polls: Cell<usize>,
@@ -88,8 +89,8 @@ pub(crate) struct Local {
     poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that this worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether the running task has made a task ready without waking a worker: see "Waking" in
-    /// `shared`.
+    /// Whether `end_run` may have to wake a worker: the running task has spawned one, or has woken
+    /// one that will not run next. See "Waking" in `shared`.
     has_pending_wake: Cell<bool>,
     /// Replaces the order of the queues, if an installed kernel chooses it.
     policy: Option<KernelPolicy>,

@@ -28,7 +28,8 @@
 //! which shows whether that worker is stuck.
 //!
 //! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than
-//! the leader, which events wake: so the monitor sleeps from one inspection to the next.
+//! the leader, which events wake: so the monitor sleeps from one inspection to the next. Without
+//! another idle worker the leader is the monitor.
 //!
 //! **Why an idle worker watches while another is awake.** A worker that begins to work after a
 //! sleep ([`begin_work`](Monitor::begin_work)) looks, after a fence, for the mark. If no other

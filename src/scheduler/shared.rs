@@ -72,7 +72,8 @@ pub(crate) type Erased = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Unused without pool workers. After a push call [`wake_one`](Self::wake_one), immediately or
-    /// soon. Only a worker's own overflow needs none: see `Local::push_stealable`.
+    /// soon. Two pushes need none, since their worker looks here before it sleeps: its overflow
+    /// (`Local::push_stealable`), and the first task that a task spawns, if no other is ready.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) searcher: Searcher,
     /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.

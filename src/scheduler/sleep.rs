@@ -119,7 +119,8 @@ impl Sleeper {
             return Sleep::StaysAwake(None);
         }
         if !monitor.is_held_by(index) {
-            // A leader that works next would have to pass the role on.
+            // A follower takes the role also if it only expects others to work. A leader, which
+            // would have to pass it on with the next event, takes it while another one is awake.
             let expects =
                 taken.is_none() && (self.others_work.get() || worker.have_others_worked());
             if monitor.try_acquire(index, expects, workers) {

@@ -85,7 +85,7 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     embedded: Cell<bool>,
     busy_poll: BusyPoll,
-    /// Whether it was woken to search and has not taken a task yet: see
+    /// Whether it was woken to search and has not begun: see
     /// [`searcher`](super::searcher).
     searching: Cell<bool>,
     /// Whether a pool worker fires timers at the end of this turn: it has held the poller's lock

@@ -6,8 +6,8 @@
 //! of `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls on sockets.
 //! (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
-//! A call that may wait is an [`Operation`]. This module clears the readiness after a read that the
-//! kernel says has drained the socket.
+//! A call that may wait is an [`Operation`]. This module clears the readiness after a read that has
+//! most likely drained the socket.
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod custom;
@@ -113,8 +113,9 @@ pub(super) trait KernelSocket: Options {
     fn shutdown(&self, how: Shutdown, left: Interest) -> io::Result<()>;
     /// Accepts a connection, a socket of the type `accepted`.
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)>;
-    /// Reads from a stream. Returns the number of bytes, and whether nothing is left: neither
-    /// bytes, nor an end, nor an error.
+    /// Reads from a stream. Returns the number of bytes, and whether the stream seems drained: the
+    /// system's socket gave less than was asked for (also before an end or an error); another
+    /// kernel's knows. `Source::clear_after_short_read` decides whether to believe it.
     fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)>;
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)>;
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
