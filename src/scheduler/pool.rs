@@ -36,6 +36,7 @@ use crate::poller::Timeout;
 use crate::reactor::Driver;
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sys;
 
 /// The queue length up to which no other worker is woken at the end of a turn: the wake-up would
 /// cost more than it saves.
@@ -257,18 +258,26 @@ impl Worker {
         let (shared, monitor) = (&**self.shared(), &self.shard().monitor);
         let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
         let was_woken = self.sleeper.note_inspection(others_work);
-        let (mut is_any_awake, mut is_any_stuck) = (false, false);
+        let (mut is_any_awake, mut is_any_stuck, mut any_computes) = (false, false, false);
         for (index, remote) in shared.pool_workers().iter().enumerate() {
             let is_awake = !shared.is_parked(index);
-            let is_stuck = (self.inspections).inspect(index, remote.counters.polls.get(), is_awake);
+            // (In a simulated world all workers are on one thread.)
+            let has_thread = is_awake && index != self.local.index && !shared.is_on_one_thread;
+            let cpu_time = has_thread
+                .then(|| sys::thread_cpu_time(remote.thread()))
+                .flatten();
+            let polls = remote.counters.polls.get();
+            let (is_stuck, computes) =
+                (self.inspections).inspect(index, now, polls, is_awake, cpu_time);
             // Another shard's monitor, which wakes at the same moments, does no work.
             let is_monitor = || shared.shard(index).monitor.is_held_by(index);
             if index != self.local.index && is_awake && !is_monitor() {
                 is_any_awake = true;
                 is_any_stuck |= is_stuck;
+                any_computes |= computes;
             }
         }
-        monitor.count_inspection(is_any_stuck);
+        monitor.count_inspection(any_computes);
         // A worker that was woken is not unsure: the awake worker is the one that has woken it.
         let is_unsure = !was_woken && is_any_awake && !is_any_stuck;
         self.inspections.end(now, monitor, is_unsure);
