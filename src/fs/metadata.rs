@@ -7,6 +7,35 @@ use super::platform;
 use crate::kernel::files;
 use crate::sys::unsupported;
 
+/// Also for a kernel that passes calls on.
+impl From<std::fs::Metadata> for files::Metadata {
+    fn from(metadata: std::fs::Metadata) -> files::Metadata {
+        files::Metadata {
+            file_type: metadata.file_type().into(),
+            length: metadata.len(),
+            mode: platform::mode(&metadata.permissions()),
+            modified: metadata.modified().ok(),
+            accessed: metadata.accessed().ok(),
+            created: metadata.created().ok(),
+            stat: platform::stat(&metadata),
+        }
+    }
+}
+
+impl From<std::fs::FileType> for files::FileType {
+    fn from(file_type: std::fs::FileType) -> files::FileType {
+        if file_type.is_dir() {
+            files::FileType::Directory
+        } else if file_type.is_file() {
+            files::FileType::File
+        } else if file_type.is_symlink() {
+            files::FileType::Symlink
+        } else {
+            platform::special(file_type)
+        }
+    }
+}
+
 /// Information about a file or directory, returned by [`metadata`](super::metadata),
 /// [`File::metadata`] and [`DirEntry::metadata`].
 ///
@@ -24,15 +53,7 @@ pub struct Metadata(pub(super) files::Metadata);
 
 impl Metadata {
     pub(super) fn of_system(metadata: std::fs::Metadata) -> Metadata {
-        Metadata(files::Metadata {
-            file_type: FileType::of_system(metadata.file_type()).0,
-            length: metadata.len(),
-            mode: platform::mode(&metadata.permissions()),
-            modified: metadata.modified().ok(),
-            accessed: metadata.accessed().ok(),
-            created: metadata.created().ok(),
-            stat: platform::stat(&metadata),
-        })
+        Metadata(metadata.into())
     }
 
     /// Returns the file type.
@@ -204,15 +225,7 @@ impl FileType {
     }
 
     pub(super) fn of_system(file_type: std::fs::FileType) -> FileType {
-        FileType(if file_type.is_dir() {
-            files::FileType::Directory
-        } else if file_type.is_file() {
-            files::FileType::File
-        } else if file_type.is_symlink() {
-            files::FileType::Symlink
-        } else {
-            platform::special(file_type)
-        })
+        FileType(file_type.into())
     }
 }
 

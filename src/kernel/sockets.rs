@@ -120,6 +120,20 @@ pub enum SocketType {
     UnixDatagram,
 }
 
+impl SocketType {
+    /// Returns the kind of such a socket, for a dump.
+    pub fn kind(self) -> &'static str {
+        match self {
+            SocketType::TcpStream => "tcp",
+            SocketType::TcpListener => "tcp listener",
+            SocketType::UdpSocket => "udp",
+            SocketType::UnixStream => "unix",
+            SocketType::UnixListener => "unix listener",
+            SocketType::UnixDatagram => "unix datagram",
+        }
+    }
+}
+
 /// The address of a socket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Address {

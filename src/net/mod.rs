@@ -83,6 +83,8 @@ pub use addresses::{AsyncToSocketAddrs, resolve};
 pub use listener::Listener;
 pub use serve::{Serve, Summary, serve};
 pub use serve_on_workers::{ServeOnWorkers, serve_on_workers};
+#[cfg(all(feature = "kernel", unix))]
+pub use socket::SystemSockets;
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,

@@ -3,12 +3,15 @@
 //! many tasks a turn as it likes. Unstable, as [`kernel`] is.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::io;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Runtime, spawn_local_in};
+use crate::blocking::{Class, POOL};
 use crate::clock;
 use crate::diagnostics::TaskState;
 use crate::kernel;
@@ -88,6 +91,17 @@ impl CustomRuntime {
         *self.0.shared().earlier.lock() = earlier;
         dump.in_a_world()
     }
+}
+
+/// Calls `f` on the thread pool, whatever kernel this thread has. Dropping the future cancels the
+/// call if it has not begun.
+///
+/// # Errors
+///
+/// There is no thread.
+pub async fn on_thread<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let call = POOL.get().call(Class::Call, f)?;
+    poll_fn(|cx| call.poll_output(cx)).await
 }
 
 /// A worker of a [`CustomRuntime`]. It may outlive the runtime, and then has no tasks.

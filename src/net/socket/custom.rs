@@ -101,7 +101,7 @@ pub(in crate::net) async fn connect(
 }
 
 /// Returns an address in the kernels' form.
-fn of_system(address: &SockAddr) -> io::Result<Address> {
+pub(super) fn of_system(address: &SockAddr) -> io::Result<Address> {
     if let Some(address) = address.as_socket() {
         return Ok(Address::Internet(address));
     }
@@ -127,7 +127,7 @@ fn name_of(address: &SockAddr) -> sockets::Name {
 }
 
 /// Returns an address in the system's form.
-fn to_system(address: &Address) -> io::Result<SockAddr> {
+pub(super) fn to_system(address: &Address) -> io::Result<SockAddr> {
     match address {
         Address::Internet(address) => Ok((*address).into()),
         #[cfg(unix)]

@@ -2,7 +2,8 @@
 //! (`system.rs`) or, with the feature `kernel`, to an installed kernel (`custom.rs`).
 //!
 //! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
-//! other kernel's socket; [`AnySocket`] is either. Options are values (`options.rs`). In the rest
+//! other kernel's socket; [`AnySocket`] is either. A kernel that passes calls on has the system's
+//! sockets by `exported.rs`. Options are values (`options.rs`). In the rest
 //! of `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls on sockets.
 //! (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
@@ -11,6 +12,8 @@
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod custom;
+#[cfg(all(feature = "kernel", unix))]
+mod exported;
 mod options;
 pub(super) mod system;
 
@@ -28,6 +31,8 @@ use socket2::{SockAddr, Type};
 /// The functions that make the sockets of this thread.
 #[cfg(feature = "kernel")]
 pub(super) use self::custom as kernel;
+#[cfg(all(feature = "kernel", unix))]
+pub use self::exported::SystemSockets;
 use self::custom::CustomSocket;
 use self::options::Options;
 pub(super) use self::options::{Flag, Group, Number, Opt};

@@ -170,23 +170,40 @@ async fn connect_created(
         if sys::IS_WRITABLE_ONCE_CONNECTED && is_certain {
             return Ok(());
         }
-        let descriptor = source.descriptor()?;
-        let kernel = SockRef::from(&descriptor);
-        if let Some(error) = kernel.take_error()? {
-            return Err(error);
-        }
-        match kernel.peer_addr() {
-            Err(error) if sys::has_been_reset(&descriptor, &error) => {
-                Err(io::ErrorKind::ConnectionReset.into())
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                Err(io::ErrorKind::WouldBlock.into())
-            }
-            other => other.map(drop),
-        }
+        check_connected(&source.descriptor()?)
     };
     socket.writing(is_connected).await?;
     Ok(socket)
+}
+
+/// Returns the result of connecting.
+pub(super) fn check_connected(descriptor: &BorrowedDescriptor<'_>) -> io::Result<()> {
+    let kernel = SockRef::from(descriptor);
+    if let Some(error) = kernel.take_error()? {
+        return Err(error);
+    }
+    match kernel.peer_addr() {
+        Err(error) if sys::has_been_reset(descriptor, &error) => {
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Makes one attempt to connect. That of TCP may end later.
+#[cfg(all(feature = "kernel", unix))]
+pub(super) fn begin_to_connect(
+    socket_type: SocketType,
+    address: &SockAddr,
+) -> io::Result<Socket> {
+    let socket = create(socket_type, address.domain())?;
+    match socket.connect(address) {
+        Err(error) if !sys::is_in_progress(&error) => Err(error),
+        _ => Ok(wrap(socket.into(), socket_type)),
+    }
 }
 
 impl Socket {
@@ -367,12 +384,21 @@ impl SystemSocket<'_> {
         received: &mut [Received],
     ) -> io::Result<(usize, bool)> {
         receive_each(received, |place| {
-            let slices = &mut [MaybeUninitSlice::new(to_fill(&mut buffers[place]))];
-            let (length, flags, from) =
-                SockRef::from(self).recv_from_vectored_with_flags(slices, Receive::Take.flags())?;
-            let is_truncated = flags.is_truncated();
+            let (length, from, is_truncated) = self.receive(&mut buffers[place], Receive::Take)?;
             Ok(Received::new(length, from.as_socket(), is_truncated))
         })
+    }
+
+    /// Receives a datagram. Returns its length, the sender, and whether it was truncated.
+    pub(super) fn receive(
+        &self,
+        bytes: &mut [u8],
+        receive: Receive,
+    ) -> io::Result<(usize, SockAddr, bool)> {
+        let slices = &mut [MaybeUninitSlice::new(to_fill(bytes))];
+        let (length, flags, from) =
+            SockRef::from(self).recv_from_vectored_with_flags(slices, receive.flags())?;
+        Ok((length, from, flags.is_truncated()))
     }
 }
 
