@@ -7,8 +7,8 @@
 # Tests (of loom too) and comments may name whom they like. With --edges it prints which module names
 # which, and how often.
 #
-# Files of the simulator, crates/polder-sim, and of the poller must not import each other in a circle, but
-# for the one that is named below. There each file imports a name from the file that defines it.
+# Files of the simulator, crates/polder-sim, of crates/polder-replay and of the poller must not import each
+# other in a circle, but for the one that is named below. There each file imports a name from the file that defines it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -208,3 +208,4 @@ no_circle() {
 # A world has the plan of its faults, and the plan's actions are functions of the world.
 no_circle crates/polder-sim/src '' 'state plan'
 no_circle src poller
+no_circle crates/polder-replay/src

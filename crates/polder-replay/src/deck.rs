@@ -1,5 +1,5 @@
 //! The deck: the state of a thread that records or replays. Everything that the system gives comes
-//! through [`Deck::cross`]: it asks the system and writes the answer to the tape ([`Recorder`]), or
+//! through [`Deck::call`]: it asks the system and writes the answer to the tape ([`Recorder`]), or
 //! takes it from the tape ([`Player`]).
 //!
 //! Decisions of the deck are the same on both sides, and so are not on the tape: the numbers of
@@ -11,200 +11,55 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
+use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::panic::{Location, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
-use std::thread::{self, ThreadId};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use polder::kernel::BlockingCall;
-use polder::poller::Poller;
-use polder::runtime::custom::CustomRuntime;
+use futures_lite::Stream;
+use polder::kernel::sockets::Socket;
+use polder::kernel::{BlockingCall, CLOSED, ERROR, READABLE, WRITABLE};
+use polder::poller::Events;
 use rustix::time::ClockId;
 
 use crate::record::Recorder;
 use crate::replay::Player;
-use crate::tape::{self, Argument, Cursor, End, Filled, Kept, Tag};
+use crate::shared::{Shared, waker_of};
+use crate::tape::{self, End, Event, FAILED, Kept, Tag, put_head, put_number, put_text};
 
 pub(crate) enum Side {
     Record(Recorder),
     Replay(Player),
 }
 
-/// A question to the system.
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) tag: Tag,
-    pub(crate) socket: Option<u32>,
-    pub(crate) argument: Argument,
-}
-
-impl Ask {
-    pub(crate) fn new(tag: Tag, argument: Argument) -> Ask {
-        Ask {
-            tag,
-            socket: None,
-            argument,
-        }
-    }
-
-    pub(crate) fn of(socket: u32, tag: Tag, argument: Argument) -> Ask {
-        Ask {
-            tag,
-            socket: Some(socket),
-            argument,
-        }
-    }
-}
-
 /// The replay has stopped.
 pub(crate) struct Stop;
-
-/// The part that other threads reach.
-pub(crate) struct Shared {
-    /// The system's. `None` when replaying.
-    pub(crate) poller: Option<Poller>,
-    woken: AtomicBool,
-    /// Whether any of the following has changed.
-    has_news: AtomicBool,
-    thread: ThreadId,
-    /// Calls on threads that are done, with their results.
-    done: Mutex<Vec<(u64, Vec<u8>)>>,
-    /// Whether a thread that is not the worker's has woken a task.
-    is_woken_from_elsewhere: AtomicBool,
-    /// Sockets that other threads have dropped.
-    orphans: Mutex<Vec<u32>>,
-    calls: Mutex<Calls>,
-}
-
-/// Calls that wait for a thread, by number, and the number of threads that make calls.
-#[derive(Default)]
-struct Calls {
-    queue: VecDeque<(u64, Call)>,
-    threads: usize,
-}
-
-type Call = Box<dyn FnOnce() -> Vec<u8> + Send>;
-
-/// As many as polder's own thread pool makes at a time.
-const MAX_CALLS: usize = 500;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(poller: Option<Poller>) -> Shared {
-        Shared {
-            poller,
-            woken: AtomicBool::new(true),
-            has_news: AtomicBool::new(false),
-            thread: thread::current().id(),
-            done: Mutex::default(),
-            is_woken_from_elsewhere: AtomicBool::new(false),
-            orphans: Mutex::default(),
-            calls: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn is_here(&self) -> bool {
-        thread::current().id() == self.thread
-    }
-
-    pub(crate) fn note_wake_from_elsewhere(&self) {
-        self.is_woken_from_elsewhere.store(true, Ordering::Relaxed);
-        self.has_news.store(true, Ordering::Release);
-    }
-
-    /// Has a thread make the call of this number.
-    pub(crate) fn call(self: &Arc<Self>, id: u64, call: Call) {
-        let mut calls = lock(&self.calls);
-        calls.queue.push_back((id, call));
-        if calls.threads == MAX_CALLS {
-            return;
-        }
-        calls.threads += 1;
-        drop(calls);
-        let shared = self.clone();
-        let thread = thread::Builder::new().name("polder-replay".to_owned());
-        let started = thread.spawn(move || {
-            while let Some((id, call)) = shared.next_call() {
-                let result = call();
-                shared.give(id, result);
-            }
-        });
-        if let Err(error) = started {
-            let mut calls = lock(&self.calls);
-            calls.threads -= 1;
-            // Other threads make the call, if there are any.
-            let is_alone = calls.threads == 0;
-            let left = is_alone.then(|| calls.queue.pop_back()).flatten();
-            drop(calls);
-            if let Some((id, _)) = left {
-                let mut result = Vec::new();
-                tape::put_error(&mut result, &error);
-                self.give(id, result);
-            }
-        }
-    }
-
-    /// Returns the next call; without one, the thread ends.
-    fn next_call(&self) -> Option<(u64, Call)> {
-        let mut calls = lock(&self.calls);
-        let next = calls.queue.pop_front();
-        calls.threads -= usize::from(next.is_none());
-        next
-    }
-
-    /// A call on a thread is done.
-    fn give(&self, id: u64, result: Vec<u8>) {
-        lock(&self.done).push((id, result));
-        self.has_news.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(crate) fn take_done(&self) -> Vec<(u64, Vec<u8>)> {
-        std::mem::take(&mut *lock(&self.done))
-    }
-
-    /// Has the worker take another turn.
-    pub(crate) fn wake(&self) {
-        self.woken.store(true, Ordering::Release);
-        if let (Some(poller), false) = (&self.poller, self.is_here()) {
-            // The next wait then ends by its timeout or an event.
-            let _ = poller.notify();
-        }
-    }
-
-    pub(crate) fn take_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::Acquire)
-    }
-}
 
 /// A socket or a file of the program.
 #[derive(Default)]
 pub(crate) struct Slot {
-    pub(crate) socket: Option<Arc<socket2::Socket>>,
+    pub(crate) socket: Option<Arc<dyn Socket>>,
     /// Of its registration.
     pub(crate) token: Option<u64>,
 }
 
-/// A call on a thread.
+/// Results of the system that come when they like.
+pub(crate) type Source = Pin<Box<dyn Stream<Item = Vec<u8>> + Send>>;
+
+/// A call on a thread, or a listener to signals.
 #[derive(Default)]
-pub(crate) struct Job {
+pub(crate) struct Arrivals {
+    /// `None` when it is replayed.
+    source: Option<Source>,
     pub(crate) waker: Option<Waker>,
-    pub(crate) result: Option<Vec<u8>>,
+    pub(crate) results: VecDeque<Vec<u8>>,
     /// One of the program's own, by `unblock`.
-    pub(crate) call: Option<Arc<dyn BlockingCall>>,
+    call: Option<Arc<dyn BlockingCall>>,
 }
 
 /// The stage of a turn.
@@ -217,17 +72,9 @@ enum Stage {
     Polls,
 }
 
-#[derive(Default)]
-pub(crate) struct Listener {
-    pub(crate) numbers: Vec<usize>,
-    pub(crate) waker: Option<Waker>,
-}
-
 pub(crate) struct Deck {
     pub(crate) side: Side,
     pub(crate) shared: Arc<Shared>,
-    /// The deck's number in the process.
-    pub(crate) number: u32,
     start: Instant,
     /// The time of the system's clock then.
     start_shown: Duration,
@@ -242,17 +89,20 @@ pub(crate) struct Deck {
     tasks: u64,
     pub(crate) slots: Vec<Slot>,
     free: Vec<u32>,
-    pub(crate) jobs: BTreeMap<u64, Job>,
-    job_count: u64,
-    pub(crate) listeners: BTreeMap<u64, Listener>,
-    pub(crate) signal_counts: BTreeMap<usize, u64>,
+    pub(crate) arrivals: BTreeMap<u64, Arrivals>,
+    arrival_count: u64,
+    /// Arrived, and not delivered yet.
+    arrived: VecDeque<(u64, Vec<u8>)>,
+    /// Events of the system that the worker has not taken yet.
+    queue: VecDeque<(u32, u8)>,
+    events: Events,
+    pub(crate) spare: Vec<Event>,
     /// When the earliest timer is due.
     pub(crate) deadline: Option<Instant>,
     /// Whether this turn has not asked for events yet.
     may_take: bool,
     stage: Stage,
     remarks: BTreeSet<&'static str>,
-    pub(crate) spare: Vec<(u64, u8)>,
     /// Why the replay has stopped.
     pub(crate) stopped: Option<String>,
     has_unwound: bool,
@@ -271,32 +121,15 @@ pub(crate) fn clock_shows(clock: ClockId) -> Duration {
     )
 }
 
-/// Returns the time at which the clock shows `shown`, which is now.
-fn at(shown: Duration) -> Instant {
-    #[cfg(all(feature = "libc", target_os = "linux"))]
-    return crate::libc::at(shown);
-    #[cfg(not(all(feature = "libc", target_os = "linux")))]
-    {
-        let _ = shown;
-        Instant::now()
-    }
-}
-
-/// Makes a deck this thread's, until [`eject`].
-pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
-    static COUNT: AtomicU32 = AtomicU32::new(1);
-    let shown = clock_shows(ClockId::Monotonic);
-    let now = at(shown);
-    // From the beginning of a jiffy: the first reading of the clock has the rest, for a replay too.
-    let part = CustomRuntime::part_of_jiffy(now);
-    let (shown, now) = (shown.saturating_sub(part), now - part);
-    let deck = Deck {
+/// Makes a deck this thread's, until [`eject`]. The system's clock has shown `start_shown` at
+/// `start`.
+pub(crate) fn insert(side: Side, shared: Arc<Shared>, start: Instant, start_shown: Duration) {
+    DECK.set(Some(Deck {
         side,
         shared,
-        number: COUNT.fetch_add(1, Ordering::Relaxed),
-        start: now,
-        start_shown: shown,
-        now,
+        start,
+        start_shown,
+        now: start,
         task: None,
         told: 0,
         sites: BTreeMap::new(),
@@ -304,19 +137,19 @@ pub(crate) fn insert(side: Side, shared: Arc<Shared>) {
         tasks: 0,
         slots: Vec::new(),
         free: Vec::new(),
-        jobs: BTreeMap::new(),
-        job_count: 0,
-        listeners: BTreeMap::new(),
-        signal_counts: BTreeMap::new(),
+        arrivals: BTreeMap::new(),
+        arrival_count: 0,
+        arrived: VecDeque::new(),
+        queue: VecDeque::new(),
+        events: Events::new(),
+        spare: Vec::new(),
         deadline: None,
         may_take: false,
         stage: Stage::Polls,
         remarks: BTreeSet::new(),
-        spare: Vec::new(),
         stopped: None,
         has_unwound: false,
-    };
-    DECK.set(Some(deck));
+    }));
 }
 
 pub(crate) fn eject() -> Option<Deck> {
@@ -325,7 +158,7 @@ pub(crate) fn eject() -> Option<Deck> {
 
 /// Calls `f` with this thread's deck: that of `owner`, if one is given.
 #[inline]
-fn enter<R>(owner: Option<&Shared>, f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
+pub(crate) fn look<R>(owner: Option<&Shared>, f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
     let found = DECK.try_with(|deck| {
         let mut deck = deck.try_borrow_mut().ok()?;
         let deck = deck.as_mut()?;
@@ -337,27 +170,21 @@ fn enter<R>(owner: Option<&Shared>, f: impl FnOnce(&mut Deck) -> R) -> Option<R>
     found.ok().flatten()
 }
 
-/// Calls `f` with this thread's deck. Fails on another thread, and after a stop; the first stop
-/// unwinds.
+/// [`look`], for what crosses. Fails on another thread, with another deck than that of `owner`, and
+/// after a stop; the first stop unwinds.
 #[inline]
-pub(crate) fn with<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> io::Result<R> {
-    enter(None, f).and_then(Result::ok).map_or_else(fail, Ok)
-}
-
-/// [`with`], for what belongs to one deck only: it fails with another one, too.
-#[inline]
-pub(crate) fn with_own<R>(
-    owner: &Shared,
+pub(crate) fn with<R>(
+    owner: Option<&Shared>,
     f: impl FnOnce(&mut Deck) -> Result<R, Stop>,
 ) -> io::Result<R> {
-    let found = enter(Some(owner), f);
+    let found = look(owner, f);
     found.and_then(Result::ok).map_or_else(fail, Ok)
 }
 
 /// There is no such deck, or it has stopped.
 #[cold]
 fn fail<R>() -> io::Result<R> {
-    let stopped = look(|deck| {
+    let stopped = look(None, |deck| {
         let has_unwound = &mut deck.has_unwound;
         (deck.stopped.is_some()).then(|| std::mem::replace(has_unwound, true))
     });
@@ -370,130 +197,105 @@ fn fail<R>() -> io::Result<R> {
     }))
 }
 
-/// [`with`], for the functions in the place of the C library's, which must not unwind: a stop
-/// unwinds at the next call. The deck may allocate; an allocator that asks for the time or for
-/// randomness meanwhile gets the system's.
-#[cfg(all(feature = "libc", target_os = "linux"))]
-pub(crate) fn answer<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> Option<R> {
-    look(f)?.ok()
-}
-
-/// [`with`], for what does not cross.
-#[inline]
-pub(crate) fn look<R>(f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
-    enter(None, f)
-}
-
-/// [`look`], for what belongs to one deck only.
-#[inline]
-pub(crate) fn look_own<R>(owner: &Shared, f: impl FnOnce(&mut Deck) -> R) -> Option<R> {
-    enter(Some(owner), f)
-}
-
-/// [`Deck::cross`] of the deck of `owner`.
-#[inline]
-pub(crate) fn cross<T: Kept>(
-    owner: &Shared,
-    ask: Ask,
-    real: impl FnOnce() -> io::Result<T>,
-) -> io::Result<T> {
-    with_own(owner, |deck| deck.cross(&ask, real))?
-}
-
 /// Reads the clock for the runtime.
 pub(crate) fn now() -> Instant {
-    with(Deck::now).unwrap_or_else(|_| look(|deck| deck.now).unwrap_or_else(Instant::now))
+    let stands_still = |_| look(None, |deck| deck.now).unwrap_or_else(Instant::now);
+    with(None, Deck::now).unwrap_or_else(stands_still)
+}
+
+/// Tells the user what this recording misses, once.
+pub(crate) fn remark(words: &'static str) {
+    look(None, |deck| deck.remark(words));
+}
+
+/// An argument of a call: a text, which names it.
+pub(crate) fn text(text: impl Display) -> impl FnOnce(&mut Vec<u8>) {
+    move |to| put_text(to, text)
 }
 
 impl Deck {
-    /// Has the system answer, and records it; or returns the recorded answer. `of` is what the
-    /// three functions share.
+    /// Has the system answer, and records it; or returns the recorded answer. `of` is the socket or
+    /// file, and `argument` what else is asked. The bytes that the system fills `buffers` with
+    /// belong to the answer.
     #[inline]
-    fn call<C: ?Sized, R>(
+    pub(crate) fn call<A: Kept>(
         &mut self,
-        ask: &Ask,
-        of: &mut C,
-        real: impl FnOnce(&mut C) -> R,
-        put: impl FnOnce(&mut Vec<u8>, &R, &C),
-        get: impl FnOnce(&mut Cursor<'_>, &mut C) -> Option<R>,
-    ) -> Result<R, Stop> {
+        tag: Tag,
+        of: Option<u32>,
+        argument: impl FnOnce(&mut Vec<u8>),
+        buffers: &mut [IoSliceMut<'_>],
+        real: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<A>,
+    ) -> Result<io::Result<A>, Stop> {
         self.tell_task()?;
         let read = match &mut self.side {
             Side::Record(recorder) => {
-                let result = real(of);
-                recorder.entry(ask, |to| put(to, &result, of));
+                let result = real(buffers);
+                recorder.entry(|to, last| {
+                    let begin = to.len();
+                    put_head(to, tag, of, last);
+                    argument(to);
+                    match &result {
+                        Ok(answer) => {
+                            answer.put(to);
+                            tape::put_buffers(to, answer.filled(), buffers);
+                        }
+                        Err(error) => {
+                            to[begin] |= FAILED;
+                            error.put(to);
+                        }
+                    }
+                });
                 return Ok(result);
             }
-            Side::Replay(player) => player.entry(ask, |from| get(from, of)),
+            Side::Replay(player) => player.entry(tag, of, argument, |from| {
+                let answer = A::get(from)?;
+                tape::get_buffers(from.take(answer.filled())?, buffers)?;
+                Some(answer)
+            }),
         };
         read.or_else(|words| self.stop(words))
     }
 
-    /// [`call`](Self::call) of what returns a value, or fails.
-    #[inline]
-    pub(crate) fn cross<T: Kept>(
+    /// [`call`](Self::call) of what a text names, and nothing else is to be known of.
+    pub(crate) fn cross<A: Kept>(
         &mut self,
-        ask: &Ask,
-        real: impl FnOnce() -> io::Result<T>,
-    ) -> Result<io::Result<T>, Stop> {
-        self.call(
-            ask,
-            &mut (),
-            |()| real(),
-            |to, result, ()| tape::put_result(to, result),
-            |from, ()| tape::get_result(from),
-        )
-    }
-
-    /// [`call`](Self::call) of what fills buffers. `get` and `put` are for what follows the bytes.
-    #[inline]
-    pub(crate) fn cross_filled<R>(
-        &mut self,
-        ask: &Ask,
-        buffers: &mut [IoSliceMut<'_>],
-        real: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<(Filled, R)>,
-        put: impl FnOnce(&mut Vec<u8>, &R),
-        get: impl FnOnce(&mut Cursor<'_>) -> Option<R>,
-    ) -> Result<io::Result<(Filled, R)>, Stop> {
-        let put = |to: &mut Vec<u8>,
-                   result: &io::Result<(Filled, R)>,
-                   buffers: &[IoSliceMut<'_>]| match result {
-            Ok((filled, rest)) => {
-                tape::put_result(to, &Ok(*filled));
-                tape::put_buffers(to, filled.0, buffers);
-                put(to, rest);
-            }
-            Err(error) => tape::put_error(to, error),
-        };
-        let get = |from: &mut Cursor<'_>, buffers: &mut [IoSliceMut<'_>]| {
-            Some(match tape::get_result(from)? {
-                Ok(filled) => {
-                    tape::get_buffers(from, filled, buffers)?;
-                    Ok((filled, get(from)?))
-                }
-                Err(error) => Err(error),
-            })
-        };
-        self.call(ask, buffers, real, put, get)
+        what: impl Display,
+        real: impl FnOnce() -> io::Result<A>,
+    ) -> Result<io::Result<A>, Stop> {
+        self.call(Tag::Do, None, text(what), &mut [], |_| real())
     }
 
     /// A value that no call can fail to return.
-    pub(crate) fn value<T: Kept>(&mut self, tag: Tag, real: impl FnOnce() -> T) -> Result<T, Stop> {
-        self.call(
-            &Ask::new(tag, Argument::None),
-            &mut (),
-            |()| real(),
-            |to, value, ()| tape::put_value(to, value),
-            |from, ()| tape::get_value(from),
-        )
+    pub(crate) fn value<A: Kept>(&mut self, tag: Tag, real: impl FnOnce() -> A) -> Result<A, Stop> {
+        let read = self.call(tag, None, |_| {}, &mut [], |_| Ok(real()))?;
+        read.or_else(|error| self.stop(error.to_string()))
+    }
+
+    /// What comes from elsewhere now: found by `real`, or because it is next on the tape.
+    fn given<T: Kept>(
+        &mut self,
+        tag: Tag,
+        real: impl FnOnce(&mut Deck) -> Option<T>,
+    ) -> Result<Option<T>, Stop> {
+        if let Side::Replay(player) = &mut self.side {
+            let given = player.given(tag);
+            return given.or_else(|words| self.stop(words));
+        }
+        let found = real(self);
+        if let (Some(value), Side::Record(recorder)) = (&found, &mut self.side) {
+            recorder.entry(|to, last| {
+                put_head(to, tag, None, last);
+                value.put(to);
+            });
+        }
+        Ok(found)
     }
 
     /// Reads the clock for the runtime: once for all that it does in a turn before it polls a task,
     /// and each time afterwards.
     #[inline]
-    pub(crate) fn now(&mut self) -> Result<Instant, Stop> {
-        let is_shared = self.stage == Stage::Read;
-        if is_shared && self.stopped.is_none() {
+    fn now(&mut self) -> Result<Instant, Stop> {
+        if self.stage == Stage::Read && self.stopped.is_none() {
             return Ok(self.now);
         }
         self.clock()
@@ -507,32 +309,29 @@ impl Deck {
     }
 
     #[inline]
-    pub(crate) fn clock(&mut self) -> Result<Instant, Stop> {
+    fn clock(&mut self) -> Result<Instant, Stop> {
         self.tell_task()?;
         if self.stage == Stage::Begins {
             self.stage = Stage::Read;
         }
-        let time = match &mut self.side {
+        let nanos = match &mut self.side {
             Side::Record(recorder) => {
                 let since = clock_shows(ClockId::Monotonic).saturating_sub(self.start_shown);
-                let now = (self.start + since).max(self.now);
-                recorder.clock(now - self.now);
-                Ok(now)
+                let since = (self.start + since).saturating_duration_since(self.now);
+                let nanos = since.as_nanos() as u64 & (u64::MAX >> 1);
+                recorder.entry(|to, _| put_number(to, nanos << 1 | 1));
+                Ok(nanos)
             }
-            Side::Replay(player) => player.clock().and_then(|nanos| {
-                let time = self.now.checked_add(Duration::from_nanos(nanos));
-                time.ok_or_else(|| {
-                    "the tape is damaged: its time is past the end of time".to_owned()
-                })
-            }),
+            Side::Replay(player) => player.clock(),
         };
-        match time {
-            Ok(now) => {
-                self.now = now;
-                Ok(now)
+        match nanos.map(|nanos| self.now.checked_add(Duration::from_nanos(nanos))) {
+            Ok(Some(now)) => self.now = now,
+            Ok(None) => {
+                self.stop("the tape is damaged: its time is past the end of time".to_owned())?
             }
-            Err(words) => self.stop(words),
+            Err(words) => self.stop(words)?,
         }
+        Ok(self.now)
     }
 
     /// Reads the clock, as the C library shows it.
@@ -564,26 +363,25 @@ impl Deck {
     fn tell_other_task(&mut self, id: u64, site: &'static Location<'static>) -> Result<(), Stop> {
         self.told = id;
         let address = std::ptr::from_ref(site) as usize;
-        let mut text = None;
+        let mut is_new = false;
         if self.last_site.0 != address {
             let count = self.sites.len() as u64;
             let place = *self.sites.entry(address).or_insert(count);
             self.last_site = (address, place);
-            // The main future is passed to another function, when it is replayed.
-            text = (place == count).then(|| match id {
-                1 => "the call that began the run".to_owned(),
-                _ => site.to_string(),
-            });
+            is_new = place == count;
         }
-        let told = (id, self.last_site.1, text);
-        let read = match &mut self.side {
-            Side::Record(recorder) => {
-                recorder.task(&told);
-                Ok(())
+        let place = self.last_site.1 << 1 | u64::from(is_new);
+        let argument = |to: &mut Vec<u8>| {
+            (id, place).put(to);
+            match (is_new, id) {
+                (false, _) => {}
+                // The main future is passed to another function, when it is replayed.
+                (true, 1) => put_text(to, "the call that began the run"),
+                (true, _) => put_text(to, site),
             }
-            Side::Replay(player) => player.task(&told),
         };
-        read.or_else(|words| self.stop(words))
+        let told = self.call(Tag::Task, None, argument, &mut [], |_| Ok(()))?;
+        told.or_else(|error| self.stop(error.to_string()))
     }
 
     pub(crate) fn next_task(&mut self) -> u64 {
@@ -591,11 +389,31 @@ impl Deck {
         self.tasks
     }
 
-    /// Ends a turn: waits until there is something to do.
+    /// Ends a turn: waits until the deadline, an event or a notification. Only asks for events if
+    /// the worker has more to do.
     pub(crate) fn sleep(&mut self) {
         self.stage = Stage::Polls;
-        if let Side::Record(recorder) = &mut self.side {
-            recorder.sleep(self.deadline, self.now);
+        let Some(poller) = &self.shared.poller else {
+            return;
+        };
+        let waits = !self.shared.take_woken() && self.queue.is_empty();
+        let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let limit = if waits {
+            self.deadline.map(until)
+        } else {
+            Some(Duration::ZERO)
+        };
+        if let Err(error) = poller.wait(&mut self.events, limit) {
+            eprintln!("polder-replay: waiting for events failed: {error}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for event in &self.events {
+            let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+            let flags = flag(event.is_readable(), READABLE)
+                | flag(event.is_writable(), WRITABLE)
+                | flag(event.is_closed(), CLOSED)
+                | flag(event.is_error(), ERROR);
+            self.queue.push_back((event.token().0 as u32, flags));
         }
     }
 
@@ -607,59 +425,75 @@ impl Deck {
         self.may_take = true;
         self.stage = Stage::Begins;
         self.task = None;
-        let shared = &self.shared;
-        let has_news = shared.has_news.load(Ordering::Acquire)
-            && shared.has_news.swap(false, Ordering::Acquire);
-        if has_news {
-            let orphans = std::mem::take(&mut *lock(&self.shared.orphans));
-            if !orphans.is_empty() {
+        if let Some(news) = self.shared.take_news() {
+            if !news.orphans.is_empty() {
                 self.remark(
                     "a thread has dropped a socket or a file: when it did is not on the tape, so a replay may diverge from here",
                 );
             }
-            for id in orphans {
-                self.forget(id);
-            }
-            if self
-                .shared
-                .is_woken_from_elsewhere
-                .swap(false, Ordering::Relaxed)
-            {
+            if news.is_woken_from_elsewhere {
                 self.remark(
                     "a thread has woken a task: when it did is not on the tape, so a replay may diverge from here",
                 );
             }
+            news.orphans.into_iter().for_each(|id| self.forget(id));
+            news.ready.into_iter().for_each(|id| self.poll_source(id));
         }
-        Ok(match &self.side {
-            Side::Record(recorder) => has_news || recorder.has_arrived(),
-            Side::Replay(_) => true,
-        })
+        Ok(matches!(self.side, Side::Replay(_)) || !self.arrived.is_empty())
     }
 
-    /// Returns the events of this turn, as tokens and flags. The memory is to be given back, as
-    /// [`spare`](Self::spare).
-    pub(crate) fn take_events(&mut self, limit: usize) -> Result<Vec<(u64, u8)>, Stop> {
+    fn poll_source(&mut self, id: u64) {
+        let waker = waker_of(id, &self.shared);
+        let Some(found) = self.arrivals.get_mut(&id) else {
+            return;
+        };
+        while let Some(source) = &mut found.source {
+            match source.as_mut().poll_next(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Some(result)) => self.arrived.push_back((id, result)),
+                Poll::Ready(None) => found.source = None,
+                Poll::Pending => break,
+            }
+        }
+    }
+
+    /// Takes the events of this turn, of sockets that the program has registered. The memory is to
+    /// be given back, as [`spare`](Self::spare).
+    pub(crate) fn take_events(&mut self, limit: usize) -> Result<Vec<Event>, Stop> {
         if !std::mem::take(&mut self.may_take) {
             return Ok(Vec::new());
         }
-        self.tell_task()?;
-        let slots = &self.slots;
-        let token = |socket: u32| slots.get(socket as usize).and_then(|slot| slot.token);
-        let taken = match &mut self.side {
-            Side::Record(recorder) => {
-                recorder.events(limit, &mut self.spare, token);
-                Ok(())
+        let token = |deck: &Deck, id: u32| deck.slots.get(id as usize).and_then(|slot| slot.token);
+        let given = self.given(Tag::Events, |deck| {
+            let mut events = std::mem::take(&mut deck.spare);
+            events.clear();
+            while events.len() < limit {
+                let Some((id, flags)) = deck.queue.pop_front() else {
+                    break;
+                };
+                events.extend(token(deck, id).map(|token| (id, flags, token)));
             }
-            Side::Replay(player) => player.events(&mut self.spare, token),
+            (!events.is_empty()).then_some(events)
+        })?;
+        let Some(mut events) = given else {
+            return Ok(Vec::new());
         };
-        match taken {
-            Ok(()) => Ok(std::mem::take(&mut self.spare)),
-            Err(words) => self.stop(words),
+        let last = events.last().map(|event| event.0);
+        match &mut self.side {
+            Side::Record(recorder) => recorder.last = last,
+            Side::Replay(player) => player.tape.last = last,
         }
+        for (id, _, of) in &mut events {
+            let Some(found) = token(self, *id) else {
+                let what = format!("an event of socket {id}, which the program has not registered");
+                return self.stop(format!("the tape has {what}"));
+            };
+            *of = found;
+        }
+        Ok(events)
     }
 
     /// Makes a socket or a file of the program known.
-    pub(crate) fn add(&mut self, socket: Option<Arc<socket2::Socket>>) -> u32 {
+    pub(crate) fn add(&mut self, socket: Option<Arc<dyn Socket>>) -> u32 {
         let slot = Slot {
             socket,
             token: None,
@@ -672,98 +506,101 @@ impl Deck {
         u32::try_from(self.slots.len() - 1).expect("a process has fewer descriptors")
     }
 
-    /// Forgets one that was dropped.
-    pub(crate) fn close(&mut self, id: u32) {
-        self.forget(id);
-        self.free.push(id);
-    }
-
+    /// Forgets one that was dropped, by a thread whose time is not known: the number stays in use.
     fn forget(&mut self, id: u32) {
         self.deregister(id);
         self.slots[id as usize].socket = None;
     }
 
+    /// Ends the registration of a socket, and drops its events: another may get the number before
+    /// they are taken.
     pub(crate) fn deregister(&mut self, id: u32) {
         let Some(slot) = self.slots.get_mut(id as usize) else {
             return;
         };
-        if let (Some(_), Some(socket), Side::Record(recorder)) =
-            (slot.token.take(), &slot.socket, &mut self.side)
+        if let (Some(_), Some(socket), Some(poller)) =
+            (slot.token.take(), &slot.socket, &self.shared.poller)
         {
-            recorder.deregister(id, socket);
+            self.queue.retain(|(socket, _)| *socket != id);
+            // It fails only for what is not registered.
+            let _ = poller.deregister(socket.lend());
         }
     }
 
-    /// Begins a call, whose end will be on the tape. Returns its number.
-    pub(crate) fn begin_job(&mut self, what: String, job: Job) -> Result<u64, Stop> {
-        self.job_count += 1;
-        let id = self.job_count;
-        // The beginning cannot fail, and its place shows a divergence early.
-        let _ = self.cross(&Ask::new(Tag::Job, Argument::Text(what)), || Ok(()))?;
-        self.jobs.insert(id, job);
-        Ok(id)
+    /// Begins what gives results later. Its place shows a divergence early.
+    pub(crate) fn begin_arrivals(
+        &mut self,
+        what: impl Display,
+        call: Option<Arc<dyn BlockingCall>>,
+        source: impl FnOnce() -> io::Result<Source>,
+    ) -> Result<io::Result<u64>, Stop> {
+        let mut made = None;
+        let begun = self.cross(what, || {
+            made = Some(source()?);
+            Ok(())
+        })?;
+        Ok(begun.map(|()| {
+            self.arrival_count += 1;
+            let id = self.arrival_count;
+            self.arrivals.insert(
+                id,
+                Arrivals {
+                    source: made,
+                    call,
+                    ..Arrivals::default()
+                },
+            );
+            self.shared.tell(|news| news.ready.push(id));
+            self.shared.wake();
+            id
+        }))
     }
 
     /// Between two turns: returns what the program is to be told, in the order of the tape.
     pub(crate) fn next_delivery(&mut self) -> Result<Option<Delivery>, Stop> {
-        if self.stopped.is_some() {
-            return Ok(None);
-        }
-        let found = match &mut self.side {
-            Side::Record(recorder) => Ok(recorder.delivery()),
-            Side::Replay(player) => player.delivery(),
-        };
+        let given = self.given(Tag::Arrived, |deck| deck.arrived.pop_front())?;
         // A turn begins by a reading of its own, so that the place of what is given is unambiguous.
-        self.stage = match found {
-            Ok(Some(_)) => Stage::Polls,
-            _ => Stage::Begins,
+        self.stage = if given.is_some() {
+            Stage::Polls
+        } else {
+            Stage::Begins
         };
-        match found {
-            Ok(None) => Ok(None),
-            Ok(Some(Given::Job(id, result))) => Ok(Some(match self.jobs.get_mut(&id) {
-                Some(job) if job.call.is_some() => {
-                    Delivery::Run(self.jobs.remove(&id).and_then(|job| job.call))
-                }
-                Some(job) => {
-                    job.result = Some(result);
-                    Delivery::Wake(job.waker.take().into_iter().collect())
-                }
-                None => Delivery::Wake(Vec::new()), // Nobody waits for it any more.
-            })),
-            Ok(Some(Given::Signals(number, count))) => {
-                let total = self.signal_counts.entry(number).or_default();
-                *total = total.saturating_add(count);
-                let listeners = self.listeners.values_mut();
-                let woken = listeners.filter(|listener| listener.numbers.contains(&number));
-                Ok(Some(Delivery::Wake(
-                    woken.filter_map(|one| one.waker.take()).collect(),
-                )))
-            }
-            Err(words) => self.stop(words),
+        let Some((id, result)) = given else {
+            return Ok(None);
+        };
+        let mut delivery = Delivery::default();
+        // Otherwise nobody waits for it any more.
+        if let Some(found) = self.arrivals.get_mut(&id) {
+            delivery = (found.waker.take(), found.call.take());
+            found.results.push_back(result);
         }
+        if delivery.1.is_some() {
+            self.arrivals.remove(&id);
+        }
+        Ok(Some(delivery))
     }
 
-    /// Tells the user what this recording misses, once.
-    pub(crate) fn remark(&mut self, words: &'static str) {
+    /// See [`remark`].
+    fn remark(&mut self, words: &'static str) {
         if let (Side::Record(recorder), true) = (&mut self.side, self.remarks.insert(words)) {
             eprintln!("polder-replay: {words}");
-            recorder.remark(words);
+            recorder.entry(|to, last| {
+                put_head(to, Tag::Notice, None, last);
+                put_text(to, words);
+            });
         }
     }
 
     /// Ends the tape.
     pub(crate) fn end(&mut self, end: End) -> Result<(), Stop> {
-        if self.stopped.is_some() {
-            return Ok(());
-        }
-        let ended = match &mut self.side {
-            Side::Record(recorder) => {
-                recorder.end(end);
-                Ok(())
+        if let Side::Replay(player) = &mut self.side {
+            if matches!(player.tape.has_next(), Ok(false)) {
+                return Ok(()); // A torn tape may have lost it.
             }
-            Side::Replay(player) => player.end(end),
-        };
-        ended.or_else(|words| self.stop(words))
+        }
+        self.task = None;
+        let ended = self.call(Tag::End, None, |to| end.put(to), &mut [], |_| Ok(()))?;
+        ended.or_else(|error| self.stop(error.to_string()))
     }
 
     /// Stops the replay, and says why.
@@ -771,17 +608,14 @@ impl Deck {
     fn stop<R>(&mut self, reason: String) -> Result<R, Stop> {
         let mut words = reason;
         if let Side::Replay(player) = &self.side {
-            words += &format!(
-                "\n  at entry {}, {:?} after the start",
-                player.entries(),
-                self.now - self.start
-            );
+            let (entry, time) = (player.tape.entries, self.now - self.start);
+            words += &format!("\n  at entry {entry}, {time:?} after the start");
             if let Some((id, site)) = self.task {
                 words += &format!(", in task {id}, spawned at {site}");
             }
             words += &player.causes();
         }
-        crate::polder_replay_stopped(&words);
+        polder_replay_stopped(&words);
         self.stopped = Some(words);
         Err(Stop)
     }
@@ -790,31 +624,96 @@ impl Deck {
 /// Also when the process ends within the run, by `exit`.
 impl Drop for Deck {
     fn drop(&mut self) {
-        for id in 0..self.slots.len() {
-            self.deregister(id as u32);
+        (0..self.slots.len()).for_each(|id| self.deregister(id as u32));
+    }
+}
+
+/// What is to be woken or run outside of the deck.
+pub(crate) type Delivery = (Option<Waker>, Option<Arc<dyn BlockingCall>>);
+
+/// A socket or a file of the program.
+#[derive(Debug)]
+pub(crate) struct Handle<T: ?Sized> {
+    pub(crate) id: u32,
+    pub(crate) shared: Arc<Shared>,
+    /// `None` when it is replayed.
+    pub(crate) system: Option<Arc<T>>,
+}
+
+impl<T: ?Sized> Handle<T> {
+    /// Makes a call of the system's on it.
+    #[inline]
+    pub(crate) fn fill<A: Kept>(
+        &self,
+        tag: Tag,
+        argument: impl FnOnce(&mut Vec<u8>),
+        buffers: &mut [IoSliceMut<'_>],
+        real: impl FnOnce(&T, &mut [IoSliceMut<'_>]) -> io::Result<A>,
+    ) -> io::Result<A> {
+        with(Some(&self.shared), |deck| {
+            deck.call(tag, Some(self.id), argument, buffers, |buffers| {
+                real(
+                    self.system.as_deref().ok_or(io::ErrorKind::NotFound)?,
+                    buffers,
+                )
+            })
+        })?
+    }
+
+    /// [`fill`](Self::fill), without buffers.
+    #[inline]
+    pub(crate) fn ask<A: Kept>(
+        &self,
+        tag: Tag,
+        argument: impl FnOnce(&mut Vec<u8>),
+        real: impl FnOnce(&T) -> io::Result<A>,
+    ) -> io::Result<A> {
+        self.fill(tag, argument, &mut [], |system, _| real(system))
+    }
+
+    /// Makes a call that writes what has this checksum. The tape has how much was left.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        check: u64,
+        wanted: usize,
+        real: impl FnOnce(&T) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let check = (check as u16).to_le_bytes();
+        let argument = |to: &mut Vec<u8>| to.extend_from_slice(&check);
+        let left: usize = self.ask(Tag::Write, argument, |system| Ok(wanted - real(system)?))?;
+        let damaged = || tape::bad("the tape is damaged: more was left than written");
+        wanted.checked_sub(left).ok_or_else(damaged)
+    }
+}
+
+impl<T: ?Sized> Drop for Handle<T> {
+    fn drop(&mut self) {
+        if !self.shared.is_here() {
+            return self.shared.tell(|news| news.orphans.push(self.id));
         }
+        look(Some(&self.shared), |deck| {
+            deck.forget(self.id);
+            deck.free.push(self.id);
+        });
     }
 }
 
-/// Events of the system between two turns.
-pub(crate) enum Given {
-    /// The result of a call on a thread.
-    Job(u64, Vec<u8>),
-    Signals(usize, u64),
+/// Returns the file that is lent for what is replayed.
+pub(crate) fn null() -> &'static File {
+    static NULL: OnceLock<File> = OnceLock::new();
+    NULL.get_or_init(|| File::open("/dev/null").expect("every Unix has /dev/null"))
 }
 
-/// Actions for then, outside of the deck.
-pub(crate) enum Delivery {
-    Wake(Vec<Waker>),
-    Run(Option<Arc<dyn BlockingCall>>),
-}
-
-/// Called when a socket or file is dropped.
-pub(crate) fn dropped(id: u32, shared: &Shared) {
-    if shared.is_here() {
-        look_own(shared, |deck| deck.close(id));
-    } else {
-        lock(&shared.orphans).push(id);
-        shared.has_news.store(true, Ordering::Release);
-    }
+/// Called when a replay stops: a place for a breakpoint. Prints the reason.
+///
+/// ```
+/// polder_replay::polder_replay_stopped("an example");
+/// ```
+// Nothing else has this name, or the linker says so. A debugger finds it without debug
+// information.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn polder_replay_stopped(reason: &str) {
+    eprintln!("polder-replay: {reason}");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use polder_sim::libc_answers::{Answers, Clock, set};
 use rustix::time::ClockId;
 
-use crate::deck::{answer, clock_shows};
+use crate::deck::{Deck, Stop, clock_shows, look};
 use crate::tape::Tag;
 
 thread_local! {
@@ -33,10 +33,17 @@ pub(crate) fn at(shown: Duration) -> Instant {
 
 struct OfThisThread;
 
+/// Asks the deck. The C library's functions must not unwind: a stop unwinds at the next call. The
+/// deck may allocate; an allocator that asks for the time or for randomness meanwhile gets the
+/// system's.
+fn answer<R>(f: impl FnOnce(&mut Deck) -> Result<R, Stop>) -> Option<R> {
+    look(None, f)?.ok()
+}
+
 impl Answers for OfThisThread {
     fn time(&self, clock: Clock) -> Option<Duration> {
         match clock {
-            Clock::Monotonic => SHOWN.get().or_else(|| answer(|deck| deck.clock_shown())),
+            Clock::Monotonic => SHOWN.get().or_else(|| answer(Deck::clock_shown)),
             Clock::Wall => answer(|deck| deck.value(Tag::Wall, || clock_shows(ClockId::Realtime))),
         }
     }

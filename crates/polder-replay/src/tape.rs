@@ -5,11 +5,12 @@
 //! block  length of the body (u32), checksum (u64), body; numbers are little-endian
 //! body   entry…; the first body has the header, and nothing else
 //! entry  clock:  a varint with the lowest bit set: 1 | nanoseconds since the last reading << 1
-//!        others: a byte with the lowest bit clear: tag << 2 | (of the last socket, or none) << 1;
-//!                the number of the socket or file, if that bit is clear; the argument, the result
+//!        others: a byte with the lowest bit clear: tag << 4 | failed << 3 | 2 bits, shifted by one:
+//!                whether it is of no socket or file, of the last one, or of that whose number
+//!                follows; the argument; the answer or error
+//! error  varint: its number, or 0 and a kind and a text
 //! events varints: socket << 5 | flags << 1 | 1 if another one follows
-//! result varint: an error is number << 1 | 1 (0: a kind and a text follow), a success is
-//!        what `Kept::head` says << 1, with the rest of the value
+//! text   its bytes, and 0xff
 //! ```
 //!
 //! No entry crosses the end of a block. The checksum of a block begins with the one before, so
@@ -20,8 +21,9 @@
 //! anything is allocated.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufReader, IoSliceMut, Read};
+use std::io::{self, BufReader, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -30,9 +32,10 @@ use std::time::Duration;
 use polder::kernel::sockets::{Address, Name};
 
 const MAGIC: &[u8; 8] = b"poldtape";
-const VERSION: u32 = 2;
-/// The limit of a body. A larger read than this is not recorded.
-pub(crate) const MAX_BLOCK: usize = 64 << 20;
+const VERSION: u32 = 3;
+/// The limit of an entry. A larger read than this is not recorded.
+pub(crate) const MAX_ENTRY: usize = 64 << 20;
+const MAX_BLOCK: usize = MAX_ENTRY + (4 << 20);
 
 /// The beginning of a file.
 pub(crate) fn beginning() -> Vec<u8> {
@@ -43,7 +46,7 @@ pub(crate) fn beginning() -> Vec<u8> {
 pub(crate) fn block_head(body: &[u8], checksum: &mut u64) -> [u8; 12] {
     *checksum = checked(body, *checksum);
     let mut head = [0; 12];
-    head[..4].copy_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+    head[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&checksum.to_le_bytes());
     head
 }
@@ -71,7 +74,7 @@ macro_rules! tags {
         pub(crate) enum Tag { $($name,)* }
 
         impl Tag {
-            pub(crate) const ALL: &'static [Tag] = &[$(Tag::$name,)*];
+            const ALL: &'static [Tag] = &[$(Tag::$name,)*];
 
             pub(crate) fn words(self) -> &'static str {
                 match self { $(Tag::$name => $words,)* }
@@ -80,114 +83,64 @@ macro_rules! tags {
     };
 }
 
-// New ones are added at the end, with a new version.
+// There are at most 16. Those without words have a text that names the call.
 tags! {
-    Clock "reading the clock",
-    Wait "events of sockets",
+    Events "events of sockets",
     Task "a task runs",
-    JobDone "the end of a call on a thread",
-    Signals "signals",
+    Arrived "the end of a call on a thread, or a signal",
     Notice "a remark",
     End "the end of the run",
-    Job "the beginning of a call on a thread",
     Wall "reading the wall clock",
     Random "random bytes",
-    Bind "bind",
-    Pair "pair",
-    Connect "connect",
-    Accept "accept",
+    Do "",
+    Number "",
+    Address "",
     Read "read",
     Peek "peek",
-    Write "write",
     Receive "receiving a datagram",
     PeekFrom "peeking at a datagram",
-    Send "sending a datagram",
-    Register "registering for events",
-    FinishConnect "the result of connect",
-    LocalAddr "the local address",
-    PeerAddr "the peer's address",
-    PeerCred "the peer's credentials",
-    SetPeer "connecting a datagram socket",
-    Shutdown "shutdown",
-    Ready "the readiness",
-    GetOption "an option",
-    SetOption "setting an option",
-    Listen "listening to signals",
-    // Those of files, which have numbers as sockets have.
-    FileRead "reading a file",
-    FileWrite "writing to a file",
-    FileSeek "seeking in a file",
-    FileClone "duplicating a file's handle",
+    Write "write",
+    Clock "reading the clock",
 }
 
-/// The form of an entry's argument.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
-    None,
-    Number,
-    Text,
-    /// Two bytes of a checksum of what was written.
-    Check,
+/// The head of an entry, before its argument.
+pub(crate) struct Head {
+    pub(crate) tag: Tag,
+    pub(crate) of: Option<u32>,
+    pub(crate) has_failed: bool,
 }
 
-impl Tag {
-    pub(crate) fn has_socket(self) -> bool {
-        use Tag::*;
-        (self as u8) >= Accept as u8 && self != Listen
-    }
+/// The bit of an entry's first byte that tells of an error.
+pub(crate) const FAILED: u8 = 8;
 
-    pub(crate) fn form(self) -> Form {
-        use Tag::*;
-        match self {
-            Register | Shutdown | GetOption => Form::Number,
-            Job | Bind | Pair | Connect | SetPeer | SetOption | Listen | FileSeek => Form::Text,
-            Write | Send | FileWrite => Form::Check,
-            _ => Form::None,
-        }
+/// Appends a head. `last` is the socket of the last entry that had one.
+#[inline]
+pub(crate) fn put_head(to: &mut Vec<u8>, tag: Tag, of: Option<u32>, last: &mut Option<u32>) {
+    let form = match of {
+        None => 0,
+        _ if of == *last => 1,
+        _ => 2,
+    };
+    to.push((tag as u8) << 4 | form << 1);
+    if let (2, Some(number)) = (form, of) {
+        put_number(to, number.into());
+        *last = of;
     }
 }
 
-/// An entry's argument.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Argument {
-    None,
-    Number(u64),
-    Text(String),
-    Check(u16),
-}
-
-impl Argument {
-    pub(crate) fn of_bytes(bytes: &[u8], before: u64) -> Argument {
-        Argument::Check(checked(bytes, before) as u16)
+/// That of the clock is part of its number.
+pub(crate) fn get_head(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Head> {
+    let is_clock = from.0.first()? & 1 == 1;
+    let byte = if is_clock { 0xf0 } else { from.byte()? };
+    if byte & 6 == 4 {
+        *last = Some(u32::try_from(from.number()?).ok()?);
     }
-
-    #[inline]
-    pub(crate) fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Argument::None => {}
-            Argument::Number(number) => put_number(to, *number),
-            Argument::Text(text) => put_bytes(to, text.as_bytes()),
-            Argument::Check(check) => to.extend_from_slice(&check.to_le_bytes()),
-        }
-    }
-
-    pub(crate) fn get(form: Form, from: &mut Cursor<'_>) -> Option<Argument> {
-        Some(match form {
-            Form::None => Argument::None,
-            Form::Number => Argument::Number(from.number()?),
-            Form::Text => Argument::Text(from.text()?),
-            Form::Check => Argument::Check(u16::from_le_bytes(from.array()?)),
-        })
-    }
-
-    pub(crate) fn words(&self) -> String {
-        match self {
-            Argument::None => String::new(),
-            Argument::Number(number) => format!(" ({number})"),
-            Argument::Text(text) => format!(" ({text})"),
-            Argument::Check(check) => format!(" of bytes with the checksum {check:04x}"),
-        }
-    }
+    let tag = *Tag::ALL.get(usize::from(byte >> 4))?;
+    (is_clock == (tag == Tag::Clock)).then_some(Head {
+        tag,
+        of: if byte & 6 == 0 { None } else { Some((*last)?) },
+        has_failed: byte & FAILED != 0,
+    })
 }
 
 /// Appends a number, 7 bits a byte.
@@ -200,9 +153,10 @@ pub(crate) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     to.push(number as u8);
 }
 
-pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
-    put_number(to, bytes.len() as u64);
-    to.extend_from_slice(bytes);
+/// Appends a text, which has no byte 0xff.
+pub(crate) fn put_text(to: &mut Vec<u8>, text: impl Display) {
+    let _ = write!(to, "{text}"); // A vector takes everything.
+    to.push(0xff);
 }
 
 /// The rest of a body. A method returns `None` if the bytes are no such value.
@@ -211,7 +165,7 @@ pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {
     #[inline]
-    pub(crate) fn byte(&mut self) -> Option<u8> {
+    fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
@@ -236,188 +190,104 @@ impl<'a> Cursor<'a> {
         Some(taken)
     }
 
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let count = usize::try_from(self.number()?).ok()?;
-        self.take(count)
-    }
-
     pub(crate) fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?.to_vec()).ok()
+        let end = self.0.iter().position(|byte| *byte == 0xff)?;
+        let text = String::from_utf8(self.take(end)?.to_vec()).ok()?;
+        self.byte().map(|_| text)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 }
 
-/// The head of an entry, before its arguments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Head {
-    /// A reading of the clock, so many nanoseconds after the last one.
-    Clock(u64),
-    Of(Tag, Option<u32>),
-}
-
-/// Appends a head. `last` is the socket of the last entry that had one.
-#[inline]
-pub(crate) fn put_head(to: &mut Vec<u8>, tag: Tag, socket: Option<u32>, last: &mut Option<u32>) {
-    let is_last = socket.is_none() || socket == *last;
-    to.push((tag as u8) << 2 | u8::from(is_last) << 1);
-    if let (false, Some(number)) = (is_last, socket) {
-        put_number(to, number.into());
-        *last = socket;
-    }
-}
-
-pub(crate) fn get_head(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Head> {
-    if from.0.first()? & 1 == 1 {
-        return Some(Head::Clock(from.number()? >> 1));
-    }
-    let byte = from.byte()?;
-    let tag = *Tag::ALL.get(usize::from(byte >> 2))?;
-    if byte & 2 == 0 {
-        *last = Some(u32::try_from(from.number()?).ok()?);
-    }
-    Some(Head::Of(
-        tag,
-        if tag.has_socket() {
-            Some((*last)?)
-        } else {
-            None
-        },
-    ))
-}
-
-/// The events of a wait, which has one at least: sockets, and flags.
-pub(crate) fn put_events(to: &mut Vec<u8>, events: &[(u32, u8)], last: &mut Option<u32>) {
-    for (place, (socket, flags)) in events.iter().enumerate() {
-        let has_next = u64::from(place + 1 < events.len());
-        let event = u64::from(*socket) << 5 | u64::from(*flags & 15) << 1;
-        put_number(to, event | has_next);
-        *last = Some(*socket);
-    }
-}
-
-pub(crate) fn get_events(from: &mut Cursor<'_>, last: &mut Option<u32>) -> Option<Vec<(u32, u8)>> {
-    let mut events = Vec::new();
-    loop {
-        let event = from.number()?;
-        let socket = u32::try_from(event >> 5).ok()?;
-        events.push((socket, (event >> 1 & 15) as u8));
-        if event & 1 == 0 {
-            *last = Some(socket);
-            return Some(events);
-        }
-    }
-}
-
-/// A task: its number, the number of its site, and the site, if that is new.
-pub(crate) type Told = (u64, u64, Option<String>);
-
-pub(crate) fn put_task(to: &mut Vec<u8>, (id, site, text): &Told) {
-    put_number(to, *id);
-    put_number(to, site << 1 | u64::from(text.is_some()));
-    if let Some(text) = text {
-        put_bytes(to, text.as_bytes());
-    }
-}
-
-pub(crate) fn get_task(from: &mut Cursor<'_>) -> Option<Told> {
-    let (id, site) = (from.number()?, from.number()?);
-    let text = if site & 1 == 1 {
-        Some(from.text()?)
-    } else {
-        None
-    };
-    Some((id, site >> 1, text))
-}
-
-/// A value that is kept on a tape. It is a number and the rest, for a short form of lengths.
+/// A value that is kept on a tape.
 pub(crate) trait Kept: Sized {
-    fn head(&self) -> u64 {
+    fn put(&self, to: &mut Vec<u8>);
+
+    fn get(from: &mut Cursor<'_>) -> Option<Self>;
+
+    /// How many bytes follow, which have filled the buffers of the call.
+    fn filled(&self) -> usize {
         0
     }
-
-    fn put(&self, _to: &mut Vec<u8>) {}
-
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Self>;
 }
 
 impl Kept for () {
-    fn get(_: u64, _: &mut Cursor<'_>) -> Option<()> {
+    fn put(&self, _: &mut Vec<u8>) {}
+
+    fn get(_: &mut Cursor<'_>) -> Option<()> {
         Some(())
     }
 }
 
-macro_rules! kept_number {
-    ($($name:ty)*) => {$(
-        impl Kept for $name {
-            fn head(&self) -> u64 {
-                *self as u64
-            }
-
-            fn get(head: u64, _: &mut Cursor<'_>) -> Option<$name> {
-                <$name>::try_from(head).ok()
-            }
-        }
-    )*};
-}
-
-kept_number!(u16 u32 u64 usize);
-
-impl Kept for i64 {
-    fn head(&self) -> u64 {
-        *self as u64
-    }
-
-    fn get(head: u64, _: &mut Cursor<'_>) -> Option<i64> {
-        Some(head as i64)
-    }
-}
-
-macro_rules! kept_bytes {
-    ($($name:ty: $of:expr, $to:expr;)*) => {$(
-        impl Kept for $name {
-            fn head(&self) -> u64 {
-                self.len() as u64
-            }
-
+/// Values that are kept as another one.
+macro_rules! kept_as {
+    ($($name:ty: $other:ty, $to:expr, $of:expr;)*) => {$(
+        impl $crate::tape::Kept for $name {
+            #[inline]
             fn put(&self, to: &mut Vec<u8>) {
-                let bytes: fn(&Self) -> &[u8] = $of;
-                to.extend_from_slice(bytes(self));
+                let convert: fn(&$name) -> $other = $to;
+                $crate::tape::Kept::put(&convert(self), to);
             }
 
-            fn get(head: u64, from: &mut Cursor<'_>) -> Option<$name> {
-                let bytes = from.take(usize::try_from(head).ok()?)?.to_vec();
-                let whole: fn(Vec<u8>) -> Option<$name> = $to;
-                whole(bytes)
+            #[inline]
+            fn get(from: &mut $crate::tape::Cursor<'_>) -> Option<$name> {
+                let convert: fn($other) -> Option<$name> = $of;
+                convert($crate::tape::Kept::get(from)?)
             }
         }
     )*};
 }
+pub(crate) use kept_as;
 
-kept_bytes! {
-    Vec<u8>: |it| it, Some;
-    String: |it| it.as_bytes(), |bytes| String::from_utf8(bytes).ok();
-    OsString: |it| it.as_bytes(), |bytes| Some(OsString::from_vec(bytes));
+impl Kept for u64 {
+    #[inline]
+    fn put(&self, to: &mut Vec<u8>) {
+        put_number(to, *self);
+    }
+
+    #[inline]
+    fn get(from: &mut Cursor<'_>) -> Option<u64> {
+        from.number()
+    }
+}
+
+kept_as! {
+    u16: u64, |it| (*it).into(), |it| it.try_into().ok();
+    u32: u64, |it| (*it).into(), |it| it.try_into().ok();
+    usize: u64, |it| *it as u64, |it| it.try_into().ok();
+    i64: u64, |it| *it as u64, |it| Some(it as i64);
+    bool: u64, |it| (*it).into(), |it| Some(it == 1);
+    String: Vec<u8>, |it| it.as_bytes().to_vec(), |it| String::from_utf8(it).ok();
+    OsString: Vec<u8>, |it| it.as_bytes().to_vec(), |it| Some(OsString::from_vec(it));
+    Duration: (u64, u32), |it| (it.as_secs(), it.subsec_nanos()),
+        |(seconds, nanos)| (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos));
+    End: usize, |it| *it as usize, |it| END.get(it).map(|(end, _)| *end);
+}
+
+impl Kept for Vec<u8> {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.len().put(to);
+        to.extend_from_slice(self);
+    }
+
+    fn get(from: &mut Cursor<'_>) -> Option<Vec<u8>> {
+        let length = usize::get(from)?;
+        from.take(length).map(<[u8]>::to_vec)
+    }
 }
 
 /// Each takes a byte at least, which limits what is allocated.
 impl<T: Kept> Kept for Vec<T> {
-    fn head(&self) -> u64 {
-        self.len() as u64
-    }
-
     fn put(&self, to: &mut Vec<u8>) {
-        self.iter().for_each(|value| put_value(to, value));
+        self.len().put(to);
+        self.iter().for_each(|value| value.put(to));
     }
 
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Vec<T>> {
-        let count = usize::try_from(head).ok()?;
-        if count > from.0.len() {
-            return None;
-        }
-        (0..count).map(|_| get_value(from)).collect()
+    fn get(from: &mut Cursor<'_>) -> Option<Vec<T>> {
+        let count = usize::get(from).filter(|count| *count <= from.0.len())?;
+        (0..count).map(|_| T::get(from)).collect()
     }
 }
 
@@ -426,12 +296,11 @@ macro_rules! kept_fields {
     ($($name:ident { $($field:ident)* })*) => {$(
         impl $crate::tape::Kept for $name {
             fn put(&self, to: &mut Vec<u8>) {
-                let $name { $($field),* } = self;
-                $($crate::tape::put_value(to, $field);)*
+                $($crate::tape::Kept::put(&self.$field, to);)*
             }
 
-            fn get(_: u64, from: &mut $crate::tape::Cursor<'_>) -> Option<$name> {
-                Some($name { $($field: $crate::tape::get_value(from)?),* })
+            fn get(from: &mut $crate::tape::Cursor<'_>) -> Option<$name> {
+                Some($name { $($field: $crate::tape::Kept::get(from)?),* })
             }
         }
     )*};
@@ -439,111 +308,74 @@ macro_rules! kept_fields {
 pub(crate) use kept_fields;
 
 impl<T: Kept> Kept for Option<T> {
-    fn head(&self) -> u64 {
-        u64::from(self.is_some())
-    }
-
     fn put(&self, to: &mut Vec<u8>) {
-        if let Some(value) = self {
-            put_value(to, value);
-        }
+        self.is_some().put(to);
+        self.iter().for_each(|value| value.put(to));
     }
 
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Option<T>> {
-        match head {
-            0 => Some(None),
-            1 => get_value(from).map(Some),
-            _ => None,
+    fn get(from: &mut Cursor<'_>) -> Option<Option<T>> {
+        if bool::get(from)? {
+            return T::get(from).map(Some);
         }
+        Some(None)
     }
 }
 
 impl<A: Kept, B: Kept> Kept for (A, B) {
     fn put(&self, to: &mut Vec<u8>) {
-        put_value(to, &self.0);
-        put_value(to, &self.1);
+        self.0.put(to);
+        self.1.put(to);
     }
 
-    fn get(_: u64, from: &mut Cursor<'_>) -> Option<(A, B)> {
-        Some((get_value(from)?, get_value(from)?))
-    }
-}
-
-impl Kept for Duration {
-    fn head(&self) -> u64 {
-        self.as_secs()
+    fn get(from: &mut Cursor<'_>) -> Option<(A, B)> {
+        Some((A::get(from)?, B::get(from)?))
     }
 
-    fn put(&self, to: &mut Vec<u8>) {
-        put_number(to, self.subsec_nanos().into());
-    }
-
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Duration> {
-        let nanos = u32::try_from(from.number()?).ok()?;
-        (nanos < 1_000_000_000).then(|| Duration::new(head, nanos))
+    fn filled(&self) -> usize {
+        self.0.filled()
     }
 }
 
 impl Kept for Address {
-    fn head(&self) -> u64 {
-        match self {
-            Address::Internet(SocketAddr::V4(_)) => 0,
-            Address::Internet(SocketAddr::V6(_)) => 1,
-            Address::Unix(Name::Unnamed) => 2,
-            Address::Unix(Name::Path(_)) => 3,
-            Address::Unix(Name::Abstract(_)) => 4,
-        }
-    }
-
     fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Address::Internet(SocketAddr::V4(address)) => {
-                to.extend_from_slice(&address.ip().octets());
-                put_number(to, address.port().into());
-            }
-            Address::Internet(SocketAddr::V6(address)) => {
-                to.extend_from_slice(&address.ip().octets());
-                put_number(to, address.port().into());
-                put_number(to, address.flowinfo().into());
-                put_number(to, address.scope_id().into());
-            }
-            Address::Unix(Name::Unnamed) => {}
-            Address::Unix(Name::Path(name) | Name::Abstract(name)) => put_bytes(to, name),
+        let (form, bytes): (u64, _) = match self {
+            Address::Internet(SocketAddr::V4(address)) => (0, address.ip().octets().to_vec()),
+            Address::Internet(SocketAddr::V6(address)) => (1, address.ip().octets().to_vec()),
+            Address::Unix(Name::Unnamed) => (2, Vec::new()),
+            Address::Unix(Name::Path(name)) => (3, name.clone()),
+            Address::Unix(Name::Abstract(name)) => (4, name.clone()),
+        };
+        (form, bytes).put(to);
+        if let Address::Internet(address) = self {
+            address.port().put(to);
+        }
+        if let Address::Internet(SocketAddr::V6(address)) = self {
+            (address.flowinfo(), address.scope_id()).put(to);
         }
     }
 
-    fn get(head: u64, from: &mut Cursor<'_>) -> Option<Address> {
-        Some(match head {
+    fn get(from: &mut Cursor<'_>) -> Option<Address> {
+        let (form, bytes) = <(u64, Vec<u8>)>::get(from)?;
+        Some(match form {
             0 => {
-                let ip = from.array::<4>()?;
-                Address::Internet(SocketAddr::from((ip, get_value::<u16>(from)?)))
+                let ip: [u8; 4] = bytes.try_into().ok()?;
+                Address::Internet((ip, u16::get(from)?).into())
             }
             1 => {
-                let ip = from.array::<16>()?.into();
-                let (port, flow) = (get_value(from)?, get_value(from)?);
-                let address = SocketAddrV6::new(ip, port, flow, get_value(from)?);
-                Address::Internet(address.into())
+                let ip: [u8; 16] = bytes.try_into().ok()?;
+                let (port, (flow, scope)) = Kept::get(from)?;
+                Address::Internet(SocketAddrV6::new(ip.into(), port, flow, scope).into())
             }
             2 => Address::Unix(Name::Unnamed),
-            3 => Address::Unix(Name::Path(from.bytes()?.to_vec())),
-            4 => Address::Unix(Name::Abstract(from.bytes()?.to_vec())),
+            3 => Address::Unix(Name::Path(bytes)),
+            4 => Address::Unix(Name::Abstract(bytes)),
             _ => return None,
         })
     }
 }
 
-pub(crate) fn put_value(to: &mut Vec<u8>, value: &impl Kept) {
-    put_number(to, value.head());
-    value.put(to);
-}
-
-pub(crate) fn get_value<T: Kept>(from: &mut Cursor<'_>) -> Option<T> {
-    let head = from.number()?;
-    T::get(head, from)
-}
-
 /// The kinds of errors that have no number.
-const KINDS: [io::ErrorKind; 12] = {
+const KINDS: [io::ErrorKind; 13] = {
     use io::ErrorKind::*;
     [
         Other,
@@ -558,44 +390,45 @@ const KINDS: [io::ErrorKind; 12] = {
         Interrupted,
         AlreadyExists,
         WriteZero,
+        ConnectionReset,
     ]
 };
 
-#[inline]
-pub(crate) fn put_result<T: Kept>(to: &mut Vec<u8>, result: &io::Result<T>) {
-    match result {
-        Ok(value) => {
-            put_number(to, value.head() << 1);
-            value.put(to);
+impl Kept for io::Error {
+    fn put(&self, to: &mut Vec<u8>) {
+        let number = self.raw_os_error().filter(|number| *number > 0);
+        put_number(to, number.unwrap_or(0) as u64);
+        if number.is_none() {
+            let kind = KINDS.iter().position(|kind| *kind == self.kind());
+            kind.unwrap_or(0).put(to);
+            put_text(to, self);
         }
-        Err(error) => put_error(to, error),
+    }
+
+    fn get(from: &mut Cursor<'_>) -> Option<io::Error> {
+        Some(match i32::try_from(from.number()?).ok()? {
+            0 => io::Error::new(*KINDS.get(usize::get(from)?)?, from.text()?),
+            number => io::Error::from_raw_os_error(number),
+        })
     }
 }
 
-pub(crate) fn put_error(to: &mut Vec<u8>, error: &io::Error) {
-    match error.raw_os_error() {
-        Some(number) if number > 0 => put_number(to, (number as u64) << 1 | 1),
-        _ => {
-            let kind = KINDS.iter().position(|kind| *kind == error.kind());
-            put_number(to, 1);
-            put_number(to, kind.unwrap_or(0) as u64);
-            put_bytes(to, error.to_string().as_bytes());
+/// The result of a call on a thread.
+impl<T: Kept> Kept for io::Result<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.is_ok().put(to);
+        match self {
+            Ok(value) => value.put(to),
+            Err(error) => error.put(to),
         }
     }
-}
 
-pub(crate) fn get_result<T: Kept>(from: &mut Cursor<'_>) -> Option<io::Result<T>> {
-    let head = from.number()?;
-    if head & 1 == 0 {
-        return T::get(head >> 1, from).map(Ok);
-    }
-    Some(Err(match i32::try_from(head >> 1).ok()? {
-        0 => {
-            let kind = *KINDS.get(usize::try_from(from.number()?).ok()?)?;
-            io::Error::new(kind, from.text()?)
+    fn get(from: &mut Cursor<'_>) -> Option<io::Result<T>> {
+        if bool::get(from)? {
+            return T::get(from).map(Ok);
         }
-        number => io::Error::from_raw_os_error(number),
-    }))
+        io::Error::get(from).map(Err)
+    }
 }
 
 /// The length of what was read, and a flag: whether nothing is left, or the end was lost. The bytes
@@ -604,12 +437,45 @@ pub(crate) fn get_result<T: Kept>(from: &mut Cursor<'_>) -> Option<io::Result<T>
 pub(crate) struct Filled(pub(crate) usize, pub(crate) bool);
 
 impl Kept for Filled {
-    fn head(&self) -> u64 {
-        (self.0 as u64) << 1 | u64::from(self.1)
+    #[inline]
+    fn put(&self, to: &mut Vec<u8>) {
+        put_number(to, (self.0 as u64) << 1 | u64::from(self.1));
     }
 
-    fn get(head: u64, _: &mut Cursor<'_>) -> Option<Filled> {
-        Some(Filled(usize::try_from(head >> 1).ok()?, head & 1 == 1))
+    fn get(from: &mut Cursor<'_>) -> Option<Filled> {
+        let number = from.number()?;
+        Some(Filled(usize::try_from(number >> 1).ok()?, number & 1 == 1))
+    }
+
+    fn filled(&self) -> usize {
+        self.0
+    }
+}
+
+/// An event: of which socket, its flags, and the token of its registration, which is not kept.
+pub(crate) type Event = (u32, u8, u64);
+
+/// The events of a wait, which has one at least.
+impl Kept for Vec<Event> {
+    fn put(&self, to: &mut Vec<u8>) {
+        for (place, (socket, flags, _)) in self.iter().enumerate() {
+            let has_next = u64::from(place + 1 < self.len());
+            put_number(
+                to,
+                u64::from(*socket) << 5 | u64::from(flags & 15) << 1 | has_next,
+            );
+        }
+    }
+
+    fn get(from: &mut Cursor<'_>) -> Option<Vec<Event>> {
+        let mut events = Vec::new();
+        loop {
+            let event = from.number()?;
+            events.push((u32::try_from(event >> 5).ok()?, (event >> 1 & 15) as u8, 0));
+            if event & 1 == 0 {
+                return Some(events);
+            }
+        }
     }
 }
 
@@ -624,12 +490,7 @@ pub(crate) fn put_buffers(to: &mut Vec<u8>, mut length: usize, buffers: &[IoSlic
 }
 
 /// Fills the buffers. Fails if they are smaller than the recorded ones.
-pub(crate) fn get_buffers(
-    from: &mut Cursor<'_>,
-    filled: Filled,
-    buffers: &mut [IoSliceMut<'_>],
-) -> Option<()> {
-    let mut bytes = from.take(filled.0)?;
+pub(crate) fn get_buffers(mut bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> Option<()> {
     for buffer in buffers {
         let (first, rest) = bytes.split_at(bytes.len().min(buffer.len()));
         buffer[..first.len()].copy_from_slice(first);
@@ -638,14 +499,7 @@ pub(crate) fn get_buffers(
     bytes.is_empty().then_some(())
 }
 
-/// Returns how much was written, of which the tape has how much was left.
-pub(crate) fn written(wanted: usize, left: usize) -> io::Result<usize> {
-    let damaged = || bad("the tape is damaged: more was left than written");
-    wanted.checked_sub(left).ok_or_else(damaged)
-}
-
 /// The program of a tape.
-#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) path: String,
     /// The length of its file, and the checksum of its beginning, which has the number of the
@@ -665,11 +519,11 @@ impl Program {
             file.take(64 << 10).read_to_end(&mut beginning)?;
             Ok((length, checked(&beginning, 0)))
         };
+        let arguments = std::env::args_os().skip(1);
         Program {
             build: read().unwrap_or_default(),
             path: path.to_string_lossy().into_owned(),
-            arguments: std::env::args_os()
-                .skip(1)
+            arguments: arguments
                 .map(|it| it.to_string_lossy().into_owned())
                 .collect(),
         }
@@ -689,107 +543,142 @@ pub(crate) enum End {
     TooLarge,
 }
 
-impl Kept for End {
-    fn head(&self) -> u64 {
-        *self as u64
-    }
-
-    fn get(head: u64, _: &mut Cursor<'_>) -> Option<End> {
-        [End::Returned, End::Panicked, End::Limit, End::TooLarge]
-            .get(usize::try_from(head).ok()?)
-            .copied()
-    }
-}
+const END: [(End, &str); 4] = [
+    (End::Returned, "the future returned"),
+    (End::Panicked, "the future panicked"),
+    (
+        End::Limit,
+        "the limit was reached, and the run went on unrecorded",
+    ),
+    (
+        End::TooLarge,
+        "a single entry was too large, and the run went on unrecorded",
+    ),
+];
 
 impl End {
     pub(crate) fn words(self) -> &'static str {
-        match self {
-            End::Returned => "the future returned",
-            End::Panicked => "the future panicked",
-            End::Limit => "the limit was reached, and the run went on unrecorded",
-            End::TooLarge => "a single entry was too large, and the run went on unrecorded",
-        }
+        END[self as usize].1
     }
-}
-
-/// The blocks of a file.
-pub(crate) struct Blocks {
-    file: BufReader<Box<dyn Read>>,
-    checksum: u64,
-    /// Why there is no further block, if that is not the end of the file.
-    pub(crate) damage: Option<String>,
 }
 
 pub(crate) fn bad(words: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, words.into())
 }
 
-impl Blocks {
+/// Adds the path of a tape to an error.
+pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("the tape {}: {error}", path.display()),
+    )
+}
+
+/// A tape that is read, entry by entry.
+pub(crate) struct Reader {
+    file: BufReader<File>,
+    checksum: u64,
+    /// Why there is no further block, if that is not the end of the file.
+    damage: Option<&'static str>,
+    pub(crate) program: Program,
+    body: Vec<u8>,
+    at: usize,
+    /// The socket of the last entry that had one.
+    pub(crate) last: Option<u32>,
+    /// The number of those that were read.
+    pub(crate) entries: u64,
+}
+
+impl Reader {
     /// Opens a tape, and reads its header.
-    pub(crate) fn open(path: &Path) -> io::Result<(Blocks, Program)> {
-        let named = |error: io::Error| {
-            io::Error::new(
-                error.kind(),
-                format!("the tape {}: {error}", path.display()),
-            )
-        };
-        let file = File::open(path).map_err(named)?;
-        Blocks::read(Box::new(file)).map_err(named)
+    pub(crate) fn open(path: &Path) -> io::Result<Reader> {
+        let open = File::open(path).and_then(Reader::of);
+        open.map_err(|error| named(path, &error))
     }
 
-    pub(crate) fn read(file: Box<dyn Read>) -> io::Result<(Blocks, Program)> {
-        let mut file = BufReader::new(file);
+    fn of(file: File) -> io::Result<Reader> {
+        let mut reader = Reader {
+            file: BufReader::new(file),
+            checksum: 0,
+            damage: None,
+            program: Program::current(),
+            body: Vec::new(),
+            at: 0,
+            last: None,
+            entries: 0,
+        };
         let mut beginning = [0; 12];
-        (file.read_exact(&mut beginning)).map_err(|_| bad("it is no tape: it is too short"))?;
-        let version = u32::from_le_bytes(beginning[8..].try_into().unwrap_or_default());
-        if beginning[..8] != MAGIC[..] {
+        let read = reader.file.read_exact(&mut beginning);
+        let version = u32::from_le_bytes([8, 9, 10, 11].map(|place| beginning[place]));
+        if read.is_err() || beginning[..8] != MAGIC[..] {
             return Err(bad("it is no tape"));
         }
         if version != VERSION {
-            return Err(bad(format!(
-                "it has version {version}, and this reads version {VERSION}"
-            )));
+            let words = format!("it has version {version}, and this reads version {VERSION}");
+            return Err(bad(words));
         }
-        let mut blocks = Blocks {
-            file,
-            checksum: 0,
-            damage: None,
-        };
-        let body = blocks
-            .next_block()?
-            .ok_or_else(|| bad("it has no header"))?;
-        let program = get_value(&mut Cursor(&body)).ok_or_else(|| bad("its header is damaged"))?;
-        Ok((blocks, program))
+        reader.next_block()?;
+        if reader.body.is_empty() {
+            return Err(bad("it has no header"));
+        }
+        let program = Program::get(&mut reader.rest());
+        reader.program = program.ok_or_else(|| bad("its header is damaged"))?;
+        reader.at = reader.body.len();
+        Ok(reader)
     }
 
-    /// Returns the next body; `None` after the last one that is whole.
-    pub(crate) fn next_block(&mut self) -> io::Result<Option<Vec<u8>>> {
+    /// Reads the next body, which is empty after the last one that is whole.
+    fn next_block(&mut self) -> io::Result<()> {
+        (self.body, self.at) = (Vec::new(), 0);
         let mut head = Vec::new();
         (&mut self.file).take(12).read_to_end(&mut head)?;
         if head.is_empty() || self.damage.is_some() {
-            return Ok(None);
+            return Ok(());
         }
         let mut cursor = Cursor(&head);
-        let found = cursor
-            .array()
-            .map(u32::from_le_bytes)
-            .zip(cursor.array().map(u64::from_le_bytes));
-        let Some((length, checksum)) = found.filter(|(length, _)| *length as usize <= MAX_BLOCK)
-        else {
-            self.damage = Some("it is torn, or damaged, where a block begins".to_owned());
-            return Ok(None);
-        };
+        let length = cursor.array().map_or(u32::MAX, u32::from_le_bytes);
+        let checksum = cursor.array().map(u64::from_le_bytes);
+        self.damage = Some("it is torn, or damaged");
+        if length as usize > MAX_BLOCK {
+            return Ok(());
+        }
         // The length is not allocated before that much is there.
         let mut body = Vec::new();
         (&mut self.file)
             .take(length.into())
             .read_to_end(&mut body)?;
-        let sum = checked(&body, self.checksum);
-        if body.len() != length as usize || sum != checksum {
-            self.damage = Some("its last block is torn, or damaged".to_owned());
-            return Ok(None);
+        self.checksum = checked(&body, self.checksum);
+        if body.len() == length as usize && Some(self.checksum) == checksum {
+            (self.body, self.damage) = (body, None);
         }
-        self.checksum = sum;
-        Ok(Some(body))
+        Ok(())
+    }
+
+    /// Returns whether there is another entry.
+    #[inline]
+    pub(crate) fn has_next(&mut self) -> io::Result<bool> {
+        if self.at == self.body.len() {
+            self.next_block()?;
+        }
+        Ok(self.at < self.body.len())
+    }
+
+    /// Returns the next entry, and what follows it.
+    pub(crate) fn rest(&self) -> Cursor<'_> {
+        Cursor(&self.body[self.at..])
+    }
+
+    /// Goes on where so many bytes of the body are left. Returns the length of the entry.
+    pub(crate) fn advance(&mut self, left: usize, last: Option<u32>) -> usize {
+        let before = std::mem::replace(&mut self.at, self.body.len() - left);
+        self.last = last;
+        self.entries += 1;
+        self.at - before
+    }
+
+    /// Says why there is no further entry.
+    pub(crate) fn why(&self) -> String {
+        let why = self.damage.unwrap_or("the recording was cut off");
+        format!("the tape ends here: {why}")
     }
 }

@@ -12,6 +12,9 @@ use std::{env, fs, process, thread};
 
 use polder::__testing::Outcome;
 
+use crate::record::AGE;
+use crate::run::{self, record};
+
 /// Runs `test` once: as `POLDER_REPLAY` or `POLDER_RECORD` say, or else recorded.
 ///
 /// # Panics
@@ -40,9 +43,9 @@ where
         let test = async move { test().await.check() };
         let run = match path.parent() {
             Some(folder) if !is_directed => {
-                fs::create_dir_all(folder).and_then(|()| crate::record(&path, test))
+                fs::create_dir_all(folder).and_then(|()| record(&path, test))
             }
-            _ => crate::run(test),
+            _ => run::run(test),
         };
         run.unwrap_or_else(|error| panic!("{error}"));
     });
@@ -50,6 +53,9 @@ where
     let is_late = receiver.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
     let failure = if is_late { None } else { thread.join().err() };
     if !is_directed && (is_late || failure.is_some()) {
+        if is_late {
+            thread::sleep(2 * AGE); // Then all its entries are in the file.
+        }
         match fs::rename(&recording, &tape).and_then(|()| env::current_exe()) {
             Ok(program) => eprintln!(
                 "{name}: failed, and this runs it again:\n  POLDER_REPLAY={tape:?} {program:?} --exact {name} --include-ignored --nocapture"
@@ -90,9 +96,8 @@ fn folder() -> PathBuf {
 /// That is the program that was tested: it has to be there as it was. For a debugger, `gdb --args`
 /// follows the variable; a replay has no limit. A test that passes leaves no tape (one of
 /// `#[should_panic]` does: its panic is taken for a failure), and the tape of the last failure is
-/// left until the next one. A test that blocks its thread, or loops without an await, may leave a
-/// tape that lacks the last tenth of a second before; one that aborts prints no command, and its
-/// tape is in the same folder, with the number of the process.
+/// left until the next one. One that aborts prints no command, and its tape is in the same folder,
+/// with the number of the process; it lacks the last tenth of a second.
 ///
 /// ```
 /// polder_replay::test! {

@@ -24,6 +24,11 @@ mod child {
                 "fails" => return Err(took),
                 "panics" => panic!("it took {took:?}"),
                 "hangs" => polder::event::Event::new().wait().await,
+                // In the tenth of a second before its limit, without a turn.
+                "blocks" => loop {
+                    let _ = polder::time::now();
+                    std::thread::sleep(Duration::from_millis(5));
+                },
                 _ => {}
             }
             Ok(())
@@ -96,6 +101,23 @@ fn tape_of_a_failure_is_kept_and_replayed() {
     assert!(!output.status.success(), "{again}");
     failure_of(&again, "the tape ends here: the recording was cut off");
     failure_of(&again, "waits: event");
+
+    // One that blocks its thread leaves what it did until its limit.
+    let (_, _, path) = fails("blocks");
+    let mut listed = Vec::new();
+    polder_replay::show(&path, None, &mut listed).unwrap();
+    let listed = String::from_utf8(listed).unwrap();
+    let last = listed
+        .lines()
+        .rfind(|line| line.contains("reading the clock: "));
+    let seconds: f64 = last
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(seconds > 0.65, "{listed}");
 
     // One that passes leaves nothing, and the last failure's tape.
     assert_eq!(recordings(&tape), 1);

@@ -16,24 +16,23 @@ fn main() -> ExitCode {
     use std::io::{self, BufWriter, Write, stdout};
 
     let arguments = std::env::args_os().skip(1);
-    let arguments: Vec<String> = arguments
+    let arguments: Vec<_> = arguments
         .map(|text| text.to_string_lossy().into_owned())
         .collect();
-    let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (is_page, rest) = match &texts[..] {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (is_page, rest) = match &arguments[..] {
         ["show", "--page", rest @ ..] => (true, rest),
         ["show", rest @ ..] => (false, rest),
         _ => (false, &[][..]),
     };
     let (path, until) = match *rest {
         [path] => (path, None),
-        [path, "--until", entry] | ["--until", entry, path] if entry.parse::<u64>().is_ok() => {
-            (path, entry.parse().ok())
-        }
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        [path, "--until", entry] | ["--until", entry, path] => (path, Some(entry.parse::<u64>())),
+        _ => ("", None),
+    };
+    let (false, Ok(until)) = (path.is_empty(), until.transpose()) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
     };
     let mut output = BufWriter::new(stdout().lock());
     let shown = if is_page {

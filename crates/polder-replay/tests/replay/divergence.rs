@@ -157,7 +157,7 @@ fn other_files_are_no_tapes() {
     std::fs::write(&tape.path, bytes).unwrap();
     let error = error_of(replay(&tape.path, async {}));
     assert!(
-        error.contains("version 99, and this reads version 2"),
+        error.contains("version 99, and this reads version 3"),
         "{error}"
     );
 }
