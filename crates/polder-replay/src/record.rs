@@ -162,7 +162,9 @@ impl Recorder {
         let begin = body.bytes.len();
         put(&mut body.bytes, &mut self.last);
         let length = body.bytes.len();
-        if length >= BLOCK || body.written + length as u64 > self.limit || body.is_last {
+        // Only the first entry that fills the block tells the writer, which is a system call.
+        let is_full = length >= BLOCK && begin < BLOCK || length > QUEUED;
+        if is_full || body.written + length as u64 > self.limit || body.is_last {
             self.is_on = self.end_entry(body, begin);
         }
     }

@@ -31,9 +31,9 @@ use socket2::{SockAddr, Type};
 /// The functions that make the sockets of this thread.
 #[cfg(feature = "kernel")]
 pub(super) use self::custom as kernel;
+use self::custom::CustomSocket;
 #[cfg(all(feature = "kernel", unix))]
 pub use self::exported::SystemSockets;
-use self::custom::CustomSocket;
 use self::options::Options;
 pub(super) use self::options::{Flag, Group, Number, Opt};
 #[cfg(not(feature = "kernel"))]

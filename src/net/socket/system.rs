@@ -195,10 +195,7 @@ pub(super) fn check_connected(descriptor: &BorrowedDescriptor<'_>) -> io::Result
 
 /// Makes one attempt to connect. That of TCP may end later.
 #[cfg(all(feature = "kernel", unix))]
-pub(super) fn begin_to_connect(
-    socket_type: SocketType,
-    address: &SockAddr,
-) -> io::Result<Socket> {
+pub(super) fn begin_to_connect(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
     let socket = create(socket_type, address.domain())?;
     match socket.connect(address) {
         Err(error) if !sys::is_in_progress(&error) => Err(error),
