@@ -211,7 +211,10 @@ impl Clues {
 
     /// `dump` is complete except for its hints.
     pub(super) fn hints(mut self, shared: &Shared, dump: &Dump) -> Vec<Hint> {
-        let (pool, burdened) = (POOL.get().load(), burdened(dump));
+        let (mut pool, burdened) = (POOL.get().load(), burdened(dump));
+        if shared.is_on_one_thread {
+            pool.full = None; // A run that is repeated has other calls on the process's threads.
+        }
         let polls = dump.tasks.iter().map(|task| u64::from(task.polls));
         self.polls = (shared.spawned_tasks(), dump.tasks.len(), polls.sum());
         self.burdened = burdened.map(|(worker, _)| worker);
