@@ -8,7 +8,9 @@
 //! If the file cannot be written, or the limit is reached, the tape ends there: the run goes on
 //! unrecorded, and the user is told.
 
+use std::fmt::Display;
 use std::fs::File;
+use std::hint;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,10 +19,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::shared::lock;
 use crate::tape::{self, End, Kept, MAX_ENTRY, Program, Tag, put_head};
 
 const BLOCK: usize = 64 << 10;
 const QUEUED: usize = 1 << 20;
+const SPINS: usize = 100;
 pub(crate) const AGE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Recorder {
@@ -79,9 +83,10 @@ fn write_block(file: &mut File, body: &[u8], checksum: &mut u64) -> io::Result<(
 impl Common {
     /// Writes blocks until the last one, or an error.
     fn write(&self, mut file: File, mut checksum: u64, path: &Path) {
+        let ends = Ends(self);
         let (mut taken, mut is_last) = (Vec::new(), false);
         while !is_last {
-            let body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+            let body = lock(&self.body);
             let waits = |body: &mut Body| body.bytes.len() < BLOCK && !body.is_last;
             let waited = self.changed.wait_timeout_while(body, AGE, waits);
             let mut body = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -94,14 +99,10 @@ impl Common {
             drop(body);
             self.changed.notify_all();
             if let Err(error) = write_block(&mut file, &taken, &mut checksum) {
+                drop(ends);
                 let words = "ends here, and the run goes on unrecorded";
-                eprintln!(
-                    "polder-replay: the tape {} {words}: {error}",
-                    path.display()
-                );
-                let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
-                (body.is_last, is_last) = (true, true);
-                self.changed.notify_all();
+                say(format_args!("the tape {} {words}: {error}", path.display()));
+                return;
             }
             taken.clear();
             taken.shrink_to(2 * BLOCK);
@@ -112,15 +113,30 @@ impl Common {
     /// may have been made in this moment.
     #[inline]
     fn lock(&self, process: u32) -> Option<MutexGuard<'_, Body>> {
-        loop {
+        for _ in 0..SPINS {
             match self.body.try_lock() {
                 Ok(body) => return Some(body),
                 Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
-                Err(TryLockError::WouldBlock) if process::id() != process => return None,
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
+                Err(TryLockError::WouldBlock) => hint::spin_loop(),
             }
         }
+        (process::id() == process).then(|| lock(&self.body))
     }
+}
+
+/// Ends the recording when the writer ends, also by a panic: the worker does not wait for it.
+struct Ends<'a>(&'a Common);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.body).is_last = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// `eprintln!` panics if standard error is closed.
+fn say(words: impl Display) {
+    let _ = writeln!(io::stderr(), "polder-replay: {words}");
 }
 
 impl Recorder {
@@ -132,11 +148,7 @@ impl Recorder {
         write_block(&mut file, &header, &mut checksum)?;
         let common = Arc::<Common>::default();
         let of_writer = common.clone();
-        of_writer
-            .body
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .written = header.len() as u64 + 24;
+        lock(&of_writer.body).written = header.len() as u64 + 24;
         let writer = thread::Builder::new().name("polder-replay".to_owned());
         let writer = writer.spawn(move || of_writer.write(file, checksum, &path))?;
         Ok(Recorder {
@@ -185,10 +197,11 @@ impl Recorder {
             drop(self.common.changed.wait_while(body, waits));
             return true;
         };
-        eprintln!("polder-replay: the tape ends here: {}", end.words());
         body.bytes.truncate(begin);
         put_head(&mut body.bytes, Tag::End, None, &mut None);
         end.put(&mut body.bytes);
+        drop(body);
+        say(format_args!("the tape ends here: {}", end.words()));
         false
     }
 }
