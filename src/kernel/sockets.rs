@@ -55,6 +55,11 @@ pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// cannot fail.
     fn lend(&self) -> Lent<'_>;
 
+    /// Returns the descriptor for a kernel that waits for the socket, and changes nothing.
+    fn descriptor(&self) -> Lent<'_> {
+        self.lend()
+    }
+
     /// Returns the result of connecting a TCP stream.
     fn finish_connect(&self) -> io::Result<()>;
 

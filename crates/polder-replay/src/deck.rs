@@ -523,7 +523,7 @@ impl Deck {
         {
             self.queue.retain(|(socket, _)| *socket != id);
             // It fails only for what is not registered.
-            let _ = poller.deregister(socket.lend());
+            let _ = poller.deregister(socket.descriptor());
         }
     }
 

@@ -137,7 +137,7 @@ impl kernel::Poller for TapedPoller {
                 let (Some(poller), Some(socket)) = (&self.0.poller, &socket) else {
                     return Err(io::ErrorKind::NotFound.into());
                 };
-                let (token, descriptor) = (Token(id.into()), socket.lend());
+                let (token, descriptor) = (Token(id.into()), socket.descriptor());
                 if is_registered {
                     return poller.modify(descriptor, token, interest, Mode::Edge);
                 }

@@ -14,7 +14,7 @@ use super::{AnySocket, KernelSocket, Receive, Socket, SocketType};
 use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 use crate::poller::Interest;
-use crate::sys::{self, BorrowedDescriptor, TcpOption};
+use crate::sys::{self, TcpOption};
 
 /// The sockets of the system, for another [kernel](crate::kernel). Unstable, as that is.
 ///
@@ -68,10 +68,6 @@ fn exported(made: io::Result<Socket>) -> io::Result<Box<dyn sockets::Socket>> {
 struct Exported(Socket);
 
 impl Exported {
-    fn descriptor(&self) -> BorrowedDescriptor<'_> {
-        self.system().descriptor
-    }
-
     #[inline]
     fn system(&self) -> SystemSocket<'_> {
         match self.0.kernel_socket() {
@@ -104,6 +100,10 @@ impl sockets::Socket for Exported {
 
     fn lend(&self) -> BorrowedFd<'_> {
         self.0.lend_descriptor()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.system().descriptor
     }
 
     fn finish_connect(&self) -> io::Result<()> {
@@ -186,5 +186,24 @@ impl sockets::Socket for Exported {
 
     fn set(&self, option: Opt) -> io::Result<()> {
         self.system().set(option)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::sockets::Socket as _;
+
+    /// A kernel that waits for the socket does not slow down its reads; foreign code does.
+    #[test]
+    fn only_lent_sockets_are_distrusted() {
+        let (near, _far) = system::pair(SocketType::UnixStream).unwrap();
+        let near = Exported(near);
+        let trusts = || near.0.io.source().has_bytes_only();
+        let before = trusts();
+        let _ = near.descriptor();
+        assert_eq!(trusts(), before);
+        let _ = near.lend();
+        assert!(!trusts());
     }
 }
