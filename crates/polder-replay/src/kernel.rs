@@ -186,6 +186,13 @@ impl kernel::Poller for TapedPoller {
 
 // Sockets.
 
+/// The limit of a read, which is an entry.
+const MAX_READ: usize = 16 << 20;
+/// polder offers a stream no more in one call, so the rest would be hashed again each time.
+const MAX_WRITE: usize = 1 << 20;
+/// `IOV_MAX` of Linux and others.
+const MAX_PARTS: usize = 1_024;
+
 /// A socket of the system.
 type System = dyn Socket;
 
@@ -316,7 +323,8 @@ impl Socket for TapedSocket {
             Some(process?.unsigned_abs().into())
         });
         Some(user.and_then(|user| {
-            let (user, process) = (user.unwrap_or(0), process?);
+            let user = user.ok_or(io::ErrorKind::Unsupported)?;
+            let process = process?;
             let process = process.map(|process| process as i32);
             Ok(((user >> 32) as u32, user as u32, process))
         }))
@@ -350,38 +358,52 @@ impl Socket for TapedSocket {
     #[inline]
     fn read(&self, buffers: &mut [IoSliceMut<'_>], peeks: bool) -> io::Result<(usize, bool)> {
         let tag = if peeks { Tag::Peek } else { Tag::Read };
-        let filled = self.handle.fill(
-            tag,
-            |_| {},
-            buffers,
-            |system, buffers| {
-                let (length, is_drained) = match buffers {
-                    [_] => system.read(buffers, peeks)?,
-                    _ => {
-                        // A read of empty ones alone would look like the end of the stream.
-                        let parts = buffers.iter_mut().filter(|part| !part.is_empty());
-                        let mut parts: Vec<_> = parts.map(|part| IoSliceMut::new(part)).collect();
-                        system.read(&mut parts, peeks)?
-                    }
-                };
-                Ok(Filled(length, is_drained))
-            },
-        );
-        filled.map(|Filled(length, is_drained)| (length, is_drained))
+        let fill = |buffers: &mut [IoSliceMut<'_>]| {
+            let filled = self.handle.fill(
+                tag,
+                |_| {},
+                buffers,
+                |system, buffers| {
+                    let (length, is_drained) = system.read(buffers, peeks)?;
+                    Ok(Filled(length, is_drained))
+                },
+            )?;
+            Ok((filled.0, filled.1))
+        };
+        if matches!(buffers, [bytes] if bytes.len() <= MAX_READ) {
+            return fill(buffers);
+        }
+        let mut room = MAX_READ;
+        let parts = buffers.iter_mut().map(|part| {
+            let length = part.len().min(room);
+            room -= length;
+            IoSliceMut::new(&mut part[..length])
+        });
+        // A read of empty ones alone would look like the end of the stream.
+        let parts = parts.filter(|part| !part.is_empty());
+        fill(&mut parts.take(MAX_PARTS).collect::<Vec<_>>())
     }
 
     #[inline]
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let check = buffers.iter().fold(0, |sum, buffer| checked(buffer, sum));
-        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.handle.write(check, wanted, |system| match buffers {
-            [_] => system.write(buffers),
-            _ => {
-                // A write of empty ones alone would look like a full stream.
-                let parts = buffers.iter().copied().filter(|part| !part.is_empty());
-                system.write(&parts.collect::<Vec<_>>())
-            }
-        })
+        let write = |buffers: &[IoSlice<'_>]| {
+            let check = buffers.iter().fold(0, |sum, part| checked(part, sum));
+            let wanted = buffers.iter().map(|part| part.len()).sum();
+            let write = |system: &System| system.write(buffers);
+            self.handle.write(check, wanted, write)
+        };
+        if matches!(buffers, [bytes] if bytes.len() <= MAX_WRITE) {
+            return write(buffers);
+        }
+        let mut room = MAX_WRITE;
+        let parts = buffers.iter().map(|part| {
+            let length = part.len().min(room);
+            room -= length;
+            IoSlice::new(&part[..length])
+        });
+        // A write of empty ones alone would look like a full stream.
+        let parts = parts.filter(|part| !part.is_empty());
+        write(&parts.take(MAX_PARTS).collect::<Vec<_>>())
     }
 
     fn receive(&self, bytes: &mut [u8], peeks: bool) -> io::Result<(usize, Address, bool)> {
