@@ -25,12 +25,15 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Returns the next result, unless there is none yet. Has the waker woken for the next one.
+    /// Returns the next result, unless there is none yet. Has a waker woken for the next one, in
+    /// the place of the one before.
     fn take(&self, mut waker: Option<Waker>) -> io::Result<Option<Vec<u8>>> {
         with(Some(&self.shared), |deck| {
             let found = deck.arrivals.get_mut(&self.id);
             Ok(found.and_then(|found| {
-                std::mem::swap(&mut found.waker, &mut waker);
+                if waker.is_some() {
+                    std::mem::swap(&mut found.waker, &mut waker);
+                }
                 found.results.pop_front()
             }))
         })
@@ -102,8 +105,12 @@ pub(crate) fn listen(numbers: &[usize]) -> io::Result<Box<dyn kernel::Signals>> 
             .iter()
             .map(|number| Signal::try_from(*number as i32));
         let signals = signals.collect::<io::Result<Vec<_>>>()?;
-        let made = thread::scope(|scope| scope.spawn(|| Signals::new(signals)).join());
-        let made = made.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+        let made = thread::scope(|scope| {
+            let thread = thread::Builder::new();
+            let thread = thread.spawn_scoped(scope, || Signals::new(signals))?;
+            let panicked = |_| Err(io::ErrorKind::Other.into());
+            thread.join().unwrap_or_else(panicked)
+        })?;
         Ok(Box::pin(made.map(|signal| {
             kept(&(signal.number().unwrap_or(0) as u64))
         })))

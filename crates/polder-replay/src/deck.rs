@@ -277,6 +277,9 @@ impl Deck {
         tag: Tag,
         real: impl FnOnce(&mut Deck) -> Option<T>,
     ) -> Result<Option<T>, Stop> {
+        if self.stopped.is_some() {
+            return Err(Stop);
+        }
         if let Side::Replay(player) = &mut self.side {
             let given = player.given(tag);
             return given.or_else(|words| self.stop(words));
@@ -605,7 +608,7 @@ impl Deck {
 
     /// Stops the replay, and says why.
     #[cold]
-    fn stop<R>(&mut self, reason: String) -> Result<R, Stop> {
+    pub(crate) fn stop<R>(&mut self, reason: String) -> Result<R, Stop> {
         let mut words = reason;
         if let Side::Replay(player) = &self.side {
             let (entry, time) = (player.tape.entries, self.now - self.start);

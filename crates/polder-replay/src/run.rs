@@ -388,14 +388,25 @@ fn deliver(runtime: &CustomRuntime, is_replay: bool) -> io::Result<()> {
             if let Some(waker) = waker {
                 waker.wake();
             }
-            if let Some(call) = call {
-                // A recording has called the function before: on a thread that has no kernel.
-                if is_replay {
-                    let _ = thread::scope(|scope| scope.spawn(|| call.prepare()).join());
-                }
-                call.run();
+            let Some(call) = call else {
+                return io::Result::Ok(());
+            };
+            // A recording has called the function before: on a thread that has no kernel.
+            if is_replay {
+                let called = thread::scope(|scope| {
+                    let thread = thread::Builder::new();
+                    let thread = thread.spawn_scoped(scope, || call.prepare())?;
+                    thread.join().or(Ok(()))
+                });
+                let stop = |error: io::Error| {
+                    let words = format!("there is no thread for a call of `unblock`: {error}");
+                    with(None, |deck| deck.stop(words))
+                };
+                called.or_else(stop)?;
             }
-        });
+            call.run();
+            Ok(())
+        })?;
     }
     Ok(())
 }
