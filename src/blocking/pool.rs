@@ -455,8 +455,14 @@ impl<T> Call<T> {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
-    pub(crate) fn detach(mut self) {
+    pub(crate) fn detach(self) {
+        drop(self.detached());
+    }
+
+    /// Returns it as one that dropping does not cancel.
+    pub(crate) fn detached(mut self) -> Call<T> {
         self.is_detached = true;
+        self
     }
 }
 

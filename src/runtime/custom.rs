@@ -93,15 +93,23 @@ impl CustomRuntime {
     }
 }
 
-/// Calls `f` on the thread pool, whatever kernel this thread has. Dropping the future cancels the
-/// call if it has not begun.
+/// Calls `f` on the thread pool, whatever kernel this thread has: soon, also if the future is not
+/// polled, or dropped. Name lookups have threads of their own, as without a kernel.
 ///
 /// # Errors
 ///
 /// There is no thread.
-pub async fn on_thread<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    let call = POOL.get().call(Class::Call, f)?;
-    poll_fn(|cx| call.poll_output(cx)).await
+pub fn on_thread<T: Send + 'static>(
+    is_lookup: bool,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<impl Future<Output = io::Result<T>> + Send> {
+    let class = if is_lookup {
+        Class::Lookup
+    } else {
+        Class::Call
+    };
+    let call = POOL.get().call(class, f)?.detached();
+    Ok(poll_fn(move |cx| call.poll_output(cx)))
 }
 
 /// A worker of a [`CustomRuntime`]. It may outlive the runtime, and then has no tasks.

@@ -47,14 +47,23 @@ impl Drop for Waiting {
     }
 }
 
-/// Has a thread make a call when this is first polled. The result is given to the worker between
-/// two turns.
+/// [`call_later`], of a call that is no name lookup.
 pub(crate) fn job<T: Kept + 'static>(
     what: String,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = io::Result<T>> + Send>> {
+    call_later(false, what, call)
+}
+
+/// Has a thread make a call when this is first polled. The result is given to the worker between
+/// two turns.
+pub(crate) fn call_later<T: Kept + 'static>(
+    is_lookup: bool,
+    what: String,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = io::Result<T>> + Send>> {
     Box::pin(async move {
-        let (id, shared) = begin_call(&what, None, call)?;
+        let (id, shared) = begin_call(is_lookup, &what, None, call)?;
         let waiting = Waiting { id, shared };
         let result = poll_fn(|cx| match waiting.take(Some(cx.waker().clone())) {
             Ok(None) => Poll::Pending,
@@ -67,18 +76,21 @@ pub(crate) fn job<T: Kept + 'static>(
     })
 }
 
-/// Has a thread make a call. See [`begin`].
+/// Has a thread make a call, from now on: the worker only asks for the result between two turns.
 pub(crate) fn begin_call<T: Kept + 'static>(
+    is_lookup: bool,
     what: &str,
     unblock: Option<Arc<dyn BlockingCall>>,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<(u64, Arc<Shared>)> {
-    let called = async {
-        let result = on_thread(|| kept(&call())).await;
-        result.unwrap_or_else(|error| kept(&io::Result::<()>::Err(error)))
+    let source = || -> io::Result<Source> {
+        let called = on_thread(is_lookup, || kept(&call()))?;
+        Ok(Box::pin(stream::once_future(async {
+            let result = called.await;
+            result.unwrap_or_else(|error| kept(&io::Result::<()>::Err(error)))
+        })))
     };
-    let what = format!("a call on a thread ({what})");
-    begin(what, unblock, || Ok(Box::pin(stream::once_future(called))))
+    begin(format!("a call on a thread ({what})"), unblock, source)
 }
 
 fn kept(value: &impl Kept) -> Vec<u8> {

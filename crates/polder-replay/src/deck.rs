@@ -693,7 +693,8 @@ impl<T: ?Sized> Handle<T> {
 impl<T: ?Sized> Drop for Handle<T> {
     fn drop(&mut self) {
         if !self.shared.is_here() {
-            return self.shared.tell(|news| news.orphans.push(self.id));
+            self.shared.tell(|news| news.orphans.push(self.id));
+            return self.shared.wake(); // Which may wait for nothing else.
         }
         look(Some(&self.shared), |deck| {
             deck.forget(self.id);

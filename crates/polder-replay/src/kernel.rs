@@ -17,7 +17,7 @@ use polder::net::SystemSockets;
 use polder::poller::{Interest, Mode, Token};
 use rustix::time::ClockId;
 
-use crate::arrivals::{begin_call, job, listen};
+use crate::arrivals::{begin_call, call_later, listen};
 use crate::deck::{self, Deck, Handle, look, null, remark, text, with};
 use crate::files;
 use crate::shared::Shared;
@@ -68,7 +68,7 @@ impl Kernel for Taped {
 
     fn look_up(&self, host: &str) -> Option<LookUp> {
         let host = host.to_owned();
-        let look_up = job(format!("looking up {host}"), move || {
+        let look_up = call_later(true, format!("looking up {host}"), move || {
             let addresses = (&*host, 0).to_socket_addrs()?;
             Ok(addresses.map(Address::Internet).collect::<Vec<_>>())
         });
@@ -86,12 +86,12 @@ impl Kernel for Taped {
     fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
         remark("the results of `unblock` are not on the tape: a replay calls the functions again");
         let prepared = call.clone();
-        // If it fails, the replay has stopped.
-        let _ = begin_call("unblock", Some(call), move || {
+        let begun = begin_call(false, "unblock", Some(call), move || {
             prepared.prepare();
             Ok(())
         });
-        true
+        // Without a thread polder tries again, and says so.
+        begun.is_ok() || look(None, |deck| deck.stopped.is_some()).unwrap_or(true)
     }
 
     fn sockets(&self) -> Option<&dyn Sockets> {

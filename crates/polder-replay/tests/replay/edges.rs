@@ -221,6 +221,137 @@ fn threads_of_calls_are_limited() {
     assert!((2..=500).contains(&most), "{most} threads");
 }
 
+/// A call on a thread begins within the poll that makes it: also if the poll waits for its effect,
+/// or is the last one, or if the future is dropped.
+#[test]
+fn calls_on_threads_begin_at_once() {
+    use futures_lite::future::poll_once;
+    let (tape, dir) = (Tape::new(), tempfile::TempDir::new().unwrap());
+    let path = dir.path().join("file");
+    let limit = Duration::from_secs(10);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let last = sender.clone();
+    let written = path.clone();
+    let receiver = record(&tape.path, async move {
+        polder::unblock(move || sender.send("waited for").unwrap()).detach();
+        assert_eq!(receiver.recv_timeout(limit), Ok("waited for"));
+        let mut write = Box::pin(polder::fs::write(written, b"bytes"));
+        assert!(poll_once(&mut write).await.is_none());
+        drop(write);
+        polder::unblock(move || last.send("last").unwrap()).detach();
+        receiver
+    })
+    .unwrap();
+    assert_eq!(receiver.recv_timeout(limit), Ok("last"));
+    let start = Instant::now();
+    while std::fs::read(&path).ok().as_deref() != Some(b"bytes") {
+        assert!(start.elapsed() < limit, "the file is not written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Names are looked up by threads of their own: not behind calls that never end. A dump has no hint
+/// that there are too many calls, of which a replay knows nothing.
+#[test]
+fn names_are_looked_up_beside_calls() {
+    let tape = Tape::new();
+    record(&tape.path, async {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let receiver = std::sync::Arc::new(std::sync::Mutex::new(receiver));
+        let calls = (0..600).map(|_| {
+            let receiver = receiver.clone();
+            polder::unblock(move || assert!(receiver.lock().unwrap().recv().is_err()))
+        });
+        let calls: Vec<_> = calls.collect();
+        let limit = Duration::from_secs(10);
+        let found = timeout(limit, polder::net::resolve("localhost:80")).await;
+        let dump = || polder::Handle::current().dump();
+        dump();
+        sleep(Duration::from_millis(300)).await;
+        let hints = dump().hints;
+        drop(sender);
+        assert!(hints.is_empty(), "{hints:?}");
+        assert!(!found.expect("a thread is free").unwrap().is_empty());
+        for call in calls {
+            call.await;
+        }
+    })
+    .unwrap();
+}
+
+/// A socket that a thread drops is closed, also while the worker waits for nothing else.
+#[test]
+fn socket_that_a_thread_drops_is_closed() {
+    use std::io::Read;
+    let tape = Tape::new();
+    record(&tape.path, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, receiver) = async_channel::bounded(1);
+        std::thread::spawn(move || {
+            let mut peer = std::net::TcpStream::connect(address).unwrap();
+            sender.send_blocking(peer.read(&mut [0; 8]).unwrap())
+        });
+        let (stream, _) = listener.accept().await.unwrap();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(stream);
+        });
+        let end = timeout(Duration::from_secs(10), receiver.recv()).await;
+        assert_eq!(end.expect("it is closed").unwrap(), 0);
+    })
+    .unwrap();
+}
+
+/// A tape that cannot be written ends, and the run does not, even where nothing can be told.
+#[test]
+#[cfg(target_os = "linux")]
+fn disk_that_is_full_ends_the_tape() {
+    use std::os::fd::OwnedFd;
+    if let Some((_, path)) = role() {
+        let limit = libc::rlimit {
+            rlim_cur: 100_000,
+            rlim_max: 100_000,
+        };
+        // SAFETY: both change this process only, which the test below has made for this.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+        }
+        let clocks = async {
+            for _ in 0..3_000_000 {
+                let _ = now();
+            }
+        };
+        record(path, clocks).unwrap();
+        std::process::exit(7);
+    }
+    let tape = Tape::new();
+    let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(far);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "edges::disk_that_is_full_ends_the_tape"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(ROLE, "record")
+        .env("REPLAY_TEST_TAPE", &tape.path)
+        .stdout(Stdio::null())
+        .stderr(OwnedFd::from(near))
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(7));
+}
+
 /// Sockets of a runtime that runs already would not be on the tape, and the runtime would wait.
 #[test]
 fn recording_within_a_runtime_is_refused() {
