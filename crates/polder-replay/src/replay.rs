@@ -155,14 +155,17 @@ impl Player {
         }
         if then.arguments != now.arguments {
             let arguments = &then.arguments;
-            causes += &format!("\n  it was recorded with other arguments: {arguments:?}");
+            causes += &format!(
+                "\n  its arguments were {arguments:?} (those of a test's harness do not matter)"
+            );
         }
         causes
     }
 }
 
 const CAUSES: &str = "usual causes: a thread that wakes tasks, a foreign descriptor, std::fs, a child process, \
-                      an address in memory, randomness or a clock that was not asked through polder, another build";
+                      an address in memory, another build, randomness or a clock that was not asked through polder \
+                      (on Linux `polder_replay::answer_for_libc!()`, of the feature `libc`, records both)";
 
 fn damaged() -> String {
     "the tape is damaged: the next entry cannot be read".to_owned()

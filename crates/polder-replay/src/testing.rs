@@ -11,6 +11,7 @@ use std::time::Duration;
 use std::{env, fs, process, thread};
 
 use polder::__testing::Outcome;
+use polder::Backend;
 
 use crate::record::AGE;
 use crate::run::{self, record};
@@ -19,12 +20,15 @@ use crate::run::{self, record};
 ///
 /// # Panics
 ///
-/// If the test fails, or takes longer than `limit`.
+/// If the test fails, or takes longer than `limit`; and if `POLDER_BACKEND` names no backend that is
+/// available.
 pub fn run<F>(name: &str, limit: Duration, test: fn() -> F)
 where
     F: Future + 'static,
     F::Output: Outcome,
 {
+    // A recording has the system's default. A misspelled name is an error, as for `polder::test!`.
+    Backend::list_from_env().unwrap_or_else(|error| panic!("{name}: {error}"));
     let file = name.replace("::", "-") + ".tape";
     // The harness leaves out the name of the crate.
     let name = name.split_once("::").map_or(name, |(_, name)| name);

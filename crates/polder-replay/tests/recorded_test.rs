@@ -119,6 +119,13 @@ fn tape_of_a_failure_is_kept_and_replayed() {
         .unwrap();
     assert!(seconds > 0.65, "{listed}");
 
+    // A backend that is unknown is not taken for the default.
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "child::passes_or_not", "--nocapture"]);
+    let (output, said) = run(child.env("POLDER_BACKEND", "epol"), "passes");
+    assert!(!output.status.success(), "{said}");
+    failure_of(&said, "child::passes_or_not: POLDER_BACKEND: ");
+
     // One that passes leaves nothing, and the last failure's tape.
     assert_eq!(recordings(&tape), 1);
     let mut child = Command::new(std::env::current_exe().unwrap());

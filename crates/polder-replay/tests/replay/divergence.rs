@@ -44,6 +44,7 @@ fn other_bytes_are_a_divergence_in_words() {
         "after the start, in task 2, spawned at ",
         "divergence.rs:",
         "usual causes: a thread",
+        "`polder_replay::answer_for_libc!()`",
     ] {
         assert!(error.contains(words), "no {words:?} in {error}");
     }
