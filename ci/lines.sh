@@ -17,7 +17,7 @@ scheduler 3780
 library   28700
 process   850
 worlds    13500
-replay    3005
+replay    3075
 '
 
 # The room and the lines of code of each file.
