@@ -10,9 +10,9 @@
 //!
 //! Tasks woken by events are queued on the worker that polled. Others take some of them:
 //!
-//! * An idle worker is woken to search if more than [`MANY_READY`] tasks are in its queue at the end
-//!   of a turn; and after a task that has woken several, or has spawned one while others are ready:
-//!   see [`searcher`](super::searcher).
+//! * An idle worker is woken to search if more than [`MANY_READY`] tasks are in its queue at the
+//!   end of a turn; and after a task that has woken several, or has spawned one while others are
+//!   ready: see [`searcher`](super::searcher).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
 //!   slot](super::run_queue) stays, unless its worker is stuck: see [`shard`](super::shard).
 //! * While all are awake, each takes half of the tasks of a stuck one between two turns.
@@ -174,8 +174,8 @@ impl Worker {
     /// 3. It looks at the inject queue and at all run queues (`Local::has_tasks_elsewhere`). A
     ///    thread that injects a task looks for a parked worker after a fence
     ///    ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)): so one of the two sees the
-    ///    other. A run queue is never left with tasks: only its worker pushes there, and sleeps only
-    ///    when it is empty.
+    ///    other. A run queue is never left with tasks: only its worker pushes there, and sleeps
+    ///    only when it is empty.
     /// 4. It wakes the main worker if that waits for the last task and none is left. Then it parks
     ///    in the reactor's parker too, and only after that reads the earliest deadline
     ///    ([`Driver::park_in_reactor`]). So an earlier timer is read, or notifies.

@@ -189,12 +189,12 @@ impl Drop for PollerGuard<'_> {
     }
 }
 
-/// The time between two inspections, after one has found a worker that computes. An event or a timer that
-/// is due while all others compute is found within five quarters of this, and a task behind a long
-/// poll within nine, since that poll may have begun just after an inspection. So this, and the
-/// monitor's time to wake up, stay below a millisecond. (If the monitor itself begins to work, the
-/// next one goes by its own inspections, and a task in the LIFO slot may wait for one more
-/// interval.)
+/// The time between two inspections, after one has found a worker that computes. An event or a
+/// timer that is due while all others compute is found within five quarters of this, and a task
+/// behind a long poll within nine, since that poll may have begun just after an inspection. So
+/// this, and the monitor's time to wake up, stay below a millisecond. (If the monitor itself begins
+/// to work, the next one goes by its own inspections, and a task in the LIFO slot may wait for one
+/// more interval.)
 ///
 /// Each worker keeps the moment of its next inspection while it works or sleeps. If each sleep of a
 /// monitor started a new interval, workers that are woken repeatedly, or that alternate as the

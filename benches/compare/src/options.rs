@@ -123,7 +123,8 @@ impl Options {
         workloads
     }
 
-    /// Returns the build that measures a program, if it is another one, and the program's name there.
+    /// Returns the build that measures a program, if it is another one, and the program's name
+    /// there.
     pub fn build<'a>(&self, program: &'a str) -> (Option<&Path>, &'a str) {
         let Some((there, build)) = program.split_once('@') else {
             return (None, program);

@@ -271,7 +271,7 @@ impl Deck {
         read.or_else(|error| self.stop(error.to_string()))
     }
 
-    /// What comes from elsewhere now: found by `real`, or because it is next on the tape.
+    /// The events that come from elsewhere now: found by `real`, or next on the tape.
     fn given<T: Kept>(
         &mut self,
         tag: Tag,
@@ -631,7 +631,7 @@ impl Drop for Deck {
     }
 }
 
-/// What is to be woken or run outside of the deck.
+/// Wakers and jobs to be called outside of the deck.
 pub(crate) type Delivery = (Option<Waker>, Option<Arc<dyn BlockingCall>>);
 
 /// A socket or a file of the program.

@@ -39,7 +39,7 @@ pub(crate) struct Recorder {
     process: u32,
 }
 
-/// What the worker and the thread that writes have in common.
+/// The state that the worker and the writing thread share.
 #[derive(Default)]
 struct Common {
     body: Mutex<Body>,

@@ -1,7 +1,7 @@
 //! [`Player`]: answers from a tape. An entry is consumed by the call that made it when it was
 //! recorded; a call that finds another entry ends the replay. What came from elsewhere (events,
-//! signals, ends of calls on threads) is given when it is next on the tape: a turn begins by reading
-//! the clock, so its place there is unambiguous.
+//! signals, ends of calls on threads) is given when it is next on the tape: a turn begins by
+//! reading the clock, so its place there is unambiguous.
 
 use std::io;
 use std::path::Path;

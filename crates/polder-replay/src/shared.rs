@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 pub(crate) struct News {
     /// Sockets and files that other threads have dropped.
     pub(crate) orphans: Vec<u32>,
-    /// What is to be polled again.
+    /// The streams to be polled again.
     pub(crate) ready: Vec<u64>,
     /// Whether a thread that is not the worker's has woken a task.
     pub(crate) is_woken_from_elsewhere: bool,

@@ -5,8 +5,8 @@
 //! block  length of the body (u32), checksum (u64), body; numbers are little-endian
 //! body   entry…; the first body has the header, and nothing else
 //! entry  clock:  a varint with the lowest bit set: 1 | nanoseconds since the last reading << 1
-//!        others: a byte with the lowest bit clear: tag << 4 | failed << 3 | 2 bits, shifted by one:
-//!                whether it is of no socket or file, of the last one, or of that whose number
+//!        others: a byte with the lowest bit clear: tag << 4 | failed << 3 | 2 bits, shifted by
+//!                one: whether it is of no socket or file, of the last one, or of that whose number
 //!                follows; the argument; the answer or error
 //! error  varint: its number, or 0 and a kind and a text
 //! events varints: socket << 5 | flags << 1 | 1 if another one follows

@@ -20,8 +20,8 @@ use crate::run::{self, record};
 ///
 /// # Panics
 ///
-/// If the test fails, or takes longer than `limit`; and if `POLDER_BACKEND` names no backend that is
-/// available.
+/// If the test fails, or takes longer than `limit`; and if `POLDER_BACKEND` names no backend that
+/// is available.
 pub fn run<F>(name: &str, limit: Duration, test: fn() -> F)
 where
     F: Future + 'static,

@@ -9,7 +9,7 @@ use crate::tape::{Cursor, End, Event, Filled, Head, Kept, Tag, get_head};
 /// An entry.
 pub(crate) struct Entry {
     pub(crate) tag: Tag,
-    /// What the program asked for, without details.
+    /// The kind of the program's request, without details.
     pub(crate) kind: String,
     pub(crate) words: String,
     /// The number of bytes that crossed.
