@@ -199,6 +199,7 @@ impl<T> TaskResult<T> {
 }
 
 impl<T> Drop for TaskResult<T> {
+    #[inline]
     fn drop(&mut self) {
         match self.result.take() {
             Some(Ok(value)) if needs_drop::<T>() => {
