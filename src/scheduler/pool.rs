@@ -261,9 +261,10 @@ impl Worker {
         let (mut is_any_awake, mut is_any_stuck, mut any_computes) = (false, false, false);
         for (index, remote) in shared.pool_workers().iter().enumerate() {
             let is_awake = !shared.is_parked(index);
-            // (In a simulated world all workers are on one thread.)
-            let has_thread = is_awake && index != self.local.index && !shared.is_on_one_thread;
-            let cpu_time = has_thread
+            // Each reading is a system call, so it is made for workers of this shard only. (In a
+            // simulated world all workers are on one thread.)
+            let is_near = self.shard().workers.contains(&index) && index != self.local.index;
+            let cpu_time = (is_awake && is_near && !shared.is_on_one_thread)
                 .then(|| sys::thread_cpu_time(remote.thread()))
                 .flatten();
             let polls = remote.counters.polls.get();

@@ -27,9 +27,11 @@
 //! inspection at a long interval that finds another worker awake is followed by one after a short
 //! interval, which shows whether that worker is stuck. A stuck worker *computes* if its thread has
 //! used the processor for half of the time since the inspection before, or has been stuck for a
-//! long interval (as one that sleeps in a call). On a busy machine workers are preempted for a few
-//! milliseconds every few milliseconds, and look stuck; with frequent inspections for these, too,
-//! HTTP on two workers took 8 % more CPU time (Intel Xeon, two cores, 50 connections).
+//! long interval (as one that sleeps in a call). Where the system does not tell the processor
+//! time, and of other shards' workers, each stuck one counts. On a busy machine workers are
+//! preempted for a few milliseconds every few milliseconds, and look stuck; with frequent
+//! inspections for these, too, HTTP on two workers took 8 % more CPU time (Intel Xeon, two cores,
+//! 50 connections).
 //!
 //! **The mark** is the number of the worker that is the monitor. A follower keeps it rather than
 //! the leader, which events wake: so the monitor sleeps from one inspection to the next. Without
@@ -383,7 +385,8 @@ impl Inspections {
         }
     }
 
-    /// Returns when the next one is due: soon, if another worker has found a worker stuck since.
+    /// Returns when the next one is due: soon, if another worker has found one that
+    /// computes since.
     pub(super) fn next(&self, now: Instant, monitor: &Monitor) -> Instant {
         let next = self.next.get().min(now + monitor.interval());
         self.next.set(next);
@@ -421,7 +424,8 @@ impl Inspections {
             }
             _ => true,
         };
-        let is_long = now.saturating_duration_since(since) >= LONG_INTERVAL;
+        // Found stuck twice: after one gap it may have slept meanwhile, or this worker is late.
+        let is_long = before.is_stuck && now.saturating_duration_since(since) >= LONG_INTERVAL;
         (is_stuck, is_stuck && (has_used_half || is_long))
     }
 
