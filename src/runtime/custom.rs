@@ -98,7 +98,7 @@ impl CustomRuntime {
 ///
 /// # Errors
 ///
-/// There is no thread.
+/// There is no thread. The output is an error if `f` panics, and in a child of `fork`.
 pub fn on_thread<T: Send + 'static>(
     is_lookup: bool,
     f: impl FnOnce() -> T + Send + 'static,

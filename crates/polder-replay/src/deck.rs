@@ -29,7 +29,7 @@ use rustix::time::ClockId;
 
 use crate::record::Recorder;
 use crate::replay::Player;
-use crate::shared::{Shared, waker_of};
+use crate::shared::{Shared, say, waker_of};
 use crate::tape::{self, End, Event, FAILED, Kept, Tag, put_head, put_number, put_text};
 
 pub(crate) enum Side {
@@ -407,7 +407,7 @@ impl Deck {
             Some(Duration::ZERO)
         };
         if let Err(error) = poller.wait(&mut self.events, limit) {
-            eprintln!("polder-replay: waiting for events failed: {error}");
+            say(format_args!("waiting for events failed: {error}"));
             thread::sleep(Duration::from_millis(1));
         }
         for event in &self.events {
@@ -586,7 +586,7 @@ impl Deck {
     /// See [`remark`].
     fn remark(&mut self, words: &'static str) {
         if let (Side::Record(recorder), true) = (&mut self.side, self.remarks.insert(words)) {
-            eprintln!("polder-replay: {words}");
+            say(words);
             recorder.entry(|to, last| {
                 put_head(to, Tag::Notice, None, last);
                 put_text(to, words);
@@ -618,8 +618,7 @@ impl Deck {
             }
             words += &player.causes();
         }
-        polder_replay_stopped(&words);
-        self.stopped = Some(words);
+        polder_replay_stopped(self.stopped.insert(words));
         Err(Stop)
     }
 }
@@ -719,5 +718,5 @@ pub(crate) fn null() -> &'static File {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub fn polder_replay_stopped(reason: &str) {
-    eprintln!("polder-replay: {reason}");
+    say(reason);
 }

@@ -8,7 +8,6 @@
 //! If the file cannot be written, or the limit is reached, the tape ends there: the run goes on
 //! unrecorded, and the user is told.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::hint;
 use std::io::{self, Write};
@@ -19,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::shared::lock;
+use crate::shared::{lock, say};
 use crate::tape::{self, End, Kept, MAX_ENTRY, Program, Tag, put_head};
 
 const BLOCK: usize = 64 << 10;
@@ -132,11 +131,6 @@ impl Drop for Ends<'_> {
         lock(&self.0.body).is_last = true;
         self.0.changed.notify_all();
     }
-}
-
-/// `eprintln!` panics if standard error is closed.
-fn say(words: impl Display) {
-    let _ = writeln!(io::stderr(), "polder-replay: {words}");
 }
 
 impl Recorder {

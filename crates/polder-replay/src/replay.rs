@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 
+use crate::shared::say;
 use crate::tape::{Cursor, FAILED, Head, Kept, Program, Reader, Tag, get_head, put_head};
 use crate::words;
 
@@ -43,7 +44,7 @@ impl Player {
             let left = cursor.0.len();
             self.tape.advance(left, last);
             let words = words::printable(&words);
-            eprintln!("polder-replay: when this was recorded: {words}");
+            say(format_args!("when this was recorded: {words}"));
         }
     }
 

@@ -19,7 +19,7 @@ use crate::deck::{Deck, Side, clock_shows, eject, insert, look, now, with};
 use crate::kernel::{Taped, TapedPoller};
 use crate::record::Recorder;
 use crate::replay::Player;
-use crate::shared::Shared;
+use crate::shared::{Shared, say};
 use crate::tape::{End, bad};
 
 /// The tasks of a turn, between which no events are taken: as many as the runtime's own turn has.
@@ -27,7 +27,8 @@ const TASKS: usize = 64;
 
 /// Runs `future` on the system, and writes a tape to `path`. See the [crate](crate).
 ///
-/// A file at `path` is renamed first: an older tape is kept as `path.old`.
+/// A file at `path` is renamed first: an older tape is kept as `path.old`. The backend is the system's
+/// default, also if `POLDER_BACKEND` names another one.
 ///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("record-{}.tape", std::process::id()));
@@ -349,7 +350,7 @@ where
         // A stop in a call for libc has not unwound yet: it does not from here.
         let _ = catch_unwind(now);
         for tasks in runtime.within(|| runtime.describe()) {
-            eprintln!("polder-replay: {tasks}");
+            say(tasks);
         }
     }
     drop(worker);
@@ -372,7 +373,7 @@ where
     result.or_else(|panic| {
         if let Some(path) = again {
             let path = path.display();
-            eprintln!("polder-replay: POLDER_REPLAY={path} runs this again");
+            say(format_args!("POLDER_REPLAY={path} runs this again"));
         }
         resume_unwind(panic)
     })

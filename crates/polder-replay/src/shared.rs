@@ -1,6 +1,7 @@
 //! [`Shared`]: the part of a deck that other threads reach.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -94,4 +95,9 @@ pub(crate) fn waker_of(id: u64, shared: &Arc<Shared>) -> Waker {
     }
 
     Waker::from(Arc::new(OfOne(id, shared.clone())))
+}
+
+/// Writes a line to standard error. (`eprintln!` panics if that is closed.)
+pub(crate) fn say(words: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "polder-replay: {words}");
 }
