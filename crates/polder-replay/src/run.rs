@@ -27,8 +27,8 @@ const TASKS: usize = 64;
 
 /// Runs `future` on the system, and writes a tape to `path`. See the [crate](crate).
 ///
-/// A file at `path` is renamed first: an older tape is kept as `path.old`. The backend is the system's
-/// default, also if `POLDER_BACKEND` names another one.
+/// A file at `path` is renamed first: an older tape is kept as `path.old`. The backend is the
+/// system's default, also if `POLDER_BACKEND` names another one.
 ///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("record-{}.tape", std::process::id()));
