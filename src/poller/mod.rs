@@ -106,7 +106,7 @@ pub use capabilities::Capabilities;
 use error::{busy, forked_error};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
-pub(crate) use selector::{Change, Request, Selector, Timeout};
+pub(crate) use selector::{Change, Request, Timeout};
 
 /// An open backend. See the [module](self) for the contract.
 ///

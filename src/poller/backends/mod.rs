@@ -1,5 +1,5 @@
 //! One module per backend: each defines one type that implements [`Selector`], its functions in the
-//! order of the trait. [`AnySelector`] is one of these types.
+//! order of the trait. [`AnySelector`] is one of them.
 //!
 //! `poll` and `select` share the [interest table](table). Its [`fd_table`] is also used by kqueue
 //! and io_uring, the [`flags`] of `poll` also by epoll and io_uring. The [`notifier`] ends a wait
@@ -62,12 +62,9 @@ pub(super) mod select;
 #[cfg(unix)]
 pub(super) mod table;
 
-use std::io;
+use std::ops::Deref;
 
-use crate::poller::capabilities::Capabilities;
-use crate::poller::event::Events;
-use crate::poller::selector::{Change, Selector, Timeout};
-use crate::sys::BorrowedDescriptor;
+use crate::poller::selector::Selector;
 use custom::CustomSelector;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use epoll::Epoll;
@@ -81,51 +78,18 @@ pub(in crate::poller) enum AnySelector {
     Other(Box<dyn Selector>),
 }
 
-macro_rules! call {
-    ($any:ident.$function:ident($($argument:expr),*)) => {
-        match $any {
+impl Deref for AnySelector {
+    type Target = dyn Selector;
+
+    #[inline]
+    fn deref(&self) -> &(dyn Selector + 'static) {
+        match self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            AnySelector::Epoll(epoll) => epoll.$function($($argument),*),
-            AnySelector::IoUring(ring) => ring.$function($($argument),*),
-            AnySelector::Custom(custom) => custom.$function($($argument),*),
-            AnySelector::Other(selector) => selector.$function($($argument),*),
+            AnySelector::Epoll(epoll) => epoll,
+            AnySelector::IoUring(ring) => &**ring,
+            AnySelector::Custom(custom) => custom,
+            AnySelector::Other(selector) => &**selector,
         }
-    };
-}
-
-impl Selector for AnySelector {
-    fn capabilities(&self) -> Capabilities {
-        call!(self.capabilities())
-    }
-
-    #[inline]
-    fn change(&self, descriptor: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
-        call!(self.change(descriptor, change))
-    }
-
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
-        call!(self.wait(events, until))
-    }
-
-    #[inline]
-    fn notify(&self) -> io::Result<()> {
-        call!(self.notify())
-    }
-
-    fn descriptor(&self) -> io::Result<BorrowedDescriptor<'_>> {
-        call!(self.descriptor())
-    }
-
-    fn arm(&self, until: Timeout) -> io::Result<()> {
-        call!(self.arm(until))
-    }
-
-    fn refuses_files(&self) -> bool {
-        call!(self.refuses_files())
-    }
-
-    fn on_idle(&self) {
-        call!(self.on_idle());
     }
 }
 

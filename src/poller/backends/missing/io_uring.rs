@@ -1,10 +1,12 @@
 //! Placeholder for `io_uring.rs` where no ring is built.
 
 use std::io;
-use std::ops::Deref;
 
+use crate::poller::capabilities::Capabilities;
 use crate::poller::error::unsupported;
-use crate::poller::selector::Selector;
+use crate::poller::event::Events;
+use crate::poller::selector::{Change, Selector, Timeout};
+use crate::sys::BorrowedDescriptor;
 
 pub(in crate::poller) const IS_BUILT: bool = false;
 
@@ -24,10 +26,20 @@ impl Uring {
     }
 }
 
-impl Deref for Uring {
-    type Target = dyn Selector;
+impl Selector for Uring {
+    fn capabilities(&self) -> Capabilities {
+        match *self {}
+    }
 
-    fn deref(&self) -> &Self::Target {
+    fn change(&self, _: BorrowedDescriptor<'_>, _: Change) -> io::Result<()> {
+        match *self {}
+    }
+
+    fn wait(&self, _: &mut Events, _: &Timeout) -> io::Result<bool> {
+        match *self {}
+    }
+
+    fn notify(&self) -> io::Result<()> {
         match *self {}
     }
 }
