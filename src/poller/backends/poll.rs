@@ -11,11 +11,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::flags::{poll_flags, ready};
 use super::table::{PollSet, Report, TablePoller};
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, tried};
-use crate::poller::event::Interest;
+use crate::poller::event::{Interest, Ready};
 use crate::poller::selector::Selector;
 use crate::slab::shrink;
 use crate::sys::timespec;
@@ -38,6 +37,34 @@ pub(in crate::poller) fn open() -> io::Result<Box<dyn Selector>> {
     };
     let selector = TablePoller::new(Box::<PollFds>::default(), capabilities)?;
     Ok(Box::new(selector))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const READ_HANGUP: PollFlags = PollFlags::RDHUP;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const READ_HANGUP: PollFlags = PollFlags::empty();
+
+/// Returns the flags to ask the kernel for. The kernel always adds hang-up and error.
+pub(super) fn poll_flags(interest: Interest) -> PollFlags {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN | READ_HANGUP, interest.is_readable());
+    flags.set(PollFlags::OUT, interest.is_writable());
+    flags.set(PollFlags::PRI, interest.is_priority());
+    flags
+}
+
+#[inline]
+pub(super) fn ready(flags: PollFlags) -> Ready {
+    let mut ready = Ready::default();
+    let mut add = |flag, reported| ready.add_if(flags.intersects(flag), reported);
+    let both = Ready::READABLE | Ready::WRITABLE;
+    add(PollFlags::IN, Ready::READABLE);
+    add(PollFlags::OUT, Ready::WRITABLE);
+    add(READ_HANGUP, Ready::READABLE | Ready::CLOSED);
+    add(PollFlags::HUP, both | Ready::CLOSED);
+    add(PollFlags::ERR | PollFlags::NVAL, both | Ready::ERROR);
+    add(PollFlags::PRI, Ready::READABLE | Ready::PRIORITY);
+    ready
 }
 
 /// The armed descriptors, without gaps.

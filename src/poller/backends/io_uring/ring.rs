@@ -12,7 +12,7 @@ use rustix::io_uring::{
     IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
 };
 
-use crate::poller::backends::flags;
+use crate::poller::backends::poll;
 use crate::poller::error::explained;
 use crate::poller::event::{Interest, Ready};
 use crate::sys::{self, BorrowedDescriptor};
@@ -166,7 +166,7 @@ pub(super) fn ready(mask: u32, interest: Interest) -> Option<Ready> {
         flags -= PollFlags::PRI;
         flags |= PollFlags::IN;
     }
-    let ready = flags::ready(flags);
+    let ready = poll::ready(flags);
     (ready != Ready::default()).then_some(ready)
 }
 
@@ -177,7 +177,7 @@ pub(super) fn poll(
     is_multishot: bool,
     data: u64,
 ) -> squeue::Entry {
-    let mut flags = flags::poll_flags(interest);
+    let mut flags = poll::poll_flags(interest);
     if interest.contains(Interest::PRIORITY) {
         flags |= PollFlags::RDBAND;
     }
