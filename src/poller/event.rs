@@ -1,6 +1,8 @@
 //! Types of sources and events: [`Token`], [`Mode`], [`Interest`], [`Event`] and [`Events`].
 
 use std::fmt;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::mem::MaybeUninit;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 
 /// Identifies a source in events. Chosen freely by the caller.
@@ -494,13 +496,12 @@ impl fmt::Debug for Event {
 /// let events = Events::with_capacity(64);
 /// assert!(events.is_empty());
 /// ```
-#[derive(Debug)]
 pub struct Events {
     pub(super) list: Vec<Event>,
     limit: usize,
     /// Allocated by the first wait.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) epoll_buffer: super::epoll_buffer::EpollBuffer,
+    pub(super) epoll_buffer: EpollBuffer,
 }
 
 impl Events {
@@ -645,6 +646,15 @@ impl Events {
     }
 }
 
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("list", &self.list)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for Events {
     fn default() -> Events {
         Events::new()
@@ -658,3 +668,17 @@ impl<'a> IntoIterator for &'a Events {
         self.iter()
     }
 }
+
+/// The buffer of `epoll_wait`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Default)]
+pub(super) struct EpollBuffer(pub(super) Vec<MaybeUninit<rustix::event::epoll::Event>>);
+
+// SAFETY: an event is not `Send` only because rustix lets its data be a pointer. All our data were
+// made from integers and are read as such.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+unsafe impl Send for EpollBuffer {}
+
+// SAFETY: as above; and nothing of it can be reached through a shared reference.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+unsafe impl Sync for EpollBuffer {}

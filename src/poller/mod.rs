@@ -80,8 +80,6 @@
 mod backend;
 mod backends;
 mod capabilities;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod epoll_buffer;
 mod error;
 mod event;
 mod selector;

@@ -37,9 +37,8 @@ use rustix::time::Timespec;
 
 use super::notifier::Notifier;
 use crate::poller::capabilities::Capabilities;
-use crate::poller::epoll_buffer::EpollBuffer;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
-use crate::poller::event::{Event, Events, Mode, Ready, Token};
+use crate::poller::event::{EpollBuffer, Event, Events, Mode, Ready, Token};
 use crate::poller::selector::{Change, Request, Selector, Timeout};
 use crate::sync::Mutex;
 use crate::sys::{self, BorrowedDescriptor, Race, timespec};
