@@ -24,9 +24,8 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::source::SourceTable;
 use super::timer_heap::{TimerHeap, TimerOps};
-use super::{MutexGuard, REGISTRY, Reactor, Reactors};
+use super::{MutexGuard, REGISTRY, Reactor, Reactors, SourceTable};
 use crate::sys;
 
 /// Nearly always the first attempt succeeds, but a holder may be preempted for some time.
