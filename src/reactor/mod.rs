@@ -44,17 +44,15 @@
 //! * Protocols with a loom model: [`parker`] (what a worker sleeps in), [`readiness`] (events
 //!   of a direction against those that were consumed, and the waiters).
 //! * The reactor: this file, [`driver`] (the thread's half, and timers), [`source`] with its
-//!   [`registration`], and `fork`. They import each other in a circle: a reactor has sources, and a
+//!   [`back_off`], and `fork`. They import each other in a circle: a reactor has sources, and a
 //!   source is registered with its reactor.
-//! * [`io_handle`] (a source, and who waits).
 
+mod back_off;
 mod driver;
 #[cfg(unix)]
 mod fork;
-mod io_handle;
 mod parker;
 mod readiness;
-mod registration;
 mod sorted_vec_map;
 mod source;
 mod timer_heap;
@@ -76,12 +74,11 @@ use crate::sys::PerProcess;
 use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
 
 pub(crate) use driver::{BATCH, Driver, TimerHandle, TimerState};
-pub(crate) use io_handle::Io;
 pub(crate) use parker::{Parker, Wakeup};
 pub(crate) use readiness::{Direction, Registered, Snapshot, WaiterId, WakerKind};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
-pub(crate) use source::{Blocked, Held, Source, SourceKind, SourceWait};
+pub(crate) use source::{Blocked, Held, Io, Source, SourceKind, SourceWait};
 pub(crate) use timer_heap::TimerWait;
 
 /// The number of table places visited per acquisition of the lock: some microseconds.

@@ -1,9 +1,8 @@
 //! One descriptor, or one socket of another kernel, and the waiters for it.
 //!
 //! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
-//! registered with finds it by token, in its [`SourceTable`](super::SourceTable). Users hold it through
-//! [`Io`](super::Io) handles, which are counted. When the last handle is dropped, the source is
-//! deregistered and then closed. (The descriptor in an `Async<T>` is its user's: it is deregistered
+//! registered with finds it by token. Users hold it through counted handles, [`Io`]: when the last
+//! one is dropped, the source is deregistered and then closed. (The descriptor in an `Async<T>` is its user's: it is deregistered
 //! before the user gets it back, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
@@ -32,25 +31,26 @@
 //! before the next poll of the kernel; an event without a waiter disarms its direction. With
 //! one-shot only, each event has spent the interest, and waiting arms it again.
 //!
-//! A source backs off from a direction that is reported, or tried, in vain: see [`Registration`].
+//! A source backs off from a direction that is reported, or tried, in vain: see `back_off`.
 //!
 //! **Locks.** The order is: a reactor's table of sources, a source's state, the poller's own locks.
 //! A waker is called and dropped under none of them, except for a task's own: see
 //! `readiness::Waiters`.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::back_off::BackOff;
 use super::readiness::{Direction, Readiness, Registered, Snapshot, WaiterId, WakerKind};
-use super::registration::{Registration, Registrations};
 use super::{Driver, Reactor, Token};
 use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{MutexGuard, NeedsClone, wake_all};
+use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::SocketType;
+use crate::telemetry::{SocketType, open_sockets};
 
 /// Kind of a source, as far as waiting for it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,10 +119,10 @@ type State = super::readiness::State<Registrations>;
 
 pub(crate) struct Source {
     pub(super) readiness: Readiness<Registrations>,
-    pub(super) held: Held,
+    held: Held,
     kind: SourceKind,
     policy: ReadinessPolicy,
-    pub(super) handles: AtomicUsize,
+    handles: AtomicUsize,
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
     pub(super) has_read: AtomicBool,
@@ -134,7 +134,7 @@ pub(crate) struct Source {
     /// See [`has_bytes_only`](Self::has_bytes_only).
     has_bytes_only: AtomicBool,
     /// `None` for a borrowed descriptor.
-    pub(super) traits: Option<SocketTraits>,
+    traits: Option<SocketTraits>,
 }
 
 /// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel,
@@ -171,7 +171,7 @@ pub(crate) enum Blocked {
 }
 
 impl Source {
-    pub(super) fn new(held: Held, traits: Option<SocketTraits>) -> Source {
+    fn new(held: Held, traits: Option<SocketTraits>) -> Source {
         let (kind, policy) = match traits {
             Some(traits) => (traits.kind(), traits.readiness_policy()),
             None => (SourceKind::Borrowed, ReadinessPolicy::AskKernel),
@@ -483,7 +483,13 @@ impl Source {
             drop(reactor.remove(token));
             return result;
         }
-        (state.registrations).add(Registration::new(reactor.clone(), token, interest));
+        state.registrations.add(Registration {
+            reactor: reactor.clone(),
+            token,
+            interest,
+            suspect_events: 0,
+            back_off: None,
+        });
         // A reactor that closes marks itself first and then visits the sources in its table.
         // Either it visits this source after this critical section, or its mark is seen here.
         if !reactor.is_closed() {
@@ -507,7 +513,7 @@ impl Source {
     /// registering, so that the state and the pollers agree. Returns them: the caller frees their
     /// tokens ([`free_tokens`](Registrations::free_tokens)) after the lock.
     #[must_use]
-    pub(super) fn deregister(&self, registrations: Registrations) -> Registrations {
+    fn deregister(&self, registrations: Registrations) -> Registrations {
         for registration in registrations.iter() {
             // Fails only if foreign code has closed our descriptor: then it is not in the poller
             // either. (For a socket of another kernel: only if that has ended.)
@@ -763,8 +769,215 @@ impl Source {
         self.traits.expect("a socket's source has its traits")
     }
 
-    pub(super) fn next_id(&self) -> u32 {
+    fn next_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The registrations of a source with reactors, almost always none or one.
+#[derive(Default)]
+pub(super) struct Registrations {
+    pub(super) first: Option<Registration>,
+    #[expect(
+        clippy::box_collection,
+        reason = "one word instead of three in every source"
+    )]
+    more: Option<Box<Vec<Registration>>>,
+}
+
+pub(super) struct Registration {
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) token: Token,
+    /// The interest last given to the poller; with one-shot, the part that is still armed.
+    pub(super) interest: Interest,
+    /// With levels: the number of possibly spurious events in a row since the last check.
+    pub(super) suspect_events: u8,
+    pub(super) back_off: Option<Box<BackOff>>,
+}
+
+impl Registrations {
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Registration> {
+        let more = self.more.iter().flat_map(|more| &**more);
+        self.first.iter().chain(more)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Registration> {
+        let more = self.more.iter_mut().flat_map(|more| &mut **more);
+        self.first.iter_mut().chain(more)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
+        match &mut self.first {
+            Some(registration) if registration.is_with(reactor) => Some(registration),
+            _ => (self.more.as_mut()?.iter_mut()).find(|entry| entry.is_with(reactor)),
+        }
+    }
+
+    fn add(&mut self, registration: Registration) {
+        match self.first {
+            None => self.first = Some(registration),
+            Some(_) => self.more.get_or_insert_default().push(registration),
+        }
+    }
+
+    fn remove(&mut self, reactor: &Reactor) -> Registrations {
+        let mut removed = self.first.take_if(|entry| entry.is_with(reactor));
+        if let Some(more) = &mut self.more {
+            match removed {
+                Some(_) => self.first = more.pop(),
+                None => {
+                    let found = more.iter().position(|entry| entry.is_with(reactor));
+                    removed = found.map(|index| more.swap_remove(index));
+                }
+            }
+        }
+        Registrations {
+            first: removed,
+            more: None,
+        }
+    }
+
+    /// Must not be called under the state's lock, which comes after the tables' locks.
+    fn free_tokens(self) {
+        for registration in self.iter() {
+            drop(registration.reactor.remove(registration.token));
+        }
+    }
+}
+
+impl Registration {
+    #[inline]
+    fn is_with(&self, reactor: &Reactor) -> bool {
+        std::ptr::eq(&*self.reactor, reactor)
+    }
+}
+
+/// The counted handle by which a socket, or an `Async`, holds its source. Each clone is a waiter of
+/// its own.
+pub(crate) struct Io {
+    source: Arc<Source>,
+    id: WaiterId,
+}
+
+/// Without the source, its waiters and its reactors.
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Io")
+    }
+}
+
+impl Io {
+    /// A descriptor must be non-blocking. Without `traits` it is no socket of `net`, and nothing is
+    /// known of it.
+    pub(crate) fn new(held: Held, traits: Option<SocketTraits>) -> Io {
+        let io = Io {
+            source: Arc::new(Source::new(held, traits)),
+            id: WaiterId::handle(0),
+        };
+        if let Some(open) = io.open_sockets() {
+            open.fetch_add(1, Ordering::Relaxed);
+        }
+        io
+    }
+
+    /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
+    /// file.
+    ///
+    /// # Safety
+    ///
+    /// The descriptor must stay open until the last handle is dropped.
+    pub(crate) unsafe fn borrowed(descriptor: BorrowedDescriptor<'_>) -> Io {
+        // SAFETY: the caller promises it.
+        let descriptor = unsafe { sys::lend(descriptor) };
+        Io::new(Held::Borrowed(descriptor), None)
+    }
+
+    /// Returns the number of open sockets of its type, unless another kernel has it.
+    fn open_sockets(&self) -> Option<&'static std::sync::atomic::AtomicUsize> {
+        let socket_type = self.source.traits.map(|traits| traits.socket_type);
+        let is_counted = self.source.descriptor_or_custom().is_ok();
+        is_counted.then(|| open_sockets(socket_type))
+    }
+
+    #[inline]
+    pub(crate) fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    /// Returns this handle's identity as a waiter.
+    #[inline]
+    pub(crate) fn id(&self) -> WaiterId {
+        self.id
+    }
+
+    /// Returns an identity for a future, which waits for one operation and is then
+    /// [removed](Self::remove_waiter).
+    pub(crate) fn new_future_id(&self) -> WaiterId {
+        WaiterId::future(self.source.next_id())
+    }
+
+    /// Returns an identity for a waiter that waits again and again.
+    pub(crate) fn new_handle_id(&self) -> WaiterId {
+        WaiterId::handle(self.source.next_id())
+    }
+
+    /// Drops the wakers of a waiter that no longer waits.
+    pub(crate) fn remove_waiter(&self, id: WaiterId) {
+        let wakers = self.source.readiness.remove_waiter(id);
+        drop_all(wakers.into_iter().flatten());
+    }
+
+    /// Returns the descriptor itself, deregistered; or a duplicate of it if other handles share it.
+    ///
+    /// # Errors
+    ///
+    /// If another kernel has the socket, or no descriptor is free.
+    pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
+        let source = self.source.clone();
+        drop(self);
+        match Arc::try_unwrap(source) {
+            Ok(Source {
+                held: Held::Owned(descriptor),
+                ..
+            }) => Ok(descriptor),
+            Ok(source) => source.descriptor()?.try_clone_to_owned(),
+            Err(source) => source.descriptor()?.try_clone_to_owned(),
+        }
+    }
+}
+
+impl Clone for Io {
+    fn clone(&self) -> Io {
+        self.source.handles.fetch_add(1, Ordering::Relaxed);
+        Io {
+            id: self.new_handle_id(),
+            source: self.source.clone(),
+        }
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        let source = &self.source;
+        if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return self.remove_waiter(self.id);
+        }
+        if let Some(open) = self.open_sockets() {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut wakers = Vec::new();
+        let ended = {
+            let mut state = source.readiness.lock();
+            state.waiters.take_all(&mut wakers);
+            source.deregister(std::mem::take(&mut state.registrations))
+        };
+        ended.free_tokens();
+        drop_all(wakers);
     }
 }
 
@@ -803,7 +1016,6 @@ mod tests {
 
     use super::*;
     use crate::poller::Backend;
-    use crate::reactor::Io;
 
     struct Count(AtomicUsize);
 
@@ -888,7 +1100,6 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::poller::Backend;
-    use crate::reactor::Io;
     use std::os::unix::net::UnixStream;
 
     fn reactor() -> Arc<Reactor> {

@@ -1,4 +1,4 @@
-//! The registrations of a source with reactors, almost always none or one, and their back-offs.
+//! Back-offs: when a source does not wait for a direction that is reported, or tried, in vain.
 //!
 //! **Spurious events.** An error queue that is not read (`IP_RECVERR`, `SO_TIMESTAMPING`) makes
 //! poll(2) and select(2) report a socket as ready for ever, though every read would block: a waiter
@@ -21,34 +21,14 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::readiness::Direction;
-use super::source::{Blocked, Source, awaited, interest_of, unlock_and_wake};
-use super::{Driver, Reactor, TimerHandle, Token};
+use super::source::{Blocked, Registration, Source, awaited, interest_of, unlock_and_wake};
+use super::{Driver, TimerHandle, Token};
 use crate::clock::now;
 use crate::poller::{Interest, Mode, Ready};
 use crate::sync::atomic::Ordering;
 use crate::sys;
 
-#[derive(Default)]
-pub(super) struct Registrations {
-    pub(super) first: Option<Registration>,
-    #[expect(
-        clippy::box_collection,
-        reason = "one word instead of three in every source"
-    )]
-    more: Option<Box<Vec<Registration>>>,
-}
-
-pub(super) struct Registration {
-    pub(super) reactor: Arc<Reactor>,
-    pub(super) token: Token,
-    /// The interest last given to the poller; with one-shot, the part that is still armed.
-    pub(super) interest: Interest,
-    /// With levels: the number of possibly spurious events in a row since the last check.
-    suspect_events: u8,
-    back_off: Option<Box<BackOff>>,
-}
-
-struct BackOff {
+pub(super) struct BackOff {
     directions: Interest,
     length: Duration,
     /// `None` once the back-off is over.
@@ -68,77 +48,7 @@ const MAX_BLOCKED_ATTEMPTS: u8 = 32;
 const SHORTEST_BACK_OFF: Duration = Duration::from_millis(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_millis(10);
 
-impl Registrations {
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Registration> {
-        let more = self.more.iter().flat_map(|more| &**more);
-        self.first.iter().chain(more)
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Registration> {
-        let more = self.more.iter_mut().flat_map(|more| &mut **more);
-        self.first.iter_mut().chain(more)
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, reactor: &Reactor) -> Option<&mut Registration> {
-        match &mut self.first {
-            Some(registration) if registration.is_with(reactor) => Some(registration),
-            _ => (self.more.as_mut()?.iter_mut()).find(|entry| entry.is_with(reactor)),
-        }
-    }
-
-    pub(super) fn add(&mut self, registration: Registration) {
-        match self.first {
-            None => self.first = Some(registration),
-            Some(_) => self.more.get_or_insert_default().push(registration),
-        }
-    }
-
-    pub(super) fn remove(&mut self, reactor: &Reactor) -> Registrations {
-        let mut removed = self.first.take_if(|entry| entry.is_with(reactor));
-        if let Some(more) = &mut self.more {
-            match removed {
-                Some(_) => self.first = more.pop(),
-                None => {
-                    let found = more.iter().position(|entry| entry.is_with(reactor));
-                    removed = found.map(|index| more.swap_remove(index));
-                }
-            }
-        }
-        Registrations {
-            first: removed,
-            more: None,
-        }
-    }
-
-    /// Must not be called under the state's lock, which comes after the tables' locks.
-    pub(super) fn free_tokens(self) {
-        for registration in self.iter() {
-            drop(registration.reactor.remove(registration.token));
-        }
-    }
-}
-
 impl Registration {
-    pub(super) fn new(reactor: Arc<Reactor>, token: Token, interest: Interest) -> Registration {
-        Registration {
-            reactor,
-            token,
-            interest,
-            suspect_events: 0,
-            back_off: None,
-        }
-    }
-
-    #[inline]
-    pub(super) fn is_with(&self, reactor: &Reactor) -> bool {
-        std::ptr::eq(&*self.reactor, reactor)
-    }
-
     pub(super) fn backed_off(&self) -> Interest {
         match &self.back_off {
             Some(back_off) => back_off.directions,
