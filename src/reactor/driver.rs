@@ -34,7 +34,8 @@ use super::timer_heap::{Key, TimerHeap, TimerOp, TimerWait};
 use super::{Parker, Reactor};
 use crate::clock::{end_of_jiffy, jiffy, now};
 use crate::poller::{Events, Timeout};
-use crate::sync::{Spare, drop_all, wake_all};
+use crate::sync::atomic::Ordering;
+use crate::sync::{MutexGuard, Spare, drop_all, wake_all};
 use crate::telemetry::{Counters, Mark};
 
 pub(crate) struct Driver {
@@ -435,14 +436,18 @@ impl Driver {
     /// Applies the operations that were requested elsewhere. (A pool's reactor has none.)
     #[inline]
     fn apply_timer_ops(&self) {
-        if self.reactor.has_timer_ops() {
+        if self.reactor.timer_op_count.load(Ordering::Relaxed) > 0 {
             self.apply_timer_ops_now();
         }
     }
 
     #[cold]
     fn apply_timer_ops_now(&self) {
-        let ops = self.reactor.take_timer_ops();
+        let ops = {
+            let mut ops = self.reactor.timer_ops.lock();
+            self.reactor.timer_op_count.store(0, Ordering::Relaxed);
+            ops.take()
+        };
         let mut timers = self.timers.borrow_mut();
         for (key, op) in ops {
             match op {
@@ -452,6 +457,71 @@ impl Driver {
                 }
             }
         }
+    }
+}
+
+/// Locked timers, and operations on local ones.
+impl Reactor {
+    fn push_timer_op(&self, key: Key, op: TimerOp) {
+        let mut ops = self.timer_ops.lock();
+        if self.is_closed() {
+            return;
+        }
+        ops.push(key, op);
+        self.timer_op_count.store(ops.len(), Ordering::Relaxed);
+        drop(ops);
+        self.parker.unpark();
+    }
+
+    #[inline]
+    fn has_locked_timers(&self) -> bool {
+        self.locked_timer_count.load(Ordering::Relaxed) > 0
+    }
+
+    #[inline]
+    fn lock_timers_if_any(&self) -> Option<MutexGuard<'_, TimerHeap>> {
+        self.has_locked_timers().then(|| self.locked_timers.lock())
+    }
+
+    /// Inserts a timer. Returns `None` if the reactor has closed.
+    pub(super) fn insert_locked_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
+        let mut timers = self.locked_timers.lock();
+        if self.is_closed() {
+            drop(timers);
+            drop(waker);
+            return None;
+        }
+        let (key, earliest) = timers.insert(when, waker);
+        let count = timers.len();
+        self.locked_timer_count.store(count, Ordering::Relaxed);
+        drop(timers);
+        if earliest {
+            self.parker.unpark();
+        }
+        Some(key)
+    }
+
+    fn reset_locked_timer(&self, key: Key, when: Option<Instant>) {
+        let mut timers = self.locked_timers.lock();
+        if self.is_closed() {
+            return;
+        }
+        let earliest = timers.reset(key, when);
+        drop(timers);
+        if earliest {
+            self.parker.unpark();
+        }
+    }
+
+    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined, which
+    /// would cost a timer of a driver's heap 16 instructions.
+    #[inline(never)]
+    fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
+        let mut timers = self.locked_timers.lock();
+        let waker = timers.remove(key);
+        let count = timers.len();
+        self.locked_timer_count.store(count, Ordering::Relaxed);
+        waker
     }
 }
 
@@ -550,10 +620,10 @@ impl TimerHandle {
     /// until it is reset. The waker stays, but a timer that has fired has none until it is polled.
     #[inline]
     pub(crate) fn reset(&self, driver: Option<&Driver>, when: Option<Instant>) {
+        let reset = |timers: &mut TimerHeap| timers.reset(self.key, when);
         match &self.heap {
             Heap::Local(id) => {
                 // The result does not matter: the worker is awake.
-                let reset = |timers: &mut TimerHeap| timers.reset(self.key, when);
                 if driver
                     .and_then(|driver| driver.with_timers(*id, reset))
                     .is_none()

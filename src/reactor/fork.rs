@@ -25,7 +25,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::timer_heap::{TimerHeap, TimerOps};
-use super::{MutexGuard, REGISTRY, Reactor, Reactors, SourceTable};
+use super::{REGISTRY, Reactor, Reactors, SourceTable};
+use crate::sync::MutexGuard;
 use crate::sys;
 
 /// Nearly always the first attempt succeeds, but a holder may be preempted for some time.

@@ -64,14 +64,13 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::time::Instant;
 
 use crate::poller::{Mode, Poller, Token};
 use crate::slab::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard, StaticMutex, wake_all};
+use crate::sync::{Mutex, StaticMutex, wake_all};
 use crate::sys::PerProcess;
-use timer_heap::{Key, TimerHeap, TimerOp, TimerOps};
+use timer_heap::{TimerHeap, TimerOps};
 
 pub(crate) use driver::{BATCH, Driver, TimerHandle, TimerState};
 pub(crate) use parker::{Parker, Wakeup};
@@ -250,81 +249,6 @@ impl Reactor {
                 return waits;
             }
         }
-    }
-
-    #[inline]
-    fn has_timer_ops(&self) -> bool {
-        self.timer_op_count.load(Ordering::Relaxed) > 0
-    }
-
-    fn take_timer_ops(&self) -> Vec<(Key, TimerOp)> {
-        let mut ops = self.timer_ops.lock();
-        self.timer_op_count.store(0, Ordering::Relaxed);
-        ops.take()
-    }
-
-    fn push_timer_op(&self, key: Key, op: TimerOp) {
-        let mut ops = self.timer_ops.lock();
-        if self.is_closed() {
-            return;
-        }
-        ops.push(key, op);
-        self.timer_op_count.store(ops.len(), Ordering::Relaxed);
-        drop(ops);
-        self.parker.unpark();
-    }
-
-    // Locked timers: for `driver` only.
-
-    #[inline]
-    fn has_locked_timers(&self) -> bool {
-        self.locked_timer_count.load(Ordering::Relaxed) > 0
-    }
-
-    #[inline]
-    fn lock_timers_if_any(&self) -> Option<MutexGuard<'_, TimerHeap>> {
-        self.has_locked_timers().then(|| self.locked_timers.lock())
-    }
-
-    /// Inserts a timer. Returns `None` if the reactor has closed.
-    fn insert_locked_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
-        let mut timers = self.locked_timers.lock();
-        if self.is_closed() {
-            drop(timers);
-            drop(waker);
-            return None;
-        }
-        let (key, earliest) = timers.insert(when, waker);
-        let count = timers.len();
-        self.locked_timer_count.store(count, Ordering::Relaxed);
-        drop(timers);
-        if earliest {
-            self.parker.unpark();
-        }
-        Some(key)
-    }
-
-    fn reset_locked_timer(&self, key: Key, when: Option<Instant>) {
-        let mut timers = self.locked_timers.lock();
-        if self.is_closed() {
-            return;
-        }
-        let earliest = timers.reset(key, when);
-        drop(timers);
-        if earliest {
-            self.parker.unpark();
-        }
-    }
-
-    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined, which
-    /// would cost a timer of a driver's heap 16 instructions.
-    #[inline(never)]
-    fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
-        let mut timers = self.locked_timers.lock();
-        let waker = timers.remove(key);
-        let count = timers.len();
-        self.locked_timer_count.store(count, Ordering::Relaxed);
-        waker
     }
 
     // Foreign wakers: see the head.
