@@ -104,6 +104,8 @@ pub use capabilities::Capabilities;
 use error::{busy, forked_error};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use selector::Selector;
 pub(crate) use selector::{Change, Request, Timeout};
 
 /// An open backend. See the [module](self) for the contract.
@@ -386,10 +388,11 @@ impl Poller {
         let mut until = *until;
         loop {
             let is_past = matches!(until, Timeout::At { deadline, now } if deadline <= now);
-            let result = if is_past {
-                self.selector.wait(events, &Timeout::Zero)
-            } else {
-                self.selector.wait(events, &until)
+            let end = if is_past { &Timeout::Zero } else { &until };
+            let result = match &*self.selector {
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                AnySelector::Epoll(epoll) => epoll.wait(events, end),
+                selector => selector.wait(events, end),
             };
             match (result, &mut until) {
                 (Ok(_), Timeout::At { now, .. }) if is_past => return Ok(Some(*now)),
