@@ -143,15 +143,15 @@ impl Epoll {
 
     /// Prepares a call that waits until `deadline`: its timeout, and the result that proves that
     /// the deadline has passed.
-    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, PastDeadlineIf) {
+    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, IsPast) {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= COARSE_TIMEOUT {
-            return (Some(shortened(timeout)), PastDeadlineIf::Never); // It ends before that.
+            return (Some(shortened(timeout)), |_| false); // It ends before that.
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => (None, PastDeadlineIf::TimerFired),
+            Ok(()) => (None, |end| end.fired),
             // Without a descriptor for the timer, whole milliseconds have to suffice.
-            Err(_) => (Some(in_millis(timeout)), PastDeadlineIf::NoEvents),
+            Err(_) => (Some(in_millis(timeout)), |end| end.timed_out),
         }
     }
 
@@ -220,13 +220,8 @@ struct WaitOutcome {
     notified: bool,
 }
 
-/// Which end of a wait shows that its deadline has passed. Otherwise the caller reads the clock.
-enum PastDeadlineIf {
-    Never,
-    Always,
-    TimerFired,
-    NoEvents,
-}
+/// Whether the end of a wait shows that its deadline has passed. Otherwise the caller reads the clock.
+type IsPast = fn(&WaitOutcome) -> bool;
 
 impl Selector for Epoll {
     fn capabilities(&self) -> Capabilities {
@@ -258,9 +253,9 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
-        let (timeout, past_if) = match *until {
-            Timeout::Infinite => (None, PastDeadlineIf::Never),
-            Timeout::Zero => (Some(Duration::ZERO), PastDeadlineIf::Always),
+        let (timeout, is_past): (_, IsPast) = match *until {
+            Timeout::Infinite => (None, |_| false),
+            Timeout::Zero => (Some(Duration::ZERO), |_| true),
             Timeout::At { deadline, now } => self.prepare(deadline, now),
         };
         let limit = events.limit();
@@ -272,12 +267,7 @@ impl Selector for Epoll {
             self.wait_and_report(epoll_buffer, limit, timeout.as_ref(), |token, ready| {
                 list.push(Event::new(token, ready));
             })?;
-        let is_over = match past_if {
-            PastDeadlineIf::Never => false,
-            PastDeadlineIf::Always => true,
-            PastDeadlineIf::TimerFired => outcome.fired,
-            PastDeadlineIf::NoEvents => outcome.timed_out,
-        };
+        let is_over = is_past(&outcome);
         if outcome.is_full && (is_over || !list.is_empty()) {
             // The buffer was full: see `Notifier::reset`.
             self.notifier.reset();
