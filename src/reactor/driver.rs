@@ -483,7 +483,7 @@ impl Reactor {
         self.has_locked_timers().then(|| self.locked_timers.lock())
     }
 
-    /// Inserts a timer. Returns `None` if the reactor has closed.
+    /// Returns `None` if the reactor has closed.
     pub(super) fn insert_locked_timer(&self, when: Instant, waker: Waker) -> Option<Key> {
         let mut timers = self.locked_timers.lock();
         if self.is_closed() {
@@ -513,8 +513,8 @@ impl Reactor {
         }
     }
 
-    /// Removes a locked timer. Its waker must be dropped outside all locks. Not inlined, which
-    /// would cost a timer of a driver's heap 16 instructions.
+    /// The waker must be dropped outside all locks. Not inlined, which would cost a timer of a
+    /// driver's heap 16 instructions.
     #[inline(never)]
     fn remove_locked_timer(&self, key: Key) -> Option<Waker> {
         let mut timers = self.locked_timers.lock();
@@ -594,7 +594,6 @@ impl TimerHandle {
         }
     }
 
-    /// Calls `f` with the timer's heap, if the calling thread can access it.
     #[inline]
     fn with_heap<R>(
         &self,

@@ -83,7 +83,6 @@ pub(crate) use timer_heap::TimerWait;
 /// The number of table places visited per acquisition of the lock: some microseconds.
 const CHUNK: usize = 256;
 
-/// Names the pool to which several reactors belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PoolId(u64);
 
@@ -197,7 +196,6 @@ impl Reactor {
         self.source_count.load(Ordering::Relaxed) > 0 || self.poller.has_submissions()
     }
 
-    /// For the driver only.
     fn close(&self, wakers: &mut Vec<Waker>) {
         self.closed.store(true, Ordering::Release);
         let mut queued = self.queued_wakers.lock();
@@ -251,8 +249,6 @@ impl Reactor {
         }
     }
 
-    // Foreign wakers: see the head.
-
     #[inline]
     fn has_queued_wakers(&self) -> bool {
         self.queued_waker_count.load(Ordering::Relaxed) > 0
@@ -294,7 +290,6 @@ impl Reactor {
         wake_all(iter::from_fn(|| self.take_queued_waker()).take(number));
     }
 
-    /// Calls wakers that were found together, on any thread.
     pub(crate) fn wake_found_together(&self, mut wakers: Vec<Waker>) {
         if wakers.len() > 1 {
             let queued = self.queue_and_unpark(&mut wakers);
@@ -310,8 +305,6 @@ impl Reactor {
         }
         queued
     }
-
-    // Sources: for `source` only.
 
     fn insert(&self, source: Arc<Source>) -> io::Result<Token> {
         let mut table = self.sources.lock();

@@ -66,7 +66,6 @@ impl Direction {
         }
     }
 
-    /// Returns the interest in the directions for which `is_in` returns true.
     #[inline]
     pub(super) fn interest_in(is_in: impl Fn(Direction) -> bool) -> Interest {
         let chosen = Direction::BOTH.into_iter().filter(|one| is_in(*one));

@@ -62,7 +62,6 @@ pub(crate) enum SourceKind {
     /// A listener, a datagram socket, or a stream over TCP (such as MPTCP or kTLS) of which a short
     /// read shows nothing: a read does not show what is left.
     Other,
-    /// Any descriptor, borrowed from its owner.
     Borrowed,
 }
 
@@ -129,9 +128,7 @@ pub(crate) struct Source {
     /// The number of attempts in a row that would block although the descriptor was ready: those
     /// of all who operate on it. A lost update delays a back-off by an attempt.
     pub(super) blocked_attempts: AtomicU8,
-    /// Whether polder has shut down reading, and writing.
     shut_down: [AtomicBool; 2],
-    /// See [`has_bytes_only`](Self::has_bytes_only).
     has_bytes_only: AtomicBool,
     /// `None` for a borrowed descriptor.
     traits: Option<SocketTraits>,
@@ -201,7 +198,6 @@ impl Source {
         self.readiness.clear(direction, seen);
     }
 
-    /// Whether an attempt is worth its system call, given the reported events.
     #[inline]
     pub(crate) fn should_try(&self, seen: Snapshot) -> bool {
         seen.is_ready() || self.policy == ReadinessPolicy::AskKernel
@@ -440,7 +436,6 @@ impl Source {
         self.register(reactor, direction)
     }
 
-    /// Registers with `reactor`, unless another thread has done that meanwhile.
     fn register(self: &Arc<Self>, reactor: &Arc<Reactor>, direction: Direction) -> io::Result<()> {
         // The table's lock comes before the state's, so the token is taken first, provisionally. It
         // is given back below if another thread has registered meanwhile.
@@ -617,7 +612,6 @@ impl Source {
         }
     }
 
-    /// Updates the interest after an event that had waiters for the directions `before`.
     fn change_interest(
         self: &Arc<Self>,
         driver: &Driver,
@@ -730,7 +724,6 @@ impl Source {
         Ok(())
     }
 
-    /// Lists the wakers that it keeps, under the token that it has in one table.
     pub(super) fn waits(&self, token: Token, waits: &mut Vec<SourceWait>) {
         let state = self.readiness.lock();
         state.waiters.for_each(|waker, direction, is_waiting| {
@@ -897,7 +890,6 @@ impl Io {
         Io::new(Held::Borrowed(descriptor), None)
     }
 
-    /// Returns the number of open sockets of its type, unless another kernel has it.
     fn open_sockets(&self) -> Option<&'static std::sync::atomic::AtomicUsize> {
         let socket_type = self.source.traits.map(|traits| traits.socket_type);
         let is_counted = self.source.descriptor_or_custom().is_ok();
@@ -909,7 +901,6 @@ impl Io {
         &self.source
     }
 
-    /// Returns this handle's identity as a waiter.
     #[inline]
     pub(crate) fn id(&self) -> WaiterId {
         self.id
@@ -998,13 +989,11 @@ pub(super) fn unlock_and_wake(state: MutexGuard<'_, State>, wakers: Vec<Waker>) 
     }
 }
 
-/// Returns the directions that have waiters.
 #[inline]
 pub(super) fn awaited(state: &State) -> Interest {
     Direction::interest_in(|direction| state.waiters.contains(direction))
 }
 
-/// Returns the directions that an event is about.
 #[inline]
 pub(super) fn interest_of(ready: Ready) -> Interest {
     Direction::interest_in(|direction| ready.intersects(direction.ready()))

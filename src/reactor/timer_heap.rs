@@ -138,7 +138,6 @@ impl TimerHeap {
         index.expect("fewer than 2^32 - 2 timers")
     }
 
-    /// Sets `few`, below which the entries are shortened, to a quarter of their number.
     #[cold]
     fn expect_many(&mut self) {
         self.many = usize::MAX;
@@ -399,7 +398,6 @@ pub(super) struct TimerOps {
 }
 
 impl TimerOps {
-    /// The number of superseded operations that are tolerated.
     const FEW: usize = 64;
 
     pub(super) fn len(&self) -> usize {
