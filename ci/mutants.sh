@@ -37,6 +37,7 @@ rooms() {
     out 'src/process/windows.rs' 'compiled for Windows only'
     out 'src/process/kqueue.rs' 'compiled for macOS and the BSDs'
     out 'src/process/descriptor.rs' 'not compiled on Linux'
+    out 'src/sys/datagrams.rs' 'not compiled on Linux'
     out 'src/loom/mocked.rs' 'compiled for loom only'
     out 'src/sys/windows*' 'compiled for Windows only'
     out 'src/signal/windows.rs' 'compiled for Windows only'

@@ -5,6 +5,19 @@
 use std::time::Duration;
 
 #[cfg(feature = "net")]
+#[cfg_attr(
+    any(
+        target_os = "linux",
+        target_os = "android",
+        target_os = "freebsd",
+        target_os = "netbsd"
+    ),
+    path = "unix/datagrams.rs"
+)]
+mod datagrams;
+#[cfg(feature = "net")]
+pub(crate) use datagrams::{receive_many, send_many};
+#[cfg(feature = "net")]
 mod net;
 #[cfg(feature = "net")]
 pub(crate) use net::*;

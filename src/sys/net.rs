@@ -27,7 +27,8 @@ pub(crate) const IS_WRITABLE_ONCE_CONNECTED: bool =
 pub(crate) const MAX_DATAGRAMS: usize = 64;
 
 /// Whether fewer datagrams than requested mean that there are no more, or an error that causes an
-/// event. On FreeBSD and NetBSD [`receive_many`] also stops at an error that was reported before.
+/// event. On FreeBSD and NetBSD [`receive_many`](super::receive_many) also stops at an error that
+/// was reported before.
 pub(crate) const ENDS_WHEN_DRAINED: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// A datagram received by [`UdpSocket::recv_many`](crate::net::UdpSocket::recv_many).
@@ -81,32 +82,6 @@ pub struct Datagram<'a> {
     pub bytes: &'a [u8],
     /// The destination; `None` is the [peer](crate::net::UdpSocket::connect).
     pub to: Option<SocketAddr>,
-}
-
-/// Not available: datagrams are received one by one.
-#[cfg(not(any(
-    target_os = "linux",
-    target_os = "android",
-    target_os = "freebsd",
-    target_os = "netbsd"
-)))]
-pub(crate) fn receive_many(
-    _: &impl HasDescriptor,
-    _: &mut [IoSliceMut<'_>],
-    _: &mut [Received],
-) -> io::Result<usize> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// See [`receive_many`].
-#[cfg(not(any(
-    target_os = "linux",
-    target_os = "android",
-    target_os = "freebsd",
-    target_os = "netbsd"
-)))]
-pub(crate) fn send_many(_: &impl HasDescriptor, _: &[Datagram<'_>]) -> io::Result<usize> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
