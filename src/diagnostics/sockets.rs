@@ -1,5 +1,7 @@
 //! Descriptions of descriptors, and of a kernel's sockets, that tasks wait for.
 
+use std::io;
+
 use crate::kernel::{
     self,
     sockets::{Address, Name},
@@ -15,8 +17,7 @@ pub(super) fn describe(source: &Source) -> Description {
     let (kind, local, peer) = match source.descriptor_or_custom() {
         Ok(descriptor) => describe_descriptor(descriptor),
         Err(socket) => {
-            let addresses = [socket.local_addr(), socket.peer_addr()];
-            let [local, peer] = addresses.map(|address| text_of(address.ok()?));
+            let [local, peer] = [socket.local_addr(), socket.peer_addr()].map(text);
             return (socket.kind(), local, peer);
         }
     };
@@ -58,8 +59,9 @@ fn describe_descriptor(descriptor: sys::BorrowedDescriptor<'_>) -> Description {
         Type::DGRAM if is_ip => "UDP",
         _ => "socket",
     };
-    let peer = socket.peer_addr().ok().and_then(|peer| text(&peer));
-    (kind, text(&local), peer)
+    let peer = socket.peer_addr();
+    let peer = peer.and_then(|peer| sys::address_of(&peer));
+    (kind, text(sys::address_of(&local)), text(peer))
 }
 
 #[cfg(not(feature = "net"))]
@@ -67,26 +69,9 @@ fn describe_descriptor(_: sys::BorrowedDescriptor<'_>) -> Description {
     ("descriptor", None, None)
 }
 
-/// [`text`] of an address in the kernels' form.
-fn text_of(address: Address) -> Option<String> {
-    match address {
+fn text(address: io::Result<Address>) -> Option<String> {
+    match address.ok()? {
         Address::Unix(Name::Unnamed) => None,
         named => Some(named.to_string()),
     }
-}
-
-#[cfg(feature = "net")]
-fn text(address: &socket2::SockAddr) -> Option<String> {
-    if let Some(address) = address.as_socket() {
-        return Some(address.to_string());
-    }
-    #[cfg(unix)]
-    if let Some(path) = address.as_pathname() {
-        return Some(path.display().to_string());
-    }
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = address.as_abstract_namespace() {
-        return Some(format!("@{}", String::from_utf8_lossy(name)));
-    }
-    None
 }

@@ -18,7 +18,7 @@ use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{self, Boxed, Kernel};
 use crate::poller::Interest;
 use crate::reactor::{Held, Io, SocketTraits};
-use crate::sys::{Datagram, Received, TcpOption, unsupported};
+use crate::sys::{Datagram, Received, TcpOption, address_of, sock_addr, unsupported};
 
 pub(super) type CustomSocket = Boxed<dyn sockets::Socket>;
 
@@ -42,7 +42,7 @@ pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::R
     let Some(sockets) = sockets_here() else {
         return system::bind(socket_type, address);
     };
-    let socket = sockets.bind(socket_type, Some(&of_system(address)?), BACKLOG as usize)?;
+    let socket = sockets.bind(socket_type, Some(&address_of(address)?), BACKLOG as usize)?;
     Ok(wrap(socket, socket_type))
 }
 
@@ -85,7 +85,7 @@ pub(in crate::net) async fn connect(
     if sockets_here().is_none() {
         return system::connect(socket_type, address).await;
     }
-    let address = of_system(address)?;
+    let address = address_of(address)?;
     let connect = || {
         let sockets = sockets_here().ok_or_else(|| {
             unsupported("connect: the kernel in which it began is not this thread's")
@@ -100,66 +100,17 @@ pub(in crate::net) async fn connect(
     Ok(socket)
 }
 
-/// Returns an address in the kernels' form.
-pub(super) fn of_system(address: &SockAddr) -> io::Result<Address> {
-    if let Some(address) = address.as_socket() {
-        return Ok(Address::Internet(address));
-    }
-    #[cfg(unix)]
-    return Ok(Address::Unix(name_of(address)));
-    #[cfg(not(unix))]
-    Err(unsupported("an address that is not an IP address"))
-}
-
-#[cfg(unix)]
-fn name_of(address: &SockAddr) -> sockets::Name {
-    use std::os::unix::ffi::OsStrExt;
-
-    if let Some(name) = address.as_abstract_namespace() {
-        return sockets::Name::Abstract(name.to_vec());
-    }
-    match address.as_pathname() {
-        Some(path) if !path.as_os_str().is_empty() => {
-            sockets::Name::Path(path.as_os_str().as_bytes().to_vec())
-        }
-        _ => sockets::Name::Unnamed,
-    }
-}
-
-/// Returns an address in the system's form.
-pub(super) fn to_system(address: &Address) -> io::Result<SockAddr> {
-    match address {
-        Address::Internet(address) => Ok((*address).into()),
-        #[cfg(unix)]
-        Address::Unix(name) => {
-            use std::ffi::OsStr;
-            use std::os::unix::ffi::OsStrExt;
-
-            match name {
-                sockets::Name::Unnamed => SockAddr::unix(""),
-                sockets::Name::Path(path) => SockAddr::unix(OsStr::from_bytes(path)),
-                sockets::Name::Abstract(name) => {
-                    SockAddr::unix(OsStr::from_bytes(&[&[0], &name[..]].concat()))
-                }
-            }
-        }
-        #[cfg(not(unix))]
-        Address::Unix(_) => Err(unsupported("a Unix socket")),
-    }
-}
-
-/// The methods have the names of the kernel's, which are called on what is in the box.
 impl KernelSocket for CustomSocket {
     fn local_addr(&self) -> io::Result<SockAddr> {
-        to_system(&(**self).local_addr()?)
+        sock_addr(&(**self).local_addr()?)
     }
 
     fn peer_addr(&self) -> io::Result<SockAddr> {
-        to_system(&(**self).peer_addr()?)
+        sock_addr(&(**self).peer_addr()?)
     }
 
     fn set_peer(&self, address: &SockAddr) -> io::Result<()> {
-        (**self).set_peer(&of_system(address)?)
+        (**self).set_peer(&address_of(address)?)
     }
 
     fn shutdown(&self, _: Shutdown, left: Interest) -> io::Result<()> {
@@ -168,7 +119,7 @@ impl KernelSocket for CustomSocket {
 
     fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
         let (socket, peer) = (**self).accept()?;
-        Ok((wrap(socket, accepted), to_system(&peer)?))
+        Ok((wrap(socket, accepted), sock_addr(&peer)?))
     }
 
     #[cold]
@@ -197,11 +148,11 @@ impl KernelSocket for CustomSocket {
 
     fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
         let (length, from, _) = self.receive(bytes, receive == Receive::Peek)?;
-        Ok((length, to_system(&from)?))
+        Ok((length, sock_addr(&from)?))
     }
 
     fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
-        let to = to.map(of_system).transpose()?;
+        let to = to.map(address_of).transpose()?;
         (**self).send(bytes, to.as_ref())
     }
 

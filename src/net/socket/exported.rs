@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::custom::{of_system, to_system};
 use super::options::{Flag, Number, Opt, Options};
 use super::system::{self, SystemSocket, begin_to_connect, bind, check_connected, unbound};
 use super::{AnySocket, KernelSocket, Receive, Socket, SocketType};
 use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 use crate::poller::Interest;
-use crate::sys::{self, TcpOption};
+use crate::sys::{self, TcpOption, address_of, sock_addr};
 
 /// The sockets of the system, for another [kernel](crate::kernel). Unstable, as that is.
 ///
@@ -40,7 +39,7 @@ impl Sockets for SystemSockets {
         _: usize,
     ) -> io::Result<Box<dyn sockets::Socket>> {
         exported(match address {
-            Some(address) => bind(socket_type, &to_system(address)?),
+            Some(address) => bind(socket_type, &sock_addr(address)?),
             None => unbound(socket_type),
         })
     }
@@ -55,7 +54,7 @@ impl Sockets for SystemSockets {
         socket_type: SocketType,
         address: &Address,
     ) -> io::Result<Box<dyn sockets::Socket>> {
-        exported(begin_to_connect(socket_type, &to_system(address)?))
+        exported(begin_to_connect(socket_type, &sock_addr(address)?))
     }
 }
 
@@ -111,11 +110,11 @@ impl sockets::Socket for Exported {
     }
 
     fn local_addr(&self) -> io::Result<Address> {
-        of_system(&self.system().local_addr()?)
+        address_of(&self.system().local_addr()?)
     }
 
     fn peer_addr(&self) -> io::Result<Address> {
-        of_system(&self.system().peer_addr()?)
+        address_of(&self.system().peer_addr()?)
     }
 
     fn peer_cred(&self) -> Option<io::Result<(u32, u32, Option<i32>)>> {
@@ -123,7 +122,7 @@ impl sockets::Socket for Exported {
     }
 
     fn set_peer(&self, address: &Address) -> io::Result<()> {
-        self.system().set_peer(&to_system(address)?)
+        self.system().set_peer(&sock_addr(address)?)
     }
 
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -137,7 +136,7 @@ impl sockets::Socket for Exported {
 
     fn accept(&self) -> io::Result<(Box<dyn sockets::Socket>, Address)> {
         let (socket, peer) = self.system().accept(self.0.socket_type().accepted())?;
-        Ok((Box::new(Exported(socket)), of_system(&peer)?))
+        Ok((Box::new(Exported(socket)), address_of(&peer)?))
     }
 
     #[inline]
@@ -160,11 +159,11 @@ impl sockets::Socket for Exported {
     fn receive(&self, bytes: &mut [u8], peeks: bool) -> io::Result<(usize, Address, bool)> {
         let how = if peeks { Receive::Peek } else { Receive::Take };
         let (length, from, is_truncated) = self.system().receive(bytes, how)?;
-        Ok((length, of_system(&from)?, is_truncated))
+        Ok((length, address_of(&from)?, is_truncated))
     }
 
     fn send(&self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        let to = to.map(to_system).transpose()?;
+        let to = to.map(sock_addr).transpose()?;
         self.system().send(bytes, to.as_ref())
     }
 

@@ -1,11 +1,13 @@
 //! Sockets on Unix.
 
+use std::ffi::OsStr;
 use std::io;
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
 use std::os::fd::{AsFd, AsRawFd};
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use socket2::{Domain, SockAddr, SockRef, Type};
 
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::{OwnedDescriptor, RECEIVE_FLAGS};
+use crate::kernel::sockets::{Address, Name};
 
 /// In one call where socket(2) takes the flags.
 pub(crate) fn new_socket(domain: Domain, r#type: Type) -> io::Result<socket2::Socket> {
@@ -82,6 +85,30 @@ pub(crate) fn receive_vectored(
     buffers: &mut [io::IoSliceMut<'_>],
 ) -> io::Result<usize> {
     Ok(receive_message(socket, buffers)?.0)
+}
+
+/// Returns an address in the form of [`kernel`](crate::kernel).
+pub(crate) fn address_of(address: &SockAddr) -> io::Result<Address> {
+    if let Some(address) = address.as_socket() {
+        return Ok(Address::Internet(address));
+    }
+    let name = match (address.as_abstract_namespace(), address.as_pathname()) {
+        (Some(name), _) => Name::Abstract(name.to_vec()),
+        (None, Some(path)) => Name::Path(path.as_os_str().as_bytes().to_vec()),
+        (None, None) => Name::Unnamed,
+    };
+    Ok(Address::Unix(name))
+}
+
+/// Returns an address in the system's form.
+pub(crate) fn sock_addr(address: &Address) -> io::Result<SockAddr> {
+    let path = match address {
+        Address::Internet(address) => return Ok((*address).into()),
+        Address::Unix(Name::Unnamed) => Vec::new(),
+        Address::Unix(Name::Path(path)) => path.clone(),
+        Address::Unix(Name::Abstract(name)) => [&[0], &name[..]].concat(),
+    };
+    SockAddr::unix(OsStr::from_bytes(&path))
 }
 
 /// Whether a socket's own buffer has room, although a send would block.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, SockRef, Type};
 use windows_sys::Win32::Networking::WinSock;
 
-use super::super::{AfterAcceptError, TcpOption, c_result};
+use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::OwnedDescriptor;
+use crate::kernel::sockets::Address;
 
 /// Sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
@@ -49,6 +50,18 @@ pub(crate) fn set_passrights(_: &impl AsSocket, _: bool) -> io::Result<()> {
 
 pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
+}
+
+pub(crate) fn address_of(address: &SockAddr) -> io::Result<Address> {
+    let address = address.as_socket().map(Address::Internet);
+    address.ok_or_else(|| unsupported("an address that is not an IP address"))
+}
+
+pub(crate) fn sock_addr(address: &Address) -> io::Result<SockAddr> {
+    match address {
+        Address::Internet(address) => Ok((*address).into()),
+        Address::Unix(_) => Err(unsupported("a Unix socket")),
+    }
 }
 
 pub(crate) fn has_room(_: &impl AsSocket) -> bool {
