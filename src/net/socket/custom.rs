@@ -10,10 +10,11 @@ use socket2::SockAddr;
 #[cfg(unix)]
 use socket2::{Domain, Type};
 
-use super::options::{Flag, Number, Opt, Options};
 use super::system::{self, receive_each, send_each, while_full};
 pub(in crate::net) use super::system::{adopt, bind_with, connect_with};
-use super::{AnySocket, BACKLOG, KernelSocket, Receive, Socket, SocketType, shutdown_of};
+use super::{
+    AnySocket, BACKLOG, Flag, KernelSocket, Number, Opt, Receive, Socket, SocketType, shutdown_of,
+};
 use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{self, Boxed, Kernel};
 use crate::poller::Interest;
@@ -184,9 +185,7 @@ impl KernelSocket for CustomSocket {
         self.ready()
             .is_ok_and(|ready| ready & kernel::WRITABLE != 0)
     }
-}
 
-impl Options for CustomSocket {
     fn flag(&self, flag: Flag) -> io::Result<bool> {
         (**self).flag(flag)
     }

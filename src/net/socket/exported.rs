@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::options::{Flag, Number, Opt, Options};
 use super::system::{self, SystemSocket, begin_to_connect, bind, check_connected, unbound};
-use super::{AnySocket, KernelSocket, Receive, Socket, SocketType};
+use super::{AnySocket, Flag, KernelSocket, Number, Opt, Receive, Socket, SocketType};
 use crate::kernel::sockets::{self, Address, Sockets};
 use crate::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
 use crate::poller::Interest;

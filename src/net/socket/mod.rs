@@ -3,8 +3,8 @@
 //!
 //! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
 //! other kernel's socket; [`AnySocket`] is either. A kernel that passes calls on has the system's
-//! sockets by `exported.rs`. Options are values (`options.rs`). In the rest
-//! of `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls on sockets.
+//! sockets by `exported.rs`. In the rest of `net` only `unix/descriptors.rs`, `resolver.rs` and
+//! `compat.rs` make system calls on sockets.
 //! (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
 //! A call that may wait is an [`Operation`]. This module clears the readiness after a read that has
@@ -14,7 +14,6 @@
 pub(super) mod custom;
 #[cfg(all(feature = "kernel", unix))]
 mod exported;
-mod options;
 pub(super) mod system;
 
 use std::future::poll_fn;
@@ -34,16 +33,17 @@ pub(super) use self::custom as kernel;
 use self::custom::CustomSocket;
 #[cfg(all(feature = "kernel", unix))]
 pub use self::exported::SystemSockets;
-use self::options::Options;
-pub(super) use self::options::{Flag, Group, Number, Opt};
 #[cfg(not(feature = "kernel"))]
 pub(super) use self::system as kernel;
 use self::system::SystemSocket;
 use crate::io::operation::{Attempt, Operation, charged};
+pub(super) use crate::kernel::sockets::{Flag, Group, Number, Opt};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget;
-use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
+use crate::sys::{
+    self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, TcpOption, invalid,
+};
 pub(super) use crate::telemetry::SocketType;
 use crate::time::{Timer, timeout};
 
@@ -109,7 +109,7 @@ pub(super) enum Receive {
 }
 
 /// The calls on a kernel's socket. One that would block fails with `WouldBlock`.
-pub(super) trait KernelSocket: Options {
+pub(super) trait KernelSocket {
     fn local_addr(&self) -> io::Result<SockAddr>;
     fn peer_addr(&self) -> io::Result<SockAddr>;
     /// For datagram sockets.
@@ -144,6 +144,19 @@ pub(super) trait KernelSocket: Options {
     fn has_ended(&self) -> bool;
     /// Whether the socket's own buffer has room, although a send would block.
     fn has_room(&self) -> bool;
+
+    // Options are values. A new one is a variant in `kernel/sockets.rs`, with arms in `system.rs`
+    // and in the simulator, neither of which compiles without: see docs/EXTENDING.md.
+    fn flag(&self, flag: Flag) -> io::Result<bool>;
+    fn linger(&self) -> io::Result<Option<Duration>>;
+    fn number(&self, number: Number) -> io::Result<u32>;
+    /// `None` if the system does not have the option.
+    fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>>;
+    fn max_of(&self, option: TcpOption) -> u32;
+    fn set(&self, option: Opt) -> io::Result<()>;
+    /// A Unix socket's peer: user, group, and process if the system reports it.
+    #[cfg(unix)]
+    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)>;
 }
 
 fn shutdown_of(directions: Interest) -> Shutdown {

@@ -9,16 +9,20 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
+use std::time::Duration;
 
 use socket2::{Domain, MaybeUninitSlice, SockAddr, SockRef, Type};
 
 use super::{
-    BACKLOG, KernelSocket, PAUSES, Receive, Socket, SocketType, is_would_block, shutdown_of,
+    BACKLOG, Flag, Group, KernelSocket, Number, Opt, PAUSES, Receive, Socket, SocketType,
+    is_would_block, shutdown_of,
 };
 use crate::poller::Interest;
 use crate::reactor::{Direction, Held, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget::MAX_TRANSFER;
-use crate::sys::{self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, invalid};
+use crate::sys::{
+    self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, TcpOption, invalid,
+};
 use crate::time::Timer;
 
 #[derive(Clone, Copy)]
@@ -349,7 +353,11 @@ impl KernelSocket for SystemSocket<'_> {
         let most = buffers.len().min(received.len());
         match sys::receive_many(self, buffers, received) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                self.recv_each(buffers, received)
+                receive_each(received, |place| {
+                    let (length, from, is_truncated) =
+                        self.receive(&mut buffers[place], Receive::Take)?;
+                    Ok(Received::new(length, from.as_socket(), is_truncated))
+                })
             }
             // On systems other than Linux an error may also be the reason for fewer datagrams.
             result => result.map(|count| (count, count < most && sys::ENDS_WHEN_DRAINED)),
@@ -372,20 +380,77 @@ impl KernelSocket for SystemSocket<'_> {
     fn has_room(&self) -> bool {
         sys::has_room(self)
     }
+
+    fn flag(&self, flag: Flag) -> io::Result<bool> {
+        let socket = SockRef::from(self);
+        match flag {
+            Flag::Broadcast => socket.broadcast(),
+            Flag::Keepalive => socket.keepalive(),
+            Flag::MulticastLoopV4 => socket.multicast_loop_v4(),
+            Flag::MulticastLoopV6 => socket.multicast_loop_v6(),
+            Flag::Nodelay => socket.tcp_nodelay(),
+            Flag::Passrights => sys::passrights(self),
+        }
+    }
+
+    fn linger(&self) -> io::Result<Option<Duration>> {
+        SockRef::from(self).linger()
+    }
+
+    fn number(&self, number: Number) -> io::Result<u32> {
+        let socket = SockRef::from(self);
+        match number {
+            Number::MulticastTtlV4 => socket.multicast_ttl_v4(),
+            Number::Ttl => socket.ttl_v4(),
+        }
+    }
+
+    fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>> {
+        sys::tcp_option(self, option)
+    }
+
+    fn max_of(&self, option: TcpOption) -> u32 {
+        sys::max_of(option)
+    }
+
+    fn set(&self, option: Opt) -> io::Result<()> {
+        let socket = SockRef::from(self);
+        match option {
+            Opt::Flag(Flag::Broadcast, on) => socket.set_broadcast(on),
+            Opt::Flag(Flag::Keepalive, on) => sys::unless_ended(socket.set_keepalive(on)),
+            Opt::Flag(Flag::MulticastLoopV4, on) => socket.set_multicast_loop_v4(on),
+            Opt::Flag(Flag::MulticastLoopV6, on) => socket.set_multicast_loop_v6(on),
+            Opt::Flag(Flag::Nodelay, on) => sys::unless_ended(socket.set_tcp_nodelay(on)),
+            Opt::Flag(Flag::Passrights, on) => {
+                // Before the kernel lets any in. Refusing them again does not undo this: some may
+                // be queued.
+                self.socket.io.source().set_has_bytes_only(false);
+                sys::set_passrights(self, on)
+            }
+            Opt::Join(Group::V4(group, interface)) => socket.join_multicast_v4(&group, &interface),
+            Opt::Join(Group::V6(group, interface)) => socket.join_multicast_v6(&group, interface),
+            Opt::Leave(Group::V4(group, interface)) => {
+                socket.leave_multicast_v4(&group, &interface)
+            }
+            Opt::Leave(Group::V6(group, interface)) => socket.leave_multicast_v6(&group, interface),
+            Opt::Linger(duration) => socket.set_linger(duration),
+            // Some kernels store the lowest byte of larger values, and -1 is Linux's default.
+            Opt::Number(Number::MulticastTtlV4 | Number::Ttl, ttl @ 256..) => {
+                Err(sys::invalid(format!("TTL must be at most 255, got {ttl}")))
+            }
+            Opt::Number(Number::MulticastTtlV4, hops) => socket.set_multicast_ttl_v4(hops),
+            Opt::Number(Number::Ttl, hops) => socket.set_ttl_v4(hops),
+            Opt::Tcp(option, value) => sys::set_tcp_option(self, option, value),
+        }
+    }
+
+    #[cfg(unix)]
+    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
+        sys::peer_cred(self)
+    }
 }
 
 impl SystemSocket<'_> {
-    fn recv_each(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        received: &mut [Received],
-    ) -> io::Result<(usize, bool)> {
-        receive_each(received, |place| {
-            let (length, from, is_truncated) = self.receive(&mut buffers[place], Receive::Take)?;
-            Ok(Received::new(length, from.as_socket(), is_truncated))
-        })
-    }
-
     /// Receives a datagram. Returns its length, the sender, and whether it was truncated.
     pub(super) fn receive(
         &self,
@@ -515,7 +580,6 @@ fn to_fill(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::net::socket::options::{Flag, Opt};
     use crate::testing::limited::within;
     use socket2::{Protocol, Socket as Raw};
     use std::net::{Ipv4Addr, SocketAddr};
