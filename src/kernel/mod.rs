@@ -37,6 +37,7 @@ use self::sockets::Sockets;
 pub const MAX_PASSED_OVER: u32 = 64;
 
 /// The kernel below a runtime: see the head of this file.
+#[allow(unused_variables, reason = "the defaults are those of no kernel")]
 pub trait Kernel {
     // The clock.
 
@@ -71,65 +72,51 @@ pub trait Kernel {
     /// first may be passed over at most [`MAX_PASSED_OVER`] times in a row. The worker's queue is
     /// borrowed.
     fn choose_task(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
-        let _ = (count, id);
         0
     }
 
     /// [`choose_task`](Self::choose_task) of the tasks that no pool worker has taken yet. Their
     /// queue is locked.
     fn choose_injected(&self, count: usize, id: &dyn Fn(usize) -> u64) -> usize {
-        let _ = (count, id);
         0
     }
 
     /// Called before a task that was spawned at `site` is polled.
-    fn polls(&self, id: u64, site: &'static Location<'static>) {
-        let _ = (id, site);
-    }
+    fn polls(&self, id: u64, site: &'static Location<'static>) {}
 
     // Panics.
 
     /// Called when a task has panicked. The panic is passed to the code that awaits it.
-    fn task_panicked(&self, site: &'static Location<'static>, message: &str) {
-        let _ = (site, message);
-    }
+    fn task_panicked(&self, site: &'static Location<'static>, message: &str) {}
 
     /// Called when the panic of a task was passed on, or is about to be reported.
-    fn panic_is_taken(&self, site: &'static Location<'static>, message: &str) {
-        let _ = (site, message);
-    }
+    fn panic_is_taken(&self, site: &'static Location<'static>, message: &str) {}
 
     /// Reports the panic of a task that is not awaited. Returns `false` to have the runtime print
     /// it.
     fn report_panic(&self, site: &'static Location<'static>, message: &str) -> bool {
-        let _ = (site, message);
         false
     }
 
     /// Called when foreign code (a waker, a destructor) has panicked, and the runtime goes on.
-    fn panic_was_contained(&self, panic: &(dyn Any + Send)) {
-        let _ = panic;
-    }
+    fn panic_was_contained(&self, panic: &(dyn Any + Send)) {}
 
     // Services of the system.
 
     /// Permits a call of the system, or returns the error with which it fails. The error names
     /// `what`. A source may be locked.
     fn permit(&self, what: &str) -> io::Result<()> {
-        let _ = what;
         Ok(())
     }
 
     /// Looks up the addresses of a host's name; `None` leaves it to the system.
     fn look_up(&self, host: &str) -> Option<LookUp> {
-        let _ = host;
         None
     }
 
     /// Takes a blocking call, to [run](BlockingCall::run) it later on this thread. Returns `false`
     /// to have the thread pool run it.
     fn block(&self, call: Arc<dyn BlockingCall>) -> bool {
-        drop(call);
         false
     }
 
@@ -146,7 +133,6 @@ pub trait Kernel {
 
     /// Begins to count the signals of these numbers for a listener; `None` leaves it to the system.
     fn signals(&self, numbers: &[usize]) -> Option<io::Result<Box<dyn Signals>>> {
-        let _ = numbers;
         None
     }
 
