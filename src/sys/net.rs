@@ -84,21 +84,14 @@ pub struct Datagram<'a> {
     pub to: Option<SocketAddr>,
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn receive_vectored(
-    socket: &impl HasDescriptor,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<usize> {
-    (&mut &*SockRef::from(socket)).read_vectored(buffers)
-}
-
 /// Only Linux reports that a short read has drained a Unix stream (`unix/net.rs`).
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) fn receive_message(
     socket: &impl HasDescriptor,
     buffers: &mut [IoSliceMut<'_>],
 ) -> io::Result<(usize, bool)> {
-    Ok((receive_vectored(socket, buffers)?, false))
+    let read = (&mut &*SockRef::from(socket)).read_vectored(buffers)?;
+    Ok((read, false))
 }
 
 /// Whether a short read has drained a stream over IP. Other Unix systems lack `SO_PROTOCOL`, and

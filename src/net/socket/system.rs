@@ -288,11 +288,8 @@ impl KernelSocket for SystemSocket<'_> {
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (read, alone) = if self.socket.socket_type().is_internet() {
-            (sys::receive_vectored(&self.descriptor, buffers)?, true)
-        } else {
-            sys::receive_message(&self.descriptor, buffers)?
-        };
+        let (read, alone) = sys::receive_message(&self.descriptor, buffers)?;
+        let alone = alone || self.socket.socket_type().is_internet();
         Ok((read, alone && read < wanted))
     }
 

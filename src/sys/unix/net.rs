@@ -54,7 +54,7 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
     Ok(rustix::net::recv(socket, bytes, flags)?.0)
 }
 
-/// Receives from a Unix stream. Also returns whether a short read shows that the stream is drained.
+/// Receives from a stream. Also returns whether a short read shows that a Unix stream is drained.
 ///
 /// Linux ends a read behind a message with descriptors (`unix_stream_read_generic`) and, with
 /// credentials enabled, between two writers. Both set `MSG_CTRUNC` without room for the control
@@ -77,14 +77,6 @@ pub(crate) fn receive_message(
         Ok(read) => Ok((read, message.msg_flags & libc::MSG_CTRUNC == 0)),
         Err(_) => Err(io::Error::last_os_error()),
     }
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn receive_vectored(
-    socket: &impl AsFd,
-    buffers: &mut [io::IoSliceMut<'_>],
-) -> io::Result<usize> {
-    Ok(receive_message(socket, buffers)?.0)
 }
 
 /// Returns an address in the form of [`kernel`](crate::kernel).
