@@ -50,7 +50,7 @@ const POSITION: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Disk {
     /// Can be asked not to block.
-    Cached,
+    Cached = 1,
     /// Has its files in memory.
     Memory,
     /// Asks another process or machine, or is not known.
@@ -90,15 +90,10 @@ fn disk_of(device: u64) -> Option<Disk> {
 
 /// Concurrent calls may each add an entry, which is harmless.
 fn set_disk(device: u64, disk: Disk) {
-    let number = match disk {
-        Disk::Cached => 1,
-        Disk::Memory => 2,
-        Disk::Other => 3,
-    };
     let has = |entry: &&AtomicU64| entry.load(Ordering::Relaxed) >> 2 == device;
     let next = || &DEVICES[NEXT.fetch_add(1, Ordering::Relaxed) % DEVICES.len()];
     let entry = DEVICES.iter().find(has).unwrap_or_else(next);
-    entry.store(device << 2 | number, Ordering::Relaxed);
+    entry.store(device << 2 | disk as u64, Ordering::Relaxed);
 }
 
 /// Whether the kernel has these calls, and no sandbox refuses them.

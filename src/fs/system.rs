@@ -17,7 +17,8 @@ use super::cached::{self, Access};
 use super::file::Inner;
 use super::{DirBuilder, DirEntry, File, FileType, OpenOptions, ReadDir, call_system};
 use crate::blocking::{Class, POOL, Unblock};
-use crate::scheduler::budget::{charge, consume, restore};
+use crate::io::operation::charged;
+use crate::scheduler::budget::{consume, restore};
 use crate::sys::{Race, invalid};
 
 /// The variable that chooses between `cached` and `pool`.
@@ -262,10 +263,7 @@ impl AsyncRead for SystemFile {
         if self.access.reads() {
             let read = |access: &mut Access, file: &fs::File| access.read(file, bytes).map(Ok);
             if let Some(read) = ready!(self.poll_without_thread(cx, read)) {
-                if let Ok(length) = read {
-                    charge(length);
-                }
-                return Poll::Ready(read);
+                return Poll::Ready(charged(read));
             }
         }
         Pin::new(&mut self.pool).poll_read(cx, bytes)
@@ -290,10 +288,7 @@ impl AsyncWrite for SystemFile {
         if self.access.writes() {
             let write = |access: &mut Access, file: &fs::File| access.write(file, slices).map(Ok);
             if let Some(written) = ready!(self.poll_without_thread(cx, write)) {
-                if let Ok(length) = written {
-                    charge(length);
-                }
-                return Poll::Ready(written);
+                return Poll::Ready(charged(written));
             }
         }
         Pin::new(&mut self.pool).poll_write_vectored(cx, slices)
