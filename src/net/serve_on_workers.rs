@@ -21,7 +21,7 @@ use super::listener::Listener;
 use super::serve::{Serve, Settings, Summary, report_limits};
 use crate::event::Latch;
 use crate::runtime::Handle;
-use crate::sync::contain;
+use crate::sync::{OnDrop, contain};
 use crate::sys::invalid;
 use crate::task::Task;
 
@@ -317,20 +317,23 @@ where
             let handle = Handle::current();
             let spawn = |(index, listener)| {
                 let (create, on_error) = (create.clone(), self.on_error.clone());
-                let (stop, settings) = (StopAll(stop.clone()), self.settings);
+                let (stop, all, settings) = (stop.clone(), stop.clone(), self.settings);
+                // It goes to the worker with the rest, which a runtime that ends may drop before it
+                // is polled.
+                let stop_all = OnDrop(move || all.set());
                 let worker = index % handle.workers();
                 handle.spawn_on_worker_at(worker, settings.site, move || async move {
                     let serve = Serve {
                         listener,
                         handler: create(worker),
-                        until: stop.0.wait(),
+                        until: stop.wait(),
                         on_error: Box::new(move |error| on_error(error)),
                         settings,
                     };
                     let (connections, error) = serve
                         .run(|tasks, connection, site| drop(tasks.spawn_local_at(connection, site)))
                         .await;
-                    drop(stop);
+                    drop(stop_all);
                     connections.end(error).await
                 })
             };
@@ -362,15 +365,5 @@ async fn join(loops: Vec<Task<io::Result<Summary>>>) -> io::Result<Vec<Summary>>
         (Some(payload), _) => resume_unwind(payload),
         (None, Some(error)) => Err(error),
         (None, None) => Ok(summaries),
-    }
-}
-
-/// Stops all loops when dropped. It is sent to the worker with the rest, which a runtime that ends
-/// may drop before it is polled.
-struct StopAll(Arc<Latch>);
-
-impl Drop for StopAll {
-    fn drop(&mut self) {
-        self.0.set();
     }
 }
