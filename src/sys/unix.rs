@@ -191,17 +191,20 @@ pub(crate) fn readable_bytes(descriptor: &impl AsFd) -> Option<u64> {
 /// Whether a read, or a write, would not block now, regardless of earlier events. Errors and
 /// hang-ups count as ready.
 pub(crate) fn is_ready(descriptor: &impl AsFd, to_write: bool) -> io::Result<bool> {
-    let wanted = if to_write {
-        PollFlags::OUT
-    } else {
-        PollFlags::IN
-    };
-    match poll_now(descriptor, wanted)? {
+    match poll_now(descriptor, poll_flag(to_write))? {
         #[cfg(target_vendor = "apple")]
         ready if ready.contains(PollFlags::NVAL) => select_now(descriptor, to_write),
         #[cfg(not(target_vendor = "apple"))]
         ready if ready.contains(PollFlags::NVAL) => Err(Errno::BADF.into()),
         ready => Ok(!ready.is_empty()),
+    }
+}
+
+fn poll_flag(to_write: bool) -> PollFlags {
+    if to_write {
+        PollFlags::OUT
+    } else {
+        PollFlags::IN
     }
 }
 
@@ -279,12 +282,7 @@ pub(crate) fn wait_for_value(value: &dyn Any, to_write: bool, limit: Duration) -
         of::<UnixStream>,
     ];
     let descriptor = known.iter().find_map(|of| of(value))?;
-    let wanted = if to_write {
-        PollFlags::OUT
-    } else {
-        PollFlags::IN
-    };
-    let mut asked = [PollFd::from_borrowed_fd(descriptor, wanted)];
+    let mut asked = [PollFd::from_borrowed_fd(descriptor, poll_flag(to_write))];
     match rustix::event::poll(&mut asked, Some(&timespec(limit))) {
         Err(Errno::INTR) => Some(false),
         // On failure the readiness is unknown.
