@@ -172,23 +172,18 @@ pub(crate) const REUSES_ADDRESS: bool = true;
 /// Makes the kernel distribute connections among the listeners of one address. Returns whether it
 /// does: Linux since 3.9 and DragonFly (`SO_REUSEPORT`), FreeBSD since 12.0 (`SO_REUSEPORT_LB`).
 /// Elsewhere, with `SO_REUSEPORT`, one of several listeners gets all connections.
+#[allow(unreachable_code, reason = "its end is for the other systems")]
 pub(crate) fn set_balanced(socket: &impl AsFd) -> io::Result<bool> {
-    let socket = SockRef::from(socket);
+    let is_set = |result: io::Result<()>| match result {
+        Err(error) if is_unknown_option(&error) => Ok(false),
+        result => result.map(|()| true),
+    };
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "dragonfly"))]
-    let result = socket.set_reuse_port(true).map(|()| true);
+    return is_set(SockRef::from(socket).set_reuse_port(true));
     #[cfg(target_os = "freebsd")]
-    let result = socket.set_reuse_port_lb(true).map(|()| true);
-    #[cfg(not(any(
-        target_os = "linux",
-        target_os = "android",
-        target_os = "dragonfly",
-        target_os = "freebsd"
-    )))]
-    let result: io::Result<bool> = Ok(socket).map(|_| false);
-    match result {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => Ok(false),
-        other => other,
-    }
+    return is_set(SockRef::from(socket).set_reuse_port_lb(true));
+    let _ = (is_set, socket);
+    Ok(false)
 }
 
 /// `getsockname` of an unbound socket succeeds.
@@ -218,45 +213,37 @@ pub(crate) fn abstract_address(name: &[u8]) -> Option<io::Result<SocketAddr>> {
 }
 
 /// Returns the user and group of a Unix socket's peer, and its process if the system reports it.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[allow(unreachable_code, reason = "its end is for the other systems")]
 pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
     // A `ucred`: three 32-bit numbers. Not by rustix, whose process IDs are not 0: the kernel's is
     // for a process of another PID namespace.
-    let mut ucred = [[0; 4]; 3];
-    let bytes = ucred.as_flattened_mut();
-    get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, bytes)?;
-    let [pid, user, group] = ucred.map(u32::from_ne_bytes);
-    if user == u32::MAX {
-        return Err(io::ErrorKind::NotConnected.into());
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let mut ucred = [[0; 4]; 3];
+        let bytes = ucred.as_flattened_mut();
+        get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, bytes)?;
+        let [pid, user, group] = ucred.map(u32::from_ne_bytes);
+        if user == u32::MAX {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let pid = (pid != 0).then_some(pid as i32);
+        return Ok((user, group, pid));
     }
-    let pid = (pid != 0).then_some(pid as i32);
-    Ok((user, group, pid))
-}
-
-#[cfg(any(
-    target_vendor = "apple",
-    target_os = "freebsd",
-    target_os = "dragonfly",
-    target_os = "netbsd",
-    target_os = "openbsd"
-))]
-pub(crate) fn peer_cred(socket: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
-    let (mut uid, mut gid) = (0, 0);
-    // SAFETY: the descriptor is open while it is lent, and the two numbers are valid for writes.
-    c_result(unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) })?;
-    Ok((uid, gid, None))
-}
-
-#[cfg(not(any(
-    target_os = "linux",
-    target_os = "android",
-    target_vendor = "apple",
-    target_os = "freebsd",
-    target_os = "dragonfly",
-    target_os = "netbsd",
-    target_os = "openbsd"
-)))]
-pub(crate) fn peer_cred(_: &impl AsFd) -> io::Result<(u32, u32, Option<i32>)> {
+    #[cfg(any(
+        target_vendor = "apple",
+        target_os = "freebsd",
+        target_os = "dragonfly",
+        target_os = "netbsd",
+        target_os = "openbsd"
+    ))]
+    {
+        let (mut uid, mut gid) = (0, 0);
+        // SAFETY: the descriptor is open while it is lent, and the two numbers are valid for
+        // writes.
+        c_result(unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut uid, &mut gid) })?;
+        return Ok((uid, gid, None));
+    }
+    let _ = socket;
     Err(unsupported(
         "this system does not report the credentials of a peer",
     ))
