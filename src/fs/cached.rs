@@ -30,7 +30,7 @@
 //!   thread reads a duplicate from disk.
 
 use std::fs;
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -193,15 +193,11 @@ impl Access {
     /// For an unknown file: the kernel refuses what it cannot do, except that a direct read would
     /// wait for the disk.
     pub(super) fn of_unknown(file: &fs::File) -> Access {
-        let is_direct = rustix::fs::fcntl_getfl(file).map(|flags| flags.contains(OFlags::DIRECT));
-        Access {
-            disk: if is_direct == Ok(false) {
-                Disk::Cached
-            } else {
-                Disk::Other
-            },
-            seeks: false,
-        }
+        let disk = match rustix::fs::fcntl_getfl(file) {
+            Ok(flags) if !flags.contains(OFlags::DIRECT) => Disk::Cached,
+            _ => Disk::Other,
+        };
+        Access { disk, seeks: false }
     }
 
     /// Asks for the kind of file, which may block.
@@ -256,15 +252,8 @@ impl Access {
     pub(super) fn write(&self, mut file: &fs::File, slices: &[IoSlice<'_>]) -> Option<usize> {
         let length: usize = slices.iter().map(|slice| slice.len()).sum();
         let is_possible = self.writes() && length <= MAX_BYTES;
-        if is_possible {
-            file.write_vectored(slices).ok()
-        } else {
-            None
-        }
-    }
-
-    pub(super) fn seek(&self, mut file: &fs::File, to: SeekFrom) -> Option<io::Result<u64>> {
-        self.seeks.then(|| file.seek(to))
+        let written = is_possible.then(|| file.write_vectored(slices))?;
+        written.ok()
     }
 }
 

@@ -2,7 +2,7 @@
 //! calls.
 
 use std::fs;
-use std::io::{self, IoSlice, SeekFrom};
+use std::io::IoSlice;
 use std::path::Path;
 
 pub(super) fn is_possible() -> bool {
@@ -55,10 +55,6 @@ impl Access {
     }
 
     pub(super) fn write(&self, _: &fs::File, _: &[IoSlice<'_>]) -> Option<usize> {
-        None
-    }
-
-    pub(super) fn seek(&self, _: &fs::File, _: SeekFrom) -> Option<io::Result<u64>> {
         None
     }
 }

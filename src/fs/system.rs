@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Read, SeekFrom};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -311,7 +311,7 @@ impl AsyncSeek for SystemFile {
         position: SeekFrom,
     ) -> Poll<io::Result<u64>> {
         if self.access.seeks() {
-            let seek = |access: &mut Access, file: &fs::File| access.seek(file, position);
+            let seek = |_: &mut Access, mut file: &fs::File| Some(file.seek(position));
             if let Some(sought) = ready!(self.poll_without_thread(cx, seek)) {
                 return Poll::Ready(sought);
             }
