@@ -4,6 +4,7 @@
 //! refuses one nevertheless, the previous values are restored. The methods of [`TcpStream`] are in
 //! this file.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -112,13 +113,12 @@ impl Keepalive {
 
     fn options(self, socket: &Socket) -> io::Result<Vec<(TcpOption, u32)>> {
         let seconds = |option, name, time: Duration| {
-            let got = || format!("{time:?}");
-            checked(socket, option, name, time.as_secs().into(), " seconds", got)
+            let value = time.as_secs().into();
+            checked(socket, option, name, value, " seconds", time)
         };
         let count = |retries: u32| {
-            let got = || retries.to_string();
             let (option, name) = (TcpOption::KeepCount, "keepalive retries");
-            checked(socket, option, name, retries.into(), "", got)
+            checked(socket, option, name, retries.into(), "", retries)
         };
         let idle =
             (self.idle).map(|time| seconds(TcpOption::KeepIdle, "keepalive idle time", time));
@@ -137,14 +137,13 @@ fn checked(
     name: &str,
     value: u128,
     unit: &str,
-    got: impl Fn() -> String,
+    got: impl fmt::Debug,
 ) -> io::Result<(TcpOption, u32)> {
     let max = socket.kernel_socket().max_of(option);
     match u32::try_from(value) {
         Ok(value) if (1..=max).contains(&value) => Ok((option, value)),
         _ => {
-            let got = got();
-            let words = format!("{name} must be between 1 and {max}{unit}, got {got}");
+            let words = format!("{name} must be between 1 and {max}{unit}, got {got:?}");
             Err(invalid(words))
         }
     }
@@ -315,16 +314,8 @@ impl TcpStream {
                 None => Ok(()),
             };
         };
-        let (millis, got) = (timeout.as_millis(), || format!("{timeout:?}"));
-        let checked = checked(
-            &self.0,
-            option,
-            "user timeout",
-            millis,
-            " milliseconds",
-            got,
-        );
-        let (option, value) = checked?;
+        let (name, millis, unit) = ("user timeout", timeout.as_millis(), " milliseconds");
+        let (option, value) = checked(&self.0, option, name, millis, unit, timeout)?;
         self.0.set(Opt::Tcp(option, value))
     }
 }
