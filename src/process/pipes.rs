@@ -2,6 +2,8 @@
 //! so pool threads read and write them.
 
 use std::io::{self, IoSlice, IoSliceMut};
+#[cfg(unix)]
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::process::Stdio;
 use std::task::{Context, Poll, ready};
@@ -206,6 +208,19 @@ macro_rules! output {
                 Pin::new(&mut self.0).poll_read_vectored(cx, slices)
             }
         }
+
+        #[cfg(unix)]
+        crate::sys::lend_descriptor!([] $name, |pipe| pipe.0.as_fd());
+
+        /// The descriptor stays non-blocking.
+        #[cfg(unix)]
+        impl TryFrom<$name> for OwnedFd {
+            type Error = io::Error;
+
+            fn try_from(pipe: $name) -> io::Result<OwnedFd> {
+                Ok(pipe.0.into_inner()?.into())
+            }
+        }
     };
 }
 
@@ -219,39 +234,14 @@ output! {
 }
 
 #[cfg(unix)]
-mod descriptors {
-    use std::os::fd::{AsFd, OwnedFd};
+crate::sys::lend_descriptor!([] ChildStdin, |stdin| stdin.0.as_ref().expect(CLOSED).as_fd());
 
-    use super::*;
+/// The descriptor stays non-blocking.
+#[cfg(unix)]
+impl TryFrom<ChildStdin> for OwnedFd {
+    type Error = io::Error;
 
-    crate::sys::lend_descriptor!([] ChildStdin, |stdin| stdin.0.as_ref().expect(CLOSED).as_fd());
-    crate::sys::lend_descriptor!([] ChildStdout, |stdout| stdout.0.as_fd());
-    crate::sys::lend_descriptor!([] ChildStderr, |stderr| stderr.0.as_fd());
-
-    /// The descriptor stays non-blocking.
-    impl TryFrom<ChildStdin> for OwnedFd {
-        type Error = io::Error;
-
-        fn try_from(stdin: ChildStdin) -> io::Result<OwnedFd> {
-            Ok(stdin.0.ok_or_else(closed)?.into_inner()?.into())
-        }
-    }
-
-    /// The descriptor stays non-blocking.
-    impl TryFrom<ChildStdout> for OwnedFd {
-        type Error = io::Error;
-
-        fn try_from(stdout: ChildStdout) -> io::Result<OwnedFd> {
-            Ok(stdout.0.into_inner()?.into())
-        }
-    }
-
-    /// The descriptor stays non-blocking.
-    impl TryFrom<ChildStderr> for OwnedFd {
-        type Error = io::Error;
-
-        fn try_from(stderr: ChildStderr) -> io::Result<OwnedFd> {
-            Ok(stderr.0.into_inner()?.into())
-        }
+    fn try_from(stdin: ChildStdin) -> io::Result<OwnedFd> {
+        Ok(stdin.0.ok_or_else(closed)?.into_inner()?.into())
     }
 }
