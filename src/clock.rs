@@ -37,11 +37,7 @@ pub(crate) fn since_start(time: Instant) -> Duration {
 
 /// Returns `time` in jiffies [since the start](since_start).
 pub(crate) fn jiffy(time: Instant) -> u32 {
-    jiffies_in(since_start(time))
-}
-
-#[inline]
-fn jiffies_in(since: Duration) -> u32 {
+    let since = since_start(time);
     let jiffies = since.as_secs() * HZ + u64::from(since.subsec_nanos()) * HZ / 1_000_000_000;
     u32::try_from(jiffies).unwrap_or(u32::MAX)
 }
