@@ -27,12 +27,10 @@ mod address;
 mod datagram;
 mod descriptors;
 mod listener;
-mod split;
 mod stream;
 
 pub use address::UCred;
 pub use datagram::UnixDatagram;
 pub use listener::{Incoming, UnixListener};
-pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use std::os::unix::net::SocketAddr;
-pub use stream::UnixStream;
+pub use stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, UnixStream, WriteHalf};
