@@ -338,19 +338,14 @@ impl Clues {
 fn waits_elsewhere(dump: &Dump, at: Instant) -> Vec<Elsewhere> {
     let waits = |task: &&TaskDump| task.waits_for.contains(&Wait::Elsewhere);
     let elsewhere = |task: &TaskDump| {
-        let id = task.id?.as_u64();
-        let polls = task.polls;
         Some(Elsewhere {
-            id,
-            polls,
+            id: task.id?.as_u64(),
+            polls: task.polls,
             since: at,
         })
     };
-    dump.tasks
-        .iter()
-        .filter(waits)
-        .filter_map(elsewhere)
-        .collect()
+    let waiting = dump.tasks.iter().filter(waits);
+    waiting.filter_map(elsewhere).collect()
 }
 
 /// Leaves out SIGUSR1, which may have requested the dump.
