@@ -2,8 +2,8 @@
 //!
 //! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
 //! registered with finds it by token. Users hold it through counted handles, [`Io`]: when the last
-//! one is dropped, the source is deregistered and then closed. (The descriptor in an `Async<T>` is its user's: it is deregistered
-//! before the user gets it back, and stays open.)
+//! one is dropped, the source is deregistered and then closed. (The descriptor in an `Async<T>` is
+//! its user's: it is deregistered before the user gets it back, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If another worker waits later, and there is no other

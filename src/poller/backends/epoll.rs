@@ -220,7 +220,8 @@ struct WaitOutcome {
     notified: bool,
 }
 
-/// Whether the end of a wait shows that its deadline has passed. Otherwise the caller reads the clock.
+/// Whether the end of a wait shows that its deadline has passed. Otherwise the caller reads the
+/// clock.
 type IsPast = fn(&WaitOutcome) -> bool;
 
 impl Selector for Epoll {
