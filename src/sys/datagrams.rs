@@ -1,4 +1,5 @@
-//! Stands in for `unix/datagrams.rs` on other systems: datagrams are sent and received one by one.
+//! The stand-in for `unix/datagrams.rs` on other systems, where datagrams are sent and received one
+//! by one.
 
 use std::io::{self, IoSliceMut};
 

@@ -31,11 +31,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::notifier::Notifier;
+use super::poll;
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::event::{EpollBuffer, Event, Events, Mode, Ready, Token};
@@ -312,33 +314,24 @@ impl Selector for Epoll {
 /// one-shot source that was reported. So that a hang-up without a waiter does not end every wait,
 /// an empty interest is one-shot in any mode but edges, which report a hang-up once.
 fn epoll_flags(request: Request) -> EventFlags {
-    let mut flags = match request.mode {
+    let mode = match request.mode {
         Mode::Level if request.interest.is_empty() => EventFlags::ONESHOT,
         Mode::Level => EventFlags::empty(),
         Mode::OneShot => EventFlags::ONESHOT,
         Mode::Edge => EventFlags::ET,
     };
-    let interest = request.interest;
-    flags.set(EventFlags::IN | EventFlags::RDHUP, interest.is_readable());
-    flags.set(EventFlags::OUT, interest.is_writable());
-    flags.set(EventFlags::PRI, interest.is_priority());
-    flags
+    let asked = poll::poll_flags(request.interest);
+    // The bits are those of `poll(2)`, except for `RDHUP` on SPARC.
+    let mut flags = EventFlags::from_bits_retain((asked - PollFlags::RDHUP).bits() as u32);
+    flags.set(EventFlags::RDHUP, asked.contains(PollFlags::RDHUP));
+    mode | flags
 }
 
 #[inline]
 fn ready(flags: EventFlags) -> Ready {
-    let both = Ready::READABLE | Ready::WRITABLE;
-    [
-        (EventFlags::IN, Ready::READABLE),
-        (EventFlags::OUT, Ready::WRITABLE),
-        (EventFlags::RDHUP, Ready::READABLE | Ready::CLOSED),
-        (EventFlags::HUP, both | Ready::CLOSED),
-        (EventFlags::ERR, both | Ready::ERROR),
-        (EventFlags::PRI, Ready::READABLE | Ready::PRIORITY),
-    ]
-    .into_iter()
-    .filter(|(flag, _)| flags.intersects(*flag))
-    .fold(Ready::default(), |all, (_, ready)| all | ready)
+    let mut polled = PollFlags::from_bits_retain((flags - EventFlags::RDHUP).bits() as _);
+    polled.set(PollFlags::RDHUP, flags.contains(EventFlags::RDHUP));
+    poll::ready(polled)
 }
 
 /// The longest timeout of the timerfd: 100 years, well within the kernel's arithmetic.

@@ -2,7 +2,7 @@
 //! order of the trait. [`AnySelector`] is one of them.
 //!
 //! `poll` and `select` share the [interest table](table). Its [`fd_table`] is also used by kqueue
-//! and io_uring, the flags of [`poll`] also by io_uring. The [`notifier`] ends a wait
+//! and io_uring, the flags of [`poll`] also by epoll and io_uring. The [`notifier`] ends a wait
 //! from another thread. `missing` has placeholders for backends that are not built.
 
 #[cfg(feature = "async-io")]

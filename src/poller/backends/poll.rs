@@ -55,16 +55,18 @@ pub(super) fn poll_flags(interest: Interest) -> PollFlags {
 
 #[inline]
 pub(super) fn ready(flags: PollFlags) -> Ready {
-    let mut ready = Ready::default();
-    let mut add = |flag, reported| ready.add_if(flags.intersects(flag), reported);
     let both = Ready::READABLE | Ready::WRITABLE;
-    add(PollFlags::IN, Ready::READABLE);
-    add(PollFlags::OUT, Ready::WRITABLE);
-    add(READ_HANGUP, Ready::READABLE | Ready::CLOSED);
-    add(PollFlags::HUP, both | Ready::CLOSED);
-    add(PollFlags::ERR | PollFlags::NVAL, both | Ready::ERROR);
-    add(PollFlags::PRI, Ready::READABLE | Ready::PRIORITY);
-    ready
+    [
+        (PollFlags::IN, Ready::READABLE),
+        (PollFlags::OUT, Ready::WRITABLE),
+        (READ_HANGUP, Ready::READABLE | Ready::CLOSED),
+        (PollFlags::HUP, both | Ready::CLOSED),
+        (PollFlags::ERR | PollFlags::NVAL, both | Ready::ERROR),
+        (PollFlags::PRI, Ready::READABLE | Ready::PRIORITY),
+    ]
+    .into_iter()
+    .filter(|(flag, _)| flags.intersects(*flag))
+    .fold(Ready::default(), |all, (_, ready)| all | ready)
 }
 
 /// The armed descriptors, without gaps.
