@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The rules about several workers in a pool without its monitor (src/scheduler/shard.rs): a wake-up that is missing is a
+# The rules about several workers in a pool without its monitor (src/scheduler/monitor.rs): a wake-up that is missing is a
 # test that hangs, where the monitor would find what is ready within 12 ms. A test's own deadline ends it.
 #
 #     ci/no_monitor.sh [TEST…]
@@ -16,8 +16,6 @@ monitored=(
     runtime::stealing::computing_worker_does_not_hold_timer
     runtime::stealing::briefly_sleeping_worker_monitors
     runtime::stealing::inspections_frequent_beside_computing_worker
-    runtime::stealing::looks_at_others_are_no_reason_to_poll_busily
-    runtime::stealing::one_idle_worker_monitors_others_sleep
     runtime::stealing::stolen_tasks_no_longer_counted
     runtime::stealing::computing_worker_does_not_hold_yielding_tasks
     runtime::stealing::due_beside_only_awake_worker_not_held

@@ -23,9 +23,9 @@
 //!   order, and at most `BATCH` in a turn.
 //! * Several wakers of ready sources are put in a queue of the reactor (`Reactor::queue_wakers`)
 //!   before the lock of a shard's poller is released. They are called before due timers, by the
-//!   next turn of any worker with the lock, or by a nested turn; and while a worker is in a waker
-//!   and another one idle, that one is the monitor, which inspects within 12 ms. The thread that
-//!   has queued them takes the same number out again, or what is left, and calls these. So each is
+//!   next turn of any worker with the lock, or by a nested turn. While a worker is in a waker,
+//!   another one takes the lock, for which the monitor wakes it if necessary. The thread that has
+//!   queued them takes the same number out again, or what is left, and calls these. So each is
 //!   called once, and none is left if there is no other worker.
 //! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex
 //!   stream with the reactor of the worker that the thread drives (`scheduler::wake_each`); and the

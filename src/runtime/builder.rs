@@ -13,7 +13,7 @@ use crate::clock::now;
 use crate::diagnostics::{Stall, Watch, observe, record};
 use crate::kernel;
 use crate::poller::{Backend, Poller};
-use crate::scheduler::{BusyPollConfig, Erased, Shared, Worker};
+use crate::scheduler::{BusyPollConfig, Erased, Shared, Worker, monitor};
 use crate::sync::contain;
 use crate::sys::{explained, invalid, start_thread_with_stack};
 use crate::telemetry::MAX_EVENTS;
@@ -140,8 +140,12 @@ impl Builder {
     /// for, or the one that found its socket ready. Idle workers steal from busy ones. While a
     /// worker computes, an idle one takes its new and ready tasks, and those with a readable socket
     /// or a due timer: within a millisecond if a task of the pool has computed in the last 11 ms of
-    /// work, and within 12 ms otherwise. Locally spawned tasks never move. If all workers compute,
-    /// tasks wait: long computations belong in [`unblock`](crate::unblock).
+    /// work, and within 12 ms otherwise. If the worker sleeps or blocks in a call, that takes up to
+    /// 100 ms. Locally spawned tasks never move. If all workers compute, tasks wait: long
+    /// computations and blocking calls belong in [`unblock`](crate::unblock).
+    ///
+    /// The first pool of a process starts a thread more, which finds workers that compute; on Linux
+    /// two.
     ///
     /// The first task that a task spawns in a poll wakes no other worker immediately, since the
     /// same worker most likely runs it next.
@@ -549,6 +553,9 @@ impl Builder {
         let resolver = resolver.map(|resolver| Arc::new(resolver) as Erased);
         let mut shared = Shared::with_pool(shards, main);
         *shared.resolver.lock() = resolver;
+        if pool_workers > 0 {
+            shared.monitor_pause = monitor::pause();
+        }
         if let Some(events) = self.trace {
             record(&mut shared, events);
         }
@@ -584,7 +591,10 @@ impl Builder {
                 }
             }
         }
-        if pool_workers == 0 {
+        if pool_workers > 0 {
+            monitor::add(runtime.shared())
+                .map_err(|error| explained("cannot start the monitor's thread".into(), error))?;
+        } else {
             runtime.on_stop = self.on_thread_stop;
             let _driving = runtime.worker.drive();
             (self.on_thread_start.iter()).for_each(|start| (start.0)(0));

@@ -11,8 +11,6 @@ use std::num::NonZero;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clock::now;
-
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
     pub(super) limit: Duration,
@@ -59,18 +57,13 @@ impl BusyPollConfig {
 #[derive(Clone, Copy)]
 pub(super) struct IdlePeriod {
     pub(super) since: Instant,
-    polls: usize,
     pub(super) foreign_calls: usize,
-    /// Whether an inspection of the other workers has interrupted it.
-    is_resumed: bool,
 }
 
 /// Accessed only by the worker's thread.
 pub(super) struct BusyPoll {
     pub(super) config: BusyPollConfig,
     score: Cell<u8>,
-    /// A pool worker's idle period that only an inspection of the other workers has interrupted.
-    interrupted: Cell<Option<IdlePeriod>>,
 }
 
 impl BusyPoll {
@@ -78,25 +71,7 @@ impl BusyPoll {
         BusyPoll {
             config,
             score: Cell::new(0),
-            interrupted: Cell::new(None),
         }
-    }
-
-    /// Begins an idle period of a worker that has made `polls` polls, or continues an interrupted
-    /// one.
-    pub(super) fn begin_idle(&self, polls: usize, foreign_calls: usize) -> IdlePeriod {
-        let interrupted = self.interrupted.take().filter(|idle| idle.polls == polls);
-        IdlePeriod {
-            since: interrupted.map_or_else(now, |idle| idle.since),
-            polls,
-            foreign_calls,
-            is_resumed: interrupted.is_some(),
-        }
-    }
-
-    /// Keeps an idle period, which continues after the worker has inspected the others.
-    pub(super) fn interrupt(&self, idle: IdlePeriod) {
-        self.interrupted.set(Some(idle));
     }
 
     pub(super) fn end_idle(&self, lasted: Duration, timeout: Option<Duration>) {
@@ -107,8 +82,8 @@ impl BusyPoll {
         }
     }
 
-    pub(super) fn is_worthwhile(&self, idle: IdlePeriod) -> bool {
-        !idle.is_resumed && self.score.get() >= POLL_THRESHOLD
+    pub(super) fn is_worthwhile(&self) -> bool {
+        self.score.get() >= POLL_THRESHOLD
     }
 }
 

@@ -25,14 +25,14 @@
 //!
 //! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
 //!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the
-//!   poller's lock, the monitor), [`sleep`].
+//!   poller's lock), [`sleep`] (also the monitor's).
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues), [`policy`] (another
 //!   order of these): the one circle. A task holds its runtime's `Shared`, with queues that hold
 //!   tasks; and a `Local` answers questions that a `Shared` passes on.
 //! * [`current`] (the worker that a thread drives), [`budget`], [`mod@schedule`] (the spawn of a
 //!   task, and the four ways to queue it).
-//! * [`worker`] (the turn), with [`busy`] and [`nested`]; [`pool`] (what only pool
-//!   workers do).
+//! * [`monitor`] (which workers are stuck).
+//! * [`worker`] (the turn), with [`busy`] and [`nested`]; [`pool`] (what only pool workers do).
 
 pub(crate) mod budget;
 mod busy;
@@ -40,6 +40,7 @@ mod closing;
 mod current;
 mod header;
 mod local;
+pub(crate) mod monitor;
 mod mutex_queue;
 mod nested;
 mod policy;

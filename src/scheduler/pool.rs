@@ -14,29 +14,30 @@
 //!   end of a turn; and after a task that has woken several, or has spawned one while others are
 //!   ready: see [`searcher`](super::searcher).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
-//!   slot](super::run_queue) stays, unless its worker is stuck: see [`shard`](super::shard).
-//! * While all are awake, each takes half of the tasks of a stuck one between two turns.
+//!   slot](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
+//! * A worker that is awake takes half of the tasks of a stuck one between two turns, if the
+//!   [monitor](super::monitor) has found one and nobody is idle.
 //!
 //! **Why no timer is late.** A worker reads the earliest deadline when it becomes the leader. An
 //! earlier one that is set later wakes it ([`Driver::park_in_reactor`]). If no worker leads, one is
-//! awake, and polls between its turns, or the monitor does: the last one that falls asleep leads.
+//! awake, and polls between its turns, or the monitor wakes one that does: the last one that falls
+//! asleep leads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::busy::BusyPollConfig;
 use super::header::{Runnable, Running};
-use super::shard::{PollerGuard, Shard, ShardedWorkers, common_moment};
+use super::monitor;
+use super::shard::{PollerGuard, Shard, ShardedWorkers};
 use super::shared::{OwnedTasks, Shared};
 use super::sleep::{Sleep, SleepingWorker};
 use super::worker::{EVENT_INTERVAL, PoolVTable, Worker};
-use crate::clock::now;
 use crate::poller::Timeout;
 use crate::reactor::Driver;
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
-use crate::sys;
 
 /// The queue length up to which no other worker is woken at the end of a turn: the wake-up would
 /// cost more than it saves.
@@ -99,6 +100,9 @@ impl Worker {
             shared
                 .stealable_tasks()
                 .for_each(|tasks| tasks.owned.wake_all());
+            if shared.monitor_pause.is_some() {
+                monitor::remove(shared);
+            }
             self.drop_stealable_tasks();
             self.drop_tasks();
         }
@@ -108,44 +112,18 @@ impl Worker {
         self.shared().shard(self.local.index)
     }
 
-    fn is_monitor(&self) -> bool {
-        self.shard().monitor.is_held_by(self.local.index)
-    }
-
-    pub(super) fn is_inspection_due(&self, now: Instant) -> bool {
-        self.is_monitor() && self.next_inspection(now) <= now
-    }
-
-    /// Polls without sleeping, if the lock is free. If the shard has no monitor, inspects the
-    /// others when that is due. If it has one, and the pool has several shards, visits full ones
-    /// instead.
+    /// Polls without sleeping, if the lock is free, and helps stuck workers.
     pub(super) fn poll_pool(&self) {
-        let shard = self.shard();
-        if let Some(guard) = shard.poller_lock.try_lock() {
+        if let Some(guard) = self.shard().poller_lock.try_lock() {
             self.poll_with(guard);
         }
-        let is_monitored = shard.monitor.is_held();
-        // The monitor inspects before it sleeps, also if it busy-polls first.
-        if is_monitored && (self.shared().shards.len() == 1 || self.is_monitor()) {
-            return;
-        }
-        let now = now();
-        if now < self.next_inspection(now) {
-            return;
-        }
-        if is_monitored {
-            self.inspections.set_next(now + shard.monitor.interval());
-            self.visit_full_shards();
-        } else {
-            self.inspect_others(now);
-            self.steal(true);
-        }
+        self.help();
     }
 
     #[inline(never)]
     pub(super) fn before_foreign_code_in_pool(&self) {
         let shared = &**self.shared();
-        self.sleeper.begin_work(self.local.index, shared);
+        self.sleeper.begin_work(shared.monitor_pause);
         if self.take_search() {
             shared.searcher.end_search(self.local.index, shared);
         }
@@ -192,14 +170,6 @@ impl Worker {
             }
         };
         shared.unpark_main_if_no_task_is_left();
-        let mut timeout = timeout;
-        if self.is_monitor() {
-            let now = self.driver.read_clock();
-            let next = common_moment(self.next_inspection(now));
-            self.inspections.set_next(next);
-            let limit = next.saturating_duration_since(now);
-            timeout = Some(timeout.map_or(limit, |timeout| timeout.min(limit)));
-        }
         let Some(mut guard) = leader else {
             if self.reactor.poller().is_inherited() {
                 // In a child of `fork` there is no leader. The wait fails, with a reason.
@@ -215,21 +185,30 @@ impl Worker {
         self.wait_once(&until, Some(guard));
     }
 
-    /// Inspects the others, if that is due and no other worker is the monitor, and steals. Returns
-    /// whether there is anything to run.
+    /// Helps stuck workers, and steals. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
-        let is_left_to_another = self.shard().monitor.is_held() && !self.is_monitor();
-        if !is_left_to_another {
-            let now = now();
-            if self.next_inspection(now) <= now {
-                self.inspect_others(now);
-                // Tasks that it has woken for a full shard are its own now.
-                if self.local.has_work() {
-                    return true;
-                }
+        self.help() || self.local.has_work() || self.steal(false)
+    }
+
+    /// If the monitor wants help: polls for the neglected shards, and steals from stuck workers.
+    /// Returns whether it has taken any task there.
+    fn help(&self) -> bool {
+        let shared = &**self.shared();
+        let wanted = shared.help_wanted();
+        wanted != self.help_given.replace(wanted) && self.give_help()
+    }
+
+    #[cold]
+    fn give_help(&self) -> bool {
+        let (shared, own) = (self.shared(), self.shard());
+        // It leads its shard, if nobody does.
+        self.sleeper.forget_woken();
+        for shard in &shared.shards {
+            if shard.is_neglected.swap(false, Ordering::Acquire) && !std::ptr::eq(shard, own) {
+                self.poll_for(shard);
             }
         }
-        self.steal(false)
+        self.steal(true)
     }
 
     /// Takes tasks that are ready on another worker; with `only_stuck`, on a stuck one. Returns
@@ -242,59 +221,10 @@ impl Worker {
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
         others.any(|victim| {
-            let polls = shared.remote(victim).counters.polls.get();
             // A parked one has since returned from that poll.
-            let is_stuck = self.inspections.is_stuck(victim, polls) && !shared.is_parked(victim);
+            let is_stuck = shared.remote(victim).is_stuck() && !shared.is_parked(victim);
             (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
         })
-    }
-
-    fn next_inspection(&self, now: Instant) -> Instant {
-        self.inspections.next(now, &self.shard().monitor)
-    }
-
-    #[cold]
-    fn inspect_others(&self, now: Instant) {
-        let (shared, monitor) = (&**self.shared(), &self.shard().monitor);
-        let others_work = self.have_others_worked() || shared.needs_monitor(self.local.index);
-        let was_woken = self.sleeper.note_inspection(others_work);
-        let (mut is_any_awake, mut is_any_stuck, mut any_computes) = (false, false, false);
-        for (index, remote) in shared.pool_workers().iter().enumerate() {
-            let is_awake = !shared.is_parked(index);
-            // Each reading is a system call, so it is made for workers of this shard only. (In a
-            // simulated world all workers are on one thread.)
-            let is_near = self.shard().workers.contains(&index) && index != self.local.index;
-            let cpu_time = (is_awake && is_near && !shared.is_on_one_thread)
-                .then(|| sys::thread_cpu_time(remote.thread()))
-                .flatten();
-            let polls = remote.counters.polls.get();
-            let (is_stuck, computes) =
-                (self.inspections).inspect(index, now, polls, is_awake, cpu_time);
-            // Another shard's monitor, which wakes at the same moments, does no work.
-            let is_monitor = || shared.shard(index).monitor.is_held_by(index);
-            if index != self.local.index && is_awake && !is_monitor() {
-                is_any_awake = true;
-                is_any_stuck |= is_stuck;
-                any_computes |= computes;
-            }
-        }
-        monitor.count_inspection(any_computes);
-        // A worker that was woken is not unsure: the awake worker is the one that has woken it.
-        let is_unsure = !was_woken && is_any_awake && !is_any_stuck;
-        self.inspections.end(now, monitor, is_unsure);
-        self.visit_full_shards();
-    }
-
-    /// Polls for the full shards that were not polled since the last visit.
-    fn visit_full_shards(&self) {
-        let shared = self.shared();
-        for shard in shared.other_full_shards(self.local.index) {
-            let index = shard.workers.start / shared.workers_of_shard;
-            if !self.inspections.visit(index, shard.poller_lock.uses()) {
-                self.poll_for(shard);
-                self.inspections.visit(index, shard.poller_lock.uses());
-            }
-        }
     }
 
     /// Polls for another shard without sleeping, and fires its timers, unless its lock is taken.
@@ -361,7 +291,7 @@ impl Worker {
     pub(super) fn next_of_pool(&self) -> Option<Runnable> {
         let local = &*self.local;
         let next = local.next_task()?;
-        self.sleeper.begin_work(local.index, &*local.shared);
+        self.sleeper.begin_work(local.shared.monitor_pause);
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
@@ -393,18 +323,7 @@ impl SleepingWorker for Worker {
     fn has_tasks(&self) -> bool {
         self.local.has_tasks_elsewhere()
     }
-
-    fn have_others_worked(&self) -> bool {
-        let (index, shared) = (self.local.index, self.shared());
-        (self.shard().workers.clone())
-            .filter(|&other| other != index)
-            .any(|other| {
-                let polls = shared.remote(other).counters.polls.get();
-                self.inspections.has_polled(other, polls)
-            })
-    }
 }
-
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;

@@ -57,6 +57,7 @@ use super::mutex_queue::MutexQueue;
 use super::run_queue::RunQueue;
 use super::searcher::{IdleWorkers, Searcher};
 use super::shard::{Shard, ShardedWorkers};
+use super::sleep::MonitorPause;
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, PoolId, Reactor};
 use crate::slab::Slab;
@@ -76,6 +77,10 @@ pub(crate) struct Shared {
     /// (`Local::push_stealable`), and the first task that a task spawns, if no other is ready.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) searcher: Searcher,
+    /// Of a pool that is inspected.
+    pub(crate) monitor_pause: Option<&'static MonitorPause>,
+    /// Counts the monitor's calls of [`want_help`](Self::want_help).
+    help_wanted: AtomicUsize,
     /// The pool workers by shared reactor, in the order of their indices. Empty without a pool.
     pub(super) shards: Box<[Shard]>,
     /// The number of workers of each shard but the last. Not on the cache lines that shards write.
@@ -111,6 +116,9 @@ pub(crate) trait Question: Send + Sync {
     fn answer(&self, local: &Local, driver: &Driver);
 }
 
+/// No number of polls.
+const NEVER: usize = usize::MAX;
+
 /// The part of one worker that every thread can reach. Aligned, so that no two workers share a
 /// cache line.
 #[repr(align(128))]
@@ -129,6 +137,8 @@ pub(crate) struct Remote {
     drive: AtomicU8,
     /// The system's id of the thread that drives the worker, or drove it last; zero if unknown.
     pub(super) thread: AtomicU32,
+    /// The number of polls at which the monitor has found the worker stuck, or [`NEVER`].
+    stuck_in: AtomicUsize,
     pub(crate) requests: Requests<dyn Question>,
 }
 
@@ -225,8 +235,22 @@ impl Remote {
                 Drive::None
             } as u8),
             thread: AtomicU32::new(0),
+            stuck_in: AtomicUsize::new(NEVER),
             requests: Requests::new(),
         }
+    }
+
+    /// Records in which poll the worker is stuck, by their number.
+    pub(super) fn set_stuck_in(&self, polls: Option<usize>) {
+        let polls = polls.unwrap_or(NEVER);
+        if self.stuck_in.load(Ordering::Relaxed) != polls {
+            self.stuck_in.store(polls, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last inspection has found it stuck, and it has begun no poll since.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck_in.load(Ordering::Relaxed) == self.counters.polls.get()
     }
 
     pub(crate) fn thread(&self) -> u32 {
@@ -442,6 +466,20 @@ impl Shared {
         self.closing.is_set()
     }
 
+    #[inline]
+    pub(super) fn help_wanted(&self) -> usize {
+        self.help_wanted.load(Ordering::Acquire)
+    }
+
+    /// Wakes an idle worker, one of these if there is one, to help stuck workers. If none is idle,
+    /// one that is awake helps between two turns. A worker that falls asleep at the same time may be
+    /// missed, until the next inspection.
+    pub(super) fn want_help(&self, workers: Range<usize>) {
+        self.help_wanted.fetch_add(1, Ordering::AcqRel);
+        let idle = self.find_idle_of(workers).or_else(|| self.find_idle());
+        idle.inspect(|&index| _ = ShardedWorkers::wake(self, index));
+    }
+
     /// Starts closing: from now on spawned tasks are cancelled, and pool workers exit.
     pub(crate) fn start_closing(&self) {
         self.closing.set();
@@ -596,11 +634,6 @@ impl Shared {
 }
 
 impl ShardedWorkers for Shared {
-    #[inline]
-    fn shards(&self) -> &[Shard] {
-        &self.shards
-    }
-
     #[inline(never)]
     fn shard(&self, index: usize) -> &Shard {
         &self.shards[index / self.workers_of_shard]

@@ -11,17 +11,18 @@
 //! worker of another shard does not try it again: see
 //! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
 //!
-//! **The exception.** A worker that was woken (mostly as the [monitor](super::shard)) and has found
-//! nothing to do leaves the lock to the worker that has just released it and will soon take it
-//! back: otherwise each event would wake two workers. It sleeps without a limit only while another
-//! worker is the monitor. If none is, it becomes the monitor, and so sleeps until its next
-//! inspection at most; or, if all others sleep, it stays awake and tries the lock after all. A
-//! worker that has inspected the others since it was woken, or that gives up the monitor's role,
-//! tries the lock. `loom` checks this below.
+//! **The exception.** A worker that was woken and has found nothing to do leaves the lock to a worker
+//! of its shard that is awake, and that polls between its turns; otherwise each event would wake
+//! another worker. Before it sleeps, it looks once more, after it has parked, whether another one is
+//! awake: that one tries the lock before it sleeps, or looks in the same way, and then sees that this
+//! one is parked. So one of them tries it. If the one that is awake does not return to its loop, the
+//! [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this below.
 
 use std::cell::Cell;
 
-use super::shard::{PollerGuard, Shard, ShardedWorkers};
+use super::shard::{PollerGuard, ShardedWorkers};
+use crate::sync::ThreadSignal;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Implemented by `Worker`, and by a model.
 pub(super) trait SleepingWorker {
@@ -31,53 +32,56 @@ pub(super) trait SleepingWorker {
 
     /// See `Local::has_tasks_elsewhere`.
     fn has_tasks(&self) -> bool;
-
-    fn have_others_worked(&self) -> bool;
 }
 
 pub(super) enum Sleep<'a> {
-    /// Not in this turn: something has come, the lock has become free, or nobody is the monitor.
-    /// With the lock, if this worker took it before it parked.
+    /// Not in this turn: something has come, or the lock has become free. With the lock, if this
+    /// worker took it before it parked.
     StaysAwake(Option<PollerGuard<'a>>),
     Leads(PollerGuard<'a>),
     Follows,
 }
 
 /// Accessed only by the worker's thread.
-#[derive(Default)]
 pub(super) struct Sleeper {
-    /// Whether others have worked between its last two inspections; assumed of a new monitor.
-    others_work: Cell<bool>,
+    /// Whether it has slept, or is new, and has not worked since.
     has_slept: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
     was_woken: Cell<bool>,
 }
 
+impl Default for Sleeper {
+    fn default() -> Sleeper {
+        Sleeper {
+            has_slept: Cell::new(true),
+            was_woken: Cell::new(false),
+        }
+    }
+}
+
 impl Sleeper {
-    /// Called before the worker runs a task or a waker. After a sleep, makes another one the
-    /// monitor.
+    /// Called before the worker runs a task or a waker. After a sleep, ends the monitor's pause.
     #[inline]
-    pub(super) fn begin_work(&self, index: usize, workers: &impl ShardedWorkers) {
+    pub(super) fn begin_work(&self, pause: Option<&MonitorPause>) {
         if self.has_slept.get() {
-            self.begin_work_after_sleep(index, workers);
+            self.begin_work_after_sleep(pause);
         }
     }
 
     #[cold]
-    fn begin_work_after_sleep(&self, index: usize, workers: &impl ShardedWorkers) {
+    fn begin_work_after_sleep(&self, pause: Option<&MonitorPause>) {
         self.has_slept.set(false);
         self.was_woken.set(false);
-        workers.shard(index).monitor.begin_work(index, workers);
+        pause.inspect(|pause| pause.end());
     }
 
     pub(super) fn note_woken(&self) {
         self.was_woken.set(true);
     }
 
-    /// Records an inspection of the others. Returns whether the worker was woken for it.
-    pub(super) fn note_inspection(&self, others_work: bool) -> bool {
-        self.others_work.set(others_work);
-        self.was_woken.replace(false)
+    /// Records that the worker is to try the lock before it sleeps, also if it finds nothing to do.
+    pub(super) fn forget_woken(&self) {
+        self.was_woken.set(false);
     }
 
     /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head.
@@ -87,71 +91,81 @@ impl Sleeper {
         worker: &impl SleepingWorker,
         workers: &'a impl ShardedWorkers,
     ) -> Sleep<'a> {
-        let Shard {
-            poller_lock,
-            monitor,
-            ..
-        } = workers.shard(index);
+        let lock = &workers.shard(index).poller_lock;
         self.has_slept.set(true);
-        if monitor.is_held_by(index) {
-            if self.was_woken.get() {
-                // Another worker may have woken it as the monitor, and begins to work.
-                self.others_work.set(true);
-            } else if !self.others_work.get() {
-                // There is nothing to inspect. The role ends before the lock is tried, so that the
-                // poller is not left alone.
-                monitor.release(index);
-            }
-        }
-        // An awake worker of this shard will want the lock back.
         let leaves_lock = self.was_woken.get() && workers.is_other_awake(index);
-        let taken = if leaves_lock {
-            None
-        } else {
-            poller_lock.try_lock()
-        };
+        let taken = if leaves_lock { None } else { lock.try_lock() };
         if worker.park(taken.is_some()) || worker.has_tasks() {
             return Sleep::StaysAwake(taken);
         }
-        // A thread that does not try the lock again may have held it (a worker of another shard or
-        // the main worker): see `unlock_and_wake`.
-        if taken.is_none() && !leaves_lock && poller_lock.is_free() {
+        if leaves_lock && !workers.is_other_awake(index) {
+            self.was_woken.set(false);
             return Sleep::StaysAwake(None);
         }
-        if !monitor.is_held_by(index) {
-            // A follower takes the role also if it only expects others to work. A leader, which
-            // would have to pass it on with the next event, takes it while another one is awake.
-            let expects =
-                taken.is_none() && (self.others_work.get() || worker.have_others_worked());
-            if monitor.try_acquire(index, expects, workers) {
-                self.others_work.set(true);
-            }
-        }
-        if leaves_lock && !monitor.is_held() {
-            self.was_woken.set(false);
+        // A thread that does not try the lock again may have held it (a worker of another shard or
+        // the main worker): see `unlock_and_wake`.
+        if taken.is_none() && !leaves_lock && lock.is_free() {
             return Sleep::StaysAwake(None);
         }
         taken.map_or(Sleep::Follows, Sleep::Leads)
     }
 }
 
+/// The pause of the [monitor](super::monitor) while all workers sleep.
+///
+/// **Why no worker works while it pauses.** The monitor writes `is_paused`, and then, after a fence,
+/// looks whether a worker is awake. A worker that begins to work after a sleep has resumed, and then,
+/// after a fence, reads `is_paused`. So one of the two sees what the other wrote. `loom` checks this
+/// below. The moment before that, in which an awake worker has done nothing yet, is not covered.
+#[derive(Default)]
+pub(crate) struct MonitorPause {
+    is_paused: AtomicBool,
+    pub(super) signal: ThreadSignal,
+}
+
+impl MonitorPause {
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a worker [begins to work](Sleeper::begin_work), unless one is awake. Called by the
+    /// monitor.
+    pub(super) fn wait(&self, is_any_awake: impl FnOnce() -> bool) {
+        self.is_paused.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if is_any_awake() {
+            self.is_paused.store(false, Ordering::Relaxed);
+        }
+        while self.is_paused() {
+            self.signal.wait(None);
+        }
+    }
+
+    fn end(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_paused() && self.is_paused.swap(false, Ordering::Relaxed) {
+            self.signal.notify();
+        }
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
+    use super::super::shard::Shard;
     use super::*;
     use crate::reactor::{Parker, Wakeup};
-    use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    use crate::sync::atomic::AtomicUsize;
     use loom::sync::Arc;
     use std::ops::Range;
 
     const ASLEEP: usize = 1;
     const LEADS: usize = 2;
 
-    /// Workers that fall asleep and wake up. Left out: their work, waits and inspections; so a
-    /// model ends when all but the monitor would sleep forever.
+    /// Workers that fall asleep and wake up. Left out: their work and waits; so a model ends when all
+    /// would sleep forever.
     struct Model {
         shards: [Shard; 1],
         workers: Vec<Worker>,
-        have_worked: AtomicBool,
         tasks: AtomicUsize,
     }
 
@@ -168,10 +182,6 @@ mod loom_tests {
     }
 
     impl ShardedWorkers for Model {
-        fn shards(&self) -> &[Shard] {
-            &self.shards
-        }
-
         fn shard(&self, _: usize) -> &Shard {
             &self.shards[0]
         }
@@ -196,10 +206,6 @@ mod loom_tests {
 
         fn has_tasks(&self) -> bool {
             self.world.tasks.load(Ordering::Relaxed) > 0
-        }
-
-        fn have_others_worked(&self) -> bool {
-            self.world.have_worked.load(Ordering::Relaxed)
         }
     }
 
@@ -257,7 +263,7 @@ mod loom_tests {
         }
 
         fn work(&self) {
-            self.sleeper.begin_work(self.index, self.world);
+            self.sleeper.begin_work(None);
         }
 
         fn sleep_if_woken(&self) {
@@ -269,7 +275,7 @@ mod loom_tests {
     }
 
     impl Model {
-        fn new(workers: usize, have_worked: bool) -> Arc<Model> {
+        fn new(workers: usize) -> Arc<Model> {
             Arc::new(Model {
                 shards: [Shard::new(0..workers)],
                 workers: (0..workers)
@@ -278,19 +284,16 @@ mod loom_tests {
                         state: AtomicUsize::new(0),
                     })
                     .collect(),
-                have_worked: AtomicBool::new(have_worked),
                 tasks: AtomicUsize::new(0),
             })
         }
 
         /// If all sleep or were woken, one of them waits in the poller, or will soon.
         fn assert_is_served(&self) {
-            let will_come = |(index, worker): (usize, &Worker)| {
-                !worker.parker.is_parked()
-                    || worker.state.load(Ordering::Relaxed) & LEADS != 0
-                    || self.shards[0].monitor.is_held_by(index)
+            let will_come = |worker: &Worker| {
+                !worker.parker.is_parked() || worker.state.load(Ordering::Relaxed) & LEADS != 0
             };
-            let mut workers = self.workers.iter().enumerate();
+            let mut workers = self.workers.iter();
             assert!(workers.any(will_come), "the poller is alone");
         }
 
@@ -308,16 +311,16 @@ mod loom_tests {
         }
     }
 
-    fn check(workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
-        check_beside(0, workers, have_worked, script);
+    fn check(workers: usize, script: fn(&Here<'_>)) {
+        check_beside(0, workers, script);
     }
 
     /// [`check`] with `others` workers of other shards, which have the last indices.
-    fn check_beside(others: usize, workers: usize, have_worked: bool, script: fn(&Here<'_>)) {
+    fn check_beside(others: usize, workers: usize, script: fn(&Here<'_>)) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(move || {
-            let world = Model::new(workers, have_worked);
+            let world = Model::new(workers);
             let threads: Vec<_> = (1..workers + others)
                 .map(|index| {
                     let world = world.clone();
@@ -343,29 +346,25 @@ mod loom_tests {
     /// The poller is never left alone where all fall asleep.
     #[test]
     fn poller_never_abandoned_when_all_sleep() {
-        for have_worked in [false, true] {
-            check(2, have_worked, |here| here.sleep());
-        }
+        check(2, |here| here.sleep());
     }
 
     /// The poller is never left alone where all wake up work and sleep again.
     #[test]
     fn poller_never_abandoned_when_all_wake_and_sleep() {
-        for have_worked in [false, true] {
-            check(2, have_worked, |here| {
-                here.sleep();
-                here.wake_up();
-                here.work();
-                here.sleep();
-                here.sleep_if_woken();
-            });
-        }
+        check(2, |here| {
+            here.sleep();
+            here.wake_up();
+            here.work();
+            here.sleep();
+            here.sleep_if_woken();
+        });
     }
 
     /// The poller is never left alone where one is woken and another shard's worker polls.
     #[test]
     fn poller_never_abandoned_with_wake_and_other_shard() {
-        check_beside(1, 2, true, |here| match here.index {
+        check_beside(1, 2, |here| match here.index {
             0 => here.sleep(),
             1 => {
                 here.sleeper.was_woken.set(true);
@@ -379,21 +378,19 @@ mod loom_tests {
     /// The poller is never left alone where another shard's worker polls.
     #[test]
     fn poller_never_abandoned_with_other_shard_polling() {
-        for have_worked in [false, true] {
-            check_beside(1, 1, have_worked, |here| {
-                if here.index == 1 {
-                    here.poll_from_outside();
-                } else {
-                    here.sleep();
-                    here.sleep_if_woken();
-                }
-            });
-        }
+        check_beside(1, 1, |here| {
+            if here.index == 1 {
+                here.poll_from_outside();
+            } else {
+                here.sleep();
+                here.sleep_if_woken();
+            }
+        });
     }
 
     #[test]
     fn no_task_is_left_where_all_fall_asleep() {
-        check_beside(1, 2, false, |here| match here.index {
+        check_beside(1, 2, |here| match here.index {
             2 => here.world.inject(),
             _ => here.sleep(),
         });
@@ -402,14 +399,31 @@ mod loom_tests {
     /// The poller is never left alone where some are woken for nothing.
     #[test]
     fn poller_never_abandoned_on_spurious_wakes() {
-        for have_worked in [false, true] {
-            check(2, have_worked, |here| {
-                here.sleep();
-                here.sleeper.was_woken.set(true);
-                here.wake_up();
-                here.sleep();
-                here.sleep_if_woken();
-            });
-        }
+        check(2, |here| {
+            here.sleep();
+            here.sleeper.was_woken.set(true);
+            here.wake_up();
+            here.sleep();
+            here.sleep_if_woken();
+        });
+    }
+
+    /// No worker works while the monitor pauses.
+    #[test]
+    fn monitor_pauses_only_while_all_sleep() {
+        loom::model(|| {
+            let world = Model::new(1);
+            let pause = Arc::new(MonitorPause::default());
+            let here = Here::new(&world, 0);
+            here.sleep();
+            let monitor = {
+                let (world, pause) = (world.clone(), pause.clone());
+                loom::thread::spawn(move || pause.wait(|| !world.is_parked(0)))
+            };
+            here.wake_up();
+            here.sleeper.begin_work(Some(&pause));
+            // Otherwise this waits for ever.
+            monitor.join().unwrap();
+        });
     }
 }

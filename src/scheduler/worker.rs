@@ -13,7 +13,7 @@
 //! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
 //! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
 //! steals: see [`pool`](super::pool). The clock is read only for timers, timeouts, busy polling,
-//! inspections, checks for a deadlock, traces, and one poll in
+//! checks for a deadlock, traces, and one poll in
 //! [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
@@ -38,7 +38,7 @@ use super::header::{Runnable, Running};
 use super::local::{Local, MainWaker};
 use super::nested::{DEADLOCK_AFTER, DeadlockCheck, Nested};
 use super::schedule;
-use super::shard::{Inspections, PollerGuard};
+use super::shard::PollerGuard;
 use super::shared::{Drive, OwnedTasks, Remote, Shared};
 use super::sleep::Sleeper;
 use crate::clock::{jiffy, now};
@@ -92,7 +92,8 @@ pub(crate) struct Worker {
     /// since it last did, or has found some due while it busy-polled.
     fires_timers: Cell<bool>,
     pub(super) sleeper: Sleeper,
-    pub(super) inspections: Inspections,
+    /// The value of `Shared::help_wanted` when it last helped.
+    pub(super) help_given: Cell<usize>,
     /// Of a pool worker.
     pool_vtable: Option<&'static PoolVTable>,
     /// Of every worker of a runtime that may have a pool.
@@ -136,7 +137,7 @@ impl Worker {
             searching: Cell::new(false),
             fires_timers: Cell::new(false),
             sleeper: Sleeper::default(),
-            inspections: Inspections::new(shared.workers(), shared.shards.len()),
+            help_given: Cell::new(0),
             nested: Nested::default(),
             is_broken: Cell::new(false),
             drives: Cell::new(0),
@@ -464,7 +465,7 @@ impl Worker {
             }
         }
         if let Some(idle) = idle {
-            self.end_idle(idle, timeout);
+            self.busy_poll.end_idle(now() - idle.since, timeout);
         }
         if let Some(check) = check {
             self.end_deadlock_check(check, stay_awake);
@@ -491,23 +492,9 @@ impl Worker {
     }
 
     fn begin_idle(&self) -> IdlePeriod {
-        let polls = self.local.counters.polls.get();
-        (self.busy_poll).begin_idle(polls, self.foreign_calls.get())
-    }
-
-    fn end_idle(&self, idle: IdlePeriod, timeout: Option<Duration>) {
-        let local = &*self.local;
-        let end = now();
-        let lasted = end - idle.since;
-        let has_anything = self.foreign_calls.get() != idle.foreign_calls
-            || self.needs_collect.get()
-            || local.has_work()
-            || local.remote.has_inbox();
-        if local.is_pool_worker() && !has_anything && self.is_inspection_due(end) {
-            // Woken only to inspect the others: the idle period continues.
-            self.busy_poll.interrupt(idle);
-        } else {
-            self.busy_poll.end_idle(lasted, timeout);
+        IdlePeriod {
+            since: now(),
+            foreign_calls: self.foreign_calls.get(),
         }
     }
 
@@ -519,7 +506,7 @@ impl Worker {
         timeout: Option<Duration>,
         stay_awake: &dyn Fn() -> bool,
     ) -> bool {
-        if !self.busy_poll.is_worthwhile(idle) {
+        if !self.busy_poll.is_worthwhile() {
             return false;
         }
         let local = &*self.local;
@@ -554,9 +541,7 @@ impl Worker {
                 return true;
             }
             let now = now();
-            // The next turn inspects. The sleep until then is short, since the inspection is due.
-            let is_due = local.is_pool_worker() && self.is_inspection_due(now);
-            if is_due || local.shared.is_crowded(self.busy_poll.config.cores) {
+            if local.shared.is_crowded(self.busy_poll.config.cores) {
                 return false;
             }
             let lasted = now - idle.since;

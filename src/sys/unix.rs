@@ -430,6 +430,32 @@ pub(crate) fn thread_cpu_time(thread: u32) -> Option<Duration> {
     None
 }
 
+/// Sleeps until the threads of this process have used this much processor time, on Linux. The system
+/// notices at a tick of its clock.
+pub(crate) fn sleep_by_processor_time(time: Duration) -> io::Result<()> {
+    #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
+    {
+        use rustix::thread::{ClockId, NanosleepRelativeResult, clock_nanosleep_relative};
+
+        let mut left = rustix::time::Timespec {
+            tv_sec: time.as_secs() as _,
+            tv_nsec: time.subsec_nanos() as _,
+        };
+        loop {
+            match clock_nanosleep_relative(ClockId::ProcessCPUTime, &left) {
+                NanosleepRelativeResult::Ok => return Ok(()),
+                NanosleepRelativeResult::Interrupted(rest) => left = rest,
+                NanosleepRelativeResult::Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    #[allow(unreachable_code)]
+    {
+        let _ = time;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
 pub(crate) fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 

@@ -113,6 +113,10 @@ pub(crate) fn is_private_file(file: &std::fs::File) -> io::Result<bool> {
     Ok(file.metadata()?.is_file())
 }
 
+pub(crate) fn sleep_by_processor_time(_: std::time::Duration) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
 pub(crate) fn thread_cpu_time(_: u32) -> Option<std::time::Duration> {
     None
 }

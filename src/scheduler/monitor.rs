@@ -1,0 +1,373 @@
+//! The monitor: a thread of the process that finds pool workers that compute, and wakes others.
+//!
+//! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it was
+//! the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the workers
+//! of all pools periodically. A worker is stuck if it is awake, and in the same poll as at the
+//! inspection before. It needs help if it has tasks that others may take, or if nobody has polled
+//! its shard since the inspection before. Then the monitor wakes an idle worker, of that shard if
+//! there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`, which also
+//! workers that are awake read between two turns. (Go: sysmon, which retakes a P that is in a
+//! system call or runs one goroutine for long, and polls the network if nobody has for 10 ms.)
+//!
+//! **How often.** Most tasks do not compute. So the monitor inspects every [`INTERVAL`] only after an
+//! inspection that has found a worker that computes, until [`CALM`] in a row have found none; then
+//! every [`LONG_INTERVAL`], until [`RARE`] in a row have found no stuck worker. Then it sleeps until
+//! the process has used [`CPU_INTERVAL`] of processor time, on Linux: a second thread sleeps by that
+//! clock, which stands still while nobody computes. At 1,000 small requests a second that thread
+//! wakes three times a second. It wakes at a tick of the system's clock, so up to 4 ms late where
+//! that has 250 Hz. A task that blocks its worker and uses no processor time is found by an
+//! inspection every [`QUIET_INTERVAL`]. Elsewhere, or if the system refuses that sleep, the monitor
+//! stays at the long interval.
+//!
+//! At these longer intervals an inspection that finds a worker awake is followed by one after an
+//! [`INTERVAL`], which shows whether that worker is stuck; so is one that finds that help is needed.
+//! A stuck worker *computes* if its thread has used the processor for half of the time since the
+//! inspection before. Where the system does not tell a thread's processor time, each stuck one
+//! counts. On a busy machine workers are preempted for a few
+//! milliseconds every few milliseconds, and look stuck; with frequent inspections for these, too,
+//! HTTP on two workers took 8 % more CPU time (Intel Xeon, two cores, 50 connections).
+//!
+//! **While all workers sleep** the monitor [pauses](MonitorPause), until one begins to work.
+//!
+//! Who may touch what: the list of pools is behind a lock, which the monitor holds during an
+//! inspection, so that a runtime that closes is inspected no more. The monitor runs no foreign code:
+//! it reads the workers' counters, and wakes.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::shard::ShardedWorkers;
+use super::shared::Shared;
+use super::sleep::MonitorPause;
+use crate::clock::now;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::{self, PerProcess, start_thread_with_stack};
+
+/// The time between two inspections, after one has found a worker that computes. An event or a
+/// timer that is due while all others compute is found within one of these, and a task behind a long
+/// poll within two, since that poll may have begun just after an inspection. So this, and the time
+/// that two threads take to wake up, stay below a millisecond.
+///
+/// Under Miri an inspection takes longer.
+const INTERVAL: Duration = if cfg!(miri) {
+    Duration::from_millis(50)
+} else {
+    Duration::from_micros(350)
+};
+
+/// With the second inspection after an [`INTERVAL`], and two wake-ups, less than 12 ms.
+const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
+
+/// With a tick of 4 ms, the second inspection, and wake-ups, less than 12 ms.
+const CPU_INTERVAL: Duration = Duration::from_millis(7);
+
+/// A pause of a hundred milliseconds is one that a person notices, and ten wake-ups a second are not
+/// seen in a profile.
+const QUIET_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The number of inspections in a row without a worker that computes after which they are less
+/// frequent: 11 ms.
+const CALM: usize = 32;
+
+/// And without one that is stuck, after which they are rare: a third of a second more. So in a
+/// program that blocks its workers from time to time this is found soon, too.
+const RARE: usize = 2 * CALM;
+
+/// Enough for its few small functions; a thread's default is 2 MiB.
+const STACK: usize = 128 * 1024;
+
+/// False with `--cfg polder_no_monitor`: a missing wake-up then hangs a test, where the monitor
+/// would only make it a little late (`ci/no_monitor.sh`).
+const IS_ON: bool = !cfg!(polder_no_monitor);
+
+static MONITOR: PerProcess<Monitor> = PerProcess::new(Monitor::default);
+
+#[derive(Default)]
+pub(crate) struct Monitor {
+    pools: Mutex<Pools>,
+    pause: MonitorPause,
+    /// Whether a thread wakes the monitor by processor time.
+    has_cpu_clock: AtomicBool,
+}
+
+#[derive(Default)]
+struct Pools {
+    list: Vec<Pool>,
+    is_started: bool,
+}
+
+/// A pool, as the last inspection has found it.
+struct Pool {
+    shared: Arc<Shared>,
+    workers: Box<[Seen]>,
+    shards: Box<[SeenShard]>,
+    at: Instant,
+}
+
+#[derive(Default)]
+struct Seen {
+    polls: usize,
+    /// Whether it has polled a task since the inspection before.
+    has_polled: bool,
+    is_awake: bool,
+    /// Whether it was awake, and in the same poll, at the inspection before.
+    is_stuck: bool,
+    computes: bool,
+    /// The processor time of its thread, if it is awake and the system knows it.
+    cpu_time: Option<Duration>,
+}
+
+#[derive(Default)]
+struct SeenShard {
+    /// The [uses](super::shard::PollerLock::uses) of its lock.
+    uses: usize,
+    /// Whether the lock is free, and was not taken since the inspection before.
+    is_unused: bool,
+}
+
+#[derive(Default)]
+struct Found {
+    /// Whether a worker is awake, or was since the last inspection.
+    has_worked: bool,
+    /// Whether one that is awake may be stuck.
+    is_unsure: bool,
+    is_any_stuck: bool,
+    needs_help: bool,
+    computes: bool,
+}
+
+/// Returns the part of the monitor that the workers of a pool use, unless it is switched off.
+pub(crate) fn pause() -> Option<&'static MonitorPause> {
+    IS_ON.then(|| &MONITOR.get().pause)
+}
+
+/// Begins to inspect a pool. For the first one starts the monitor's threads.
+///
+/// # Errors
+///
+/// If the thread cannot be started.
+pub(crate) fn add(shared: &Arc<Shared>) -> io::Result<()> {
+    if !IS_ON {
+        return Ok(());
+    }
+    let monitor = MONITOR.get();
+    let mut pools = monitor.pools.lock();
+    if !pools.is_started {
+        start_thread_with_stack("polder-monitor", Some(STACK), Box::new(|| monitor.run()))?;
+        pools.is_started = true;
+        // Without it the monitor sleeps by the other clock.
+        let run = || monitor.wake_by_processor_time();
+        _ = start_thread_with_stack("polder-cpu-time", Some(STACK), Box::new(run));
+    }
+    pools.list.push(Pool::new(shared.clone()));
+    Ok(())
+}
+
+/// Called by the last worker of a pool that leaves.
+pub(super) fn remove(shared: &Shared) {
+    let mut pools = MONITOR.get().pools.lock();
+    let index = (pools.list.iter()).position(|pool| std::ptr::eq(&*pool.shared, shared));
+    let removed = index.map(|index| pools.list.swap_remove(index));
+    drop(pools);
+    drop(removed);
+}
+
+impl Monitor {
+    fn run(&self) {
+        let (mut calm, mut confirms) = (RARE, false);
+        loop {
+            let found = self.inspect();
+            calm = match calm {
+                _ if found.computes => 0,
+                _ if found.is_any_stuck => CALM.min(calm + 1),
+                _ => RARE.min(calm + 1),
+            };
+            confirms = found.is_unsure && !confirms;
+            if calm < CALM || confirms || found.needs_help {
+                thread::sleep(INTERVAL);
+                continue;
+            }
+            if !found.has_worked {
+                self.pause.wait(|| self.is_any_awake());
+            }
+            let is_rare = calm == RARE && self.has_cpu_clock.load(Ordering::Relaxed);
+            let interval = if is_rare {
+                QUIET_INTERVAL
+            } else {
+                LONG_INTERVAL
+            };
+            self.pause.signal.wait(Some(interval));
+        }
+    }
+
+    /// The loop of the second thread.
+    fn wake_by_processor_time(&self) {
+        // Not counted, since it asks whether the system knows this sleep.
+        let mut result = sys::sleep_by_processor_time(Duration::ZERO);
+        self.has_cpu_clock.store(result.is_ok(), Ordering::Relaxed);
+        while result.is_ok() {
+            let start = now();
+            result = sys::sleep_by_processor_time(CPU_INTERVAL);
+            if !self.pause.is_paused() {
+                self.pause.signal.notify();
+            }
+            // With many cores the process uses that much in a moment.
+            thread::sleep((CPU_INTERVAL / 2).saturating_sub(start.elapsed()));
+        }
+        self.has_cpu_clock.store(false, Ordering::Relaxed);
+    }
+
+    fn is_any_awake(&self) -> bool {
+        let pools = self.pools.lock();
+        let is_awake = |pool: &Pool| {
+            let shared = &pool.shared;
+            (0..pool.workers.len()).any(|index| !shared.is_parked(index)) && !shared.is_closing()
+        };
+        pools.list.iter().any(is_awake)
+    }
+
+    fn inspect(&self) -> Found {
+        let mut found = Found::default();
+        let mut pools = self.pools.lock();
+        (pools.list.iter_mut()).for_each(|pool| pool.inspect(now(), &mut found));
+        found
+    }
+}
+
+impl Pool {
+    fn new(shared: Arc<Shared>) -> Pool {
+        Pool {
+            workers: (0..shared.workers()).map(|_| Seen::default()).collect(),
+            shards: (shared.shards.iter())
+                .map(|_| SeenShard::default())
+                .collect(),
+            shared,
+            at: now(),
+        }
+    }
+
+    fn inspect(&mut self, now: Instant, found: &mut Found) {
+        let shared = &*self.shared;
+        let elapsed = now.saturating_duration_since(self.at);
+        if shared.is_closing() {
+            return;
+        }
+        if elapsed < INTERVAL / 2 {
+            // Notified for what was seen meanwhile: it would take a short poll for a long one.
+            found.is_unsure = true;
+            return;
+        }
+        self.at = now;
+        for (index, seen) in self.workers.iter_mut().enumerate() {
+            let remote = shared.remote(index);
+            let (polls, is_awake) = (remote.counters.polls.get(), !shared.is_parked(index));
+            let thread = is_awake.then(|| remote.thread());
+            seen.update(
+                polls,
+                is_awake,
+                thread.and_then(sys::thread_cpu_time),
+                elapsed,
+            );
+            remote.set_stuck_in(seen.is_stuck.then_some(polls));
+            found.has_worked |= is_awake || seen.has_polled;
+            found.is_unsure |= is_awake && !seen.is_stuck;
+        }
+        for (shard, seen) in shared.shards.iter().zip(&mut self.shards) {
+            let uses = shard.poller_lock.uses();
+            seen.is_unused = seen.uses == uses && shard.poller_lock.is_free();
+            seen.uses = uses;
+        }
+        let is_stuck = |index: usize| self.workers[index].is_stuck;
+        let mut stuck = (0..self.workers.len())
+            .filter(|&index| is_stuck(index))
+            .peekable();
+        if stuck.peek().is_none() {
+            return;
+        }
+        found.is_any_stuck = true;
+        if (0..self.workers.len()).all(is_stuck) {
+            // Nobody can help.
+            return;
+        }
+        found.computes |= self.workers.iter().any(|seen| seen.computes);
+        let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
+        // The first task that a stuck one has spawned was injected without a wake-up.
+        if stuck.any(has_tasks) || shared.has_injected() {
+            found.needs_help = true;
+            shared.want_help(0..shared.workers());
+        }
+        for (shard, seen) in shared.shards.iter().zip(&self.shards) {
+            if seen.is_unused && shard.workers.clone().any(is_stuck) {
+                found.needs_help = true;
+                shard.is_neglected.store(true, Ordering::Release);
+                shared.want_help(shard.workers.clone());
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// Records what an inspection finds of a worker, at a time of `elapsed` after the last one.
+    fn update(
+        &mut self,
+        polls: usize,
+        is_awake: bool,
+        cpu_time: Option<Duration>,
+        elapsed: Duration,
+    ) {
+        let has_polled = self.polls != polls;
+        let is_stuck = is_awake && self.is_awake && !has_polled;
+        let has_used_half = match (self.cpu_time, cpu_time) {
+            (Some(before), Some(cpu_time)) => cpu_time.saturating_sub(before) * 2 >= elapsed,
+            _ => true,
+        };
+        *self = Seen {
+            polls,
+            has_polled,
+            is_awake,
+            is_stuck,
+            computes: is_stuck && has_used_half,
+            cpu_time,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that is preempted for a moment is stuck and does not compute.
+    #[test]
+    fn stuck_worker_computes_by_its_processor_time() {
+        let mut seen = Seen::default();
+        let mut used = Duration::ZERO;
+        let mut inspect = |uses: Option<Duration>| {
+            used += uses.unwrap_or_default();
+            seen.update(1, true, uses.map(|_| used), INTERVAL);
+            (seen.is_stuck, seen.computes)
+        };
+        assert_eq!(inspect(Some(INTERVAL)), (false, false), "seen once");
+        assert_eq!(inspect(Some(INTERVAL)), (true, true));
+        assert_eq!(inspect(Some(INTERVAL / 2)), (true, true));
+        assert_eq!(inspect(Some(INTERVAL / 3)), (true, false));
+        assert_eq!(inspect(Some(Duration::ZERO)), (true, false));
+        assert_eq!(inspect(None), (true, true), "the system does not know");
+    }
+
+    /// The sleep by processor time ends while a thread computes, and not otherwise.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg_attr(miri, ignore = "there is no such clock")]
+    #[test]
+    fn sleep_by_processor_time_ends_while_one_computes() {
+        let sleeper = thread::spawn(|| sys::sleep_by_processor_time(CPU_INTERVAL));
+        let start = now();
+        while !sleeper.is_finished() {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::hint::spin_loop();
+        }
+        sleeper.join().unwrap().unwrap();
+    }
+}
