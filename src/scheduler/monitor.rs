@@ -1,37 +1,37 @@
 //! The monitor: a thread of the process that finds pool workers that compute, and wakes others.
 //!
-//! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it was
-//! the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the workers
-//! of all pools periodically. A worker is stuck if it is awake, and in the same poll as at the
-//! inspection before. It needs help if it has tasks that others may take, or if nobody has polled
-//! its shard since the inspection before. Then the monitor wakes an idle worker, of that shard if
-//! there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`, which also
-//! workers that are awake read between two turns. (Go: sysmon, which retakes a P that is in a
-//! system call or runs one goroutine for long, and polls the network if nobody has for 10 ms.)
+//! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it
+//! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
+//! workers of all pools periodically. A worker is stuck if it is awake, and in the same poll as at
+//! the inspection before. It needs help if it has tasks that others may take, or if nobody has
+//! polled its shard since the inspection before. Then the monitor wakes an idle worker, of that
+//! shard if there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`,
+//! which also workers that are awake read between two turns. (Go: sysmon, which retakes a P that is
+//! in a system call or runs one goroutine for long, and polls the network if nobody has for 10 ms.)
 //!
-//! **How often.** Most tasks do not compute. So the monitor inspects every [`INTERVAL`] only after an
-//! inspection that has found a worker that computes, until [`CALM`] in a row have found none; then
-//! every [`LONG_INTERVAL`], until [`RARE`] in a row have found no stuck worker. Then it sleeps until
-//! the process has used [`CPU_INTERVAL`] of processor time, on Linux: a second thread sleeps by that
-//! clock, which stands still while nobody computes. At 1,000 small requests a second that thread
-//! wakes three times a second. It wakes at a tick of the system's clock, so up to 4 ms late where
-//! that has 250 Hz. A task that blocks its worker and uses no processor time is found by an
+//! **How often.** Most tasks do not compute. So the monitor inspects every [`INTERVAL`] only after
+//! an inspection that has found a worker that computes, until [`CALM`] in a row have found none;
+//! then every [`LONG_INTERVAL`], until [`RARE`] in a row have found no stuck worker. Then it sleeps
+//! until the process has used [`CPU_INTERVAL`] of processor time, on Linux: a second thread sleeps
+//! by that clock, which stands still while nobody computes. At 1,000 small requests a second that
+//! thread wakes three times a second. It wakes at a tick of the system's clock, so up to 4 ms late
+//! where that has 250 Hz. A task that blocks its worker and uses no processor time is found by an
 //! inspection every [`QUIET_INTERVAL`]. Elsewhere, or if the system refuses that sleep, the monitor
 //! stays at the long interval.
 //!
 //! At these longer intervals an inspection that finds a worker awake is followed by one after an
-//! [`INTERVAL`], which shows whether that worker is stuck; so is one that finds that help is needed.
-//! A stuck worker *computes* if its thread has used the processor for half of the time since the
-//! inspection before. Where the system does not tell a thread's processor time, each stuck one
-//! counts. On a busy machine workers are preempted for a few
-//! milliseconds every few milliseconds, and look stuck; with frequent inspections for these, too,
-//! HTTP on two workers took 8 % more CPU time (Intel Xeon, two cores, 50 connections).
+//! [`INTERVAL`], which shows whether that worker is stuck; so is one that finds that help is
+//! needed. A stuck worker *computes* if its thread has used the processor for half of the time
+//! since the inspection before. Where the system does not tell a thread's processor time, each
+//! stuck one counts. On a busy machine workers are preempted for a few milliseconds every few
+//! milliseconds, and look stuck; with frequent inspections for these, too, HTTP on two workers took
+//! 8 % more CPU time (Intel Xeon, two cores, 50 connections).
 //!
 //! **While all workers sleep** the monitor [pauses](MonitorPause), until one begins to work.
 //!
 //! Who may touch what: the list of pools is behind a lock, which the monitor holds during an
-//! inspection, so that a runtime that closes is inspected no more. The monitor runs no foreign code:
-//! it reads the workers' counters, and wakes.
+//! inspection, so that a runtime that closes is inspected no more. The monitor runs no foreign
+//! code: it reads the workers' counters, and wakes.
 
 use std::io;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{self, PerProcess, start_thread_with_stack};
 
 /// The time between two inspections, after one has found a worker that computes. An event or a
-/// timer that is due while all others compute is found within one of these, and a task behind a long
-/// poll within two, since that poll may have begun just after an inspection. So this, and the time
-/// that two threads take to wake up, stay below a millisecond.
+/// timer that is due while all others compute is found within one of these, and a task behind a
+/// long poll within two, since that poll may have begun just after an inspection. So this, and the
+/// time that two threads take to wake up, stay below a millisecond.
 ///
 /// Under Miri an inspection takes longer.
 const INTERVAL: Duration = if cfg!(miri) {
@@ -64,8 +64,8 @@ const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 /// With a tick of 4 ms, the second inspection, and wake-ups, less than 12 ms.
 const CPU_INTERVAL: Duration = Duration::from_millis(7);
 
-/// A pause of a hundred milliseconds is one that a person notices, and ten wake-ups a second are not
-/// seen in a profile.
+/// A pause of a hundred milliseconds is one that a person notices, and ten wake-ups a second are
+/// not seen in a profile.
 const QUIET_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The number of inspections in a row without a worker that computes after which they are less

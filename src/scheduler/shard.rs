@@ -17,7 +17,8 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 pub(super) struct Shard {
     pub(super) workers: Range<usize>,
     pub(super) poller_lock: PollerLock,
-    /// Whether the [monitor](super::monitor) wants it to be polled. Removed by the worker that will.
+    /// Whether the [monitor](super::monitor) wants it to be polled. Removed by the worker that
+    /// will.
     pub(super) is_neglected: AtomicBool,
 }
 

@@ -472,8 +472,8 @@ impl Shared {
     }
 
     /// Wakes an idle worker, one of these if there is one, to help stuck workers. If none is idle,
-    /// one that is awake helps between two turns. A worker that falls asleep at the same time may be
-    /// missed, until the next inspection.
+    /// one that is awake helps between two turns. A worker that falls asleep at the same time may
+    /// be missed, until the next inspection.
     pub(super) fn want_help(&self, workers: Range<usize>) {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         let idle = self.find_idle_of(workers).or_else(|| self.find_idle());

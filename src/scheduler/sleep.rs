@@ -11,12 +11,13 @@
 //! worker of another shard does not try it again: see
 //! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
 //!
-//! **The exception.** A worker that was woken and has found nothing to do leaves the lock to a worker
-//! of its shard that is awake, and that polls between its turns; otherwise each event would wake
-//! another worker. Before it sleeps, it looks once more, after it has parked, whether another one is
-//! awake: that one tries the lock before it sleeps, or looks in the same way, and then sees that this
-//! one is parked. So one of them tries it. If the one that is awake does not return to its loop, the
-//! [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this below.
+//! **The exception.** A worker that was woken and has found nothing to do leaves the lock to a
+//! worker of its shard that is awake, and that polls between its turns; otherwise each event would
+//! wake another worker. Before it sleeps, it looks once more, after it has parked, whether another
+//! one is awake: that one tries the lock before it sleeps, or looks in the same way, and then sees
+//! that this one is parked. So one of them tries it. If the one that is awake does not return to
+//! its loop, the [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this
+//! below.
 
 use std::cell::Cell;
 
@@ -113,10 +114,11 @@ impl Sleeper {
 
 /// The pause of the [monitor](super::monitor) while all workers sleep.
 ///
-/// **Why no worker works while it pauses.** The monitor writes `is_paused`, and then, after a fence,
-/// looks whether a worker is awake. A worker that begins to work after a sleep has resumed, and then,
-/// after a fence, reads `is_paused`. So one of the two sees what the other wrote. `loom` checks this
-/// below. The moment before that, in which an awake worker has done nothing yet, is not covered.
+/// **Why no worker works while it pauses.** The monitor writes `is_paused`, and then, after a
+/// fence, looks whether a worker is awake. A worker that begins to work after a sleep has resumed,
+/// and then, after a fence, reads `is_paused`. So one of the two sees what the other wrote. `loom`
+/// checks this below. The moment before that, in which an awake worker has done nothing yet, is not
+/// covered.
 #[derive(Default)]
 pub(crate) struct MonitorPause {
     is_paused: AtomicBool,
@@ -128,8 +130,8 @@ impl MonitorPause {
         self.is_paused.load(Ordering::Relaxed)
     }
 
-    /// Waits until a worker [begins to work](Sleeper::begin_work), unless one is awake. Called by the
-    /// monitor.
+    /// Waits until a worker [begins to work](Sleeper::begin_work), unless one is awake. Called by
+    /// the monitor.
     pub(super) fn wait(&self, is_any_awake: impl FnOnce() -> bool) {
         self.is_paused.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -161,8 +163,8 @@ mod loom_tests {
     const ASLEEP: usize = 1;
     const LEADS: usize = 2;
 
-    /// Workers that fall asleep and wake up. Left out: their work and waits; so a model ends when all
-    /// would sleep forever.
+    /// Workers that fall asleep and wake up. Left out: their work and waits; so a model ends when
+    /// all would sleep forever.
     struct Model {
         shards: [Shard; 1],
         workers: Vec<Worker>,

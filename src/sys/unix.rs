@@ -430,8 +430,8 @@ pub(crate) fn thread_cpu_time(thread: u32) -> Option<Duration> {
     None
 }
 
-/// Sleeps until the threads of this process have used this much processor time, on Linux. The system
-/// notices at a tick of its clock.
+/// Sleeps until the threads of this process have used this much processor time, on Linux. The
+/// system notices at a tick of its clock.
 pub(crate) fn sleep_by_processor_time(time: Duration) -> io::Result<()> {
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
     {
