@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The rules about several workers in a pool without its monitor (src/scheduler/monitor.rs): a wake-up that is missing is a
-# test that hangs, where the monitor would find what is ready within 12 ms. A test's own deadline ends it.
+# The rules about several workers without the monitor (src/scheduler/monitor.rs): a wake-up that is missing is a test
+# that hangs, where the monitor, beside a worker that computes, would find what is ready within 12 ms. A test's own
+# deadline ends it.
 #
 #     ci/no_monitor.sh [TEST…]
 set -euo pipefail
@@ -14,7 +15,8 @@ monitored=(
     runtime::stealing::computing_worker_does_not_hold_socket
     runtime::stealing::computing_worker_does_not_hold_woken_task
     runtime::stealing::computing_worker_does_not_hold_timer
-    runtime::stealing::briefly_sleeping_worker_monitors
+    runtime::stealing::briefly_sleeping_worker_helps
+    runtime::stealing::worker_with_long_turns_does_not_hold_timer
     runtime::stealing::inspections_frequent_beside_computing_worker
     runtime::stealing::stolen_tasks_no_longer_counted
     runtime::stealing::computing_worker_does_not_hold_yielding_tasks

@@ -139,8 +139,8 @@ impl Builder {
     /// **A woken task is queued on the worker that woke it**: the worker of the task that it waited
     /// for, or the one that found its socket ready. Idle workers steal from busy ones. While a
     /// worker computes, an idle one takes its new and ready tasks, and those with a readable socket
-    /// or a due timer: within a millisecond if a task of the pool has computed in the last 11 ms of
-    /// work, and within 12 ms otherwise. If the worker sleeps or blocks in a call, that takes up to
+    /// or a due timer: within a millisecond if a task of the pool has computed in the last 11 ms,
+    /// and within 12 ms otherwise. If the worker sleeps or blocks in a call, that takes about
     /// 100 ms. Locally spawned tasks never move. If all workers compute, tasks wait: long
     /// computations and blocking calls belong in [`unblock`](crate::unblock).
     ///

@@ -4,18 +4,19 @@
 //! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
 //! workers of all pools periodically. A worker is stuck if it is awake, and in the same poll as at
 //! the inspection before. It needs help if it has tasks that others may take, or if nobody has
-//! polled its shard since the inspection before. Then the monitor wakes an idle worker, of that
-//! shard if there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`,
-//! which also workers that are awake read between two turns. (Go: sysmon, which retakes a P that is
-//! in a system call or runs one goroutine for long, and polls the network if nobody has for 10 ms.)
+//! polled its shard since the inspection before. So does a shard that nobody has polled for
+//! [`TURN`], although a worker is awake: one whose turns are long. Then the monitor wakes an idle
+//! worker, of that shard if there is one, and of any other one otherwise; and it counts in
+//! `Shared::help_wanted`, which also workers that are awake read between two turns. (Go: sysmon,
+//! which retakes a P that is in a system call or runs one goroutine for long, and polls the network
+//! if nobody has for 10 ms.)
 //!
-//! **How often.** Most tasks do not compute. So the monitor inspects every [`INTERVAL`] only after
-//! an inspection that has found a worker that computes, until [`CALM`] in a row have found none;
-//! then every [`LONG_INTERVAL`], until [`RARE`] in a row have found no stuck worker. Then it sleeps
-//! until the process has used [`CPU_INTERVAL`] of processor time, on Linux: a second thread sleeps
-//! by that clock, which stands still while nobody computes. At 1,000 small requests a second that
-//! thread wakes three times a second. It wakes at a tick of the system's clock, so up to 4 ms late
-//! where that has 250 Hz. A task that blocks its worker and uses no processor time is found by an
+//! **How often.** Most tasks do not compute. So the monitor inspects every [`INTERVAL`] only for
+//! [`FREQUENT_FOR`] after it has found a worker that computes; then every [`LONG_INTERVAL`], for
+//! [`LONG_FOR`] after it has found a stuck one. After that it sleeps until the process has used
+//! [`CPU_INTERVAL`] of processor time, on Linux: a second thread sleeps by that clock, which stands
+//! still while nobody computes. It wakes at a tick of the system's clock, so up to 4 ms late where
+//! that has 250 Hz. A task that blocks its worker and uses no processor time is found by an
 //! inspection every [`QUIET_INTERVAL`]. Elsewhere, or if the system refuses that sleep, the monitor
 //! stays at the long interval.
 //!
@@ -31,57 +32,58 @@
 //!
 //! Who may touch what: the list of pools is behind a lock, which the monitor holds during an
 //! inspection, so that a runtime that closes is inspected no more. The monitor runs no foreign
-//! code: it reads the workers' counters, and wakes.
+//! code: it reads the workers' counters, and wakes. Both threads stay until the process ends.
 
 use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::shard::ShardedWorkers;
+use super::shard::{PollerLock, ShardedWorkers};
 use super::shared::Shared;
 use super::sleep::MonitorPause;
 use crate::clock::now;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, ThreadSignal};
 use crate::sys::{self, PerProcess, start_thread_with_stack};
 
 /// The time between two inspections, after one has found a worker that computes. An event or a
 /// timer that is due while all others compute is found within one of these, and a task behind a
 /// long poll within two, since that poll may have begun just after an inspection. So this, and the
 /// time that two threads take to wake up, stay below a millisecond.
-///
-/// Under Miri an inspection takes longer.
-const INTERVAL: Duration = if cfg!(miri) {
-    Duration::from_millis(50)
-} else {
-    Duration::from_micros(350)
-};
+const INTERVAL: Duration = Duration::from_micros(350);
 
 /// With the second inspection after an [`INTERVAL`], and two wake-ups, less than 12 ms.
 const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
 
-/// With a tick of 4 ms, the second inspection, and wake-ups, less than 12 ms.
-const CPU_INTERVAL: Duration = Duration::from_millis(7);
+/// With a tick of 4 ms, the second inspection, and wake-ups, less than 12 ms. It is also more than
+/// most requests take.
+const CPU_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The time between two of them where many cores use that much in a moment.
+const MIN_CPU_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Longer than the turns of most workers, which poll a shard between two of them; and shorter than
+/// the time between two inspections by processor time, so that the second one finds it.
+const TURN: Duration = MIN_CPU_INTERVAL;
 
 /// A pause of a hundred milliseconds is one that a person notices, and ten wake-ups a second are
 /// not seen in a profile.
 const QUIET_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The number of inspections in a row without a worker that computes after which they are less
-/// frequent: 11 ms.
-const CALM: usize = 32;
+/// As long as one of the intervals that follow.
+const FREQUENT_FOR: Duration = LONG_INTERVAL;
 
-/// And without one that is stuck, after which they are rare: a third of a second more. So in a
-/// program that blocks its workers from time to time this is found soon, too.
-const RARE: usize = 2 * CALM;
+/// So in a program that blocks its workers from time to time this is found soon, too.
+const LONG_FOR: Duration = Duration::from_millis(400);
 
 /// Enough for its few small functions; a thread's default is 2 MiB.
 const STACK: usize = 128 * 1024;
 
-/// False with `--cfg polder_no_monitor`: a missing wake-up then hangs a test, where the monitor
-/// would only make it a little late (`ci/no_monitor.sh`).
-const IS_ON: bool = !cfg!(polder_no_monitor);
+/// False with `--cfg polder_no_monitor`: a missing wake-up beside a stuck worker then hangs a test,
+/// where the monitor would only make it a little late (`ci/no_monitor.sh`). False under Miri, which
+/// takes a thread that is there at the end of `main` for an error.
+const IS_ON: bool = !cfg!(any(polder_no_monitor, miri));
 
 static MONITOR: PerProcess<Monitor> = PerProcess::new(Monitor::default);
 
@@ -91,6 +93,8 @@ pub(crate) struct Monitor {
     pause: MonitorPause,
     /// Whether a thread wakes the monitor by processor time.
     has_cpu_clock: AtomicBool,
+    /// Wakes that thread after a pause.
+    resumed: ThreadSignal,
 }
 
 #[derive(Default)]
@@ -124,8 +128,8 @@ struct Seen {
 struct SeenShard {
     /// The [uses](super::shard::PollerLock::uses) of its lock.
     uses: usize,
-    /// Whether the lock is free, and was not taken since the inspection before.
-    is_unused: bool,
+    /// The last inspection that has found the lock held or used, or all workers asleep.
+    used_at: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -135,6 +139,8 @@ struct Found {
     /// Whether one that is awake may be stuck.
     is_unsure: bool,
     is_any_stuck: bool,
+    /// Whether one is stuck, and another one of the pool is not.
+    can_be_helped: bool,
     needs_help: bool,
     computes: bool,
 }
@@ -144,7 +150,8 @@ pub(crate) fn pause() -> Option<&'static MonitorPause> {
     IS_ON.then(|| &MONITOR.get().pause)
 }
 
-/// Begins to inspect a pool. For the first one starts the monitor's threads.
+/// Begins to inspect a pool, some of whose workers may have begun to work, or to leave. For the
+/// first one starts the monitor's threads.
 ///
 /// # Errors
 ///
@@ -162,7 +169,12 @@ pub(crate) fn add(shared: &Arc<Shared>) -> io::Result<()> {
         let run = || monitor.wake_by_processor_time();
         _ = start_thread_with_stack("polder-cpu-time", Some(STACK), Box::new(run));
     }
-    pools.list.push(Pool::new(shared.clone()));
+    // Otherwise its last worker may have called `remove`.
+    if !shared.is_closing() {
+        pools.list.push(Pool::new(shared.clone()));
+    }
+    drop(pools);
+    monitor.pause.end();
     Ok(())
 }
 
@@ -177,27 +189,34 @@ pub(super) fn remove(shared: &Shared) {
 
 impl Monitor {
     fn run(&self) {
-        let (mut calm, mut confirms) = (RARE, false);
+        let (mut computed_at, mut stuck_at, mut confirms) = (None, None, false);
         loop {
-            let found = self.inspect();
-            calm = match calm {
-                _ if found.computes => 0,
-                _ if found.is_any_stuck => CALM.min(calm + 1),
-                _ => RARE.min(calm + 1),
+            let now = now();
+            let found = self.inspect(now);
+            if found.computes {
+                computed_at = Some(now);
+            }
+            if found.is_any_stuck {
+                stuck_at = Some(now);
+            }
+            let is_within = |time: Duration, at: Option<Instant>| {
+                at.is_some_and(|at| now.saturating_duration_since(at) < time)
             };
+            let is_frequent = is_within(FREQUENT_FOR, computed_at) && found.can_be_helped;
             confirms = found.is_unsure && !confirms;
-            if calm < CALM || confirms || found.needs_help {
+            if is_frequent || confirms || found.needs_help {
                 thread::sleep(INTERVAL);
                 continue;
             }
             if !found.has_worked {
                 self.pause.wait(|| self.is_any_awake());
+                self.resumed.notify();
             }
-            let is_rare = calm == RARE && self.has_cpu_clock.load(Ordering::Relaxed);
-            let interval = if is_rare {
-                QUIET_INTERVAL
-            } else {
+            let has_cpu_clock = self.has_cpu_clock.load(Ordering::Relaxed);
+            let interval = if is_within(LONG_FOR, stuck_at) || !has_cpu_clock {
                 LONG_INTERVAL
+            } else {
+                QUIET_INTERVAL
             };
             self.pause.signal.wait(Some(interval));
         }
@@ -211,11 +230,11 @@ impl Monitor {
         while result.is_ok() {
             let start = now();
             result = sys::sleep_by_processor_time(CPU_INTERVAL);
-            if !self.pause.is_paused() {
-                self.pause.signal.notify();
+            while self.pause.is_paused() {
+                self.resumed.wait(None);
             }
-            // With many cores the process uses that much in a moment.
-            thread::sleep((CPU_INTERVAL / 2).saturating_sub(start.elapsed()));
+            self.pause.signal.notify();
+            thread::sleep(MIN_CPU_INTERVAL.saturating_sub(start.elapsed()));
         }
         self.has_cpu_clock.store(false, Ordering::Relaxed);
     }
@@ -229,10 +248,10 @@ impl Monitor {
         pools.list.iter().any(is_awake)
     }
 
-    fn inspect(&self) -> Found {
+    fn inspect(&self, now: Instant) -> Found {
         let mut found = Found::default();
         let mut pools = self.pools.lock();
-        (pools.list.iter_mut()).for_each(|pool| pool.inspect(now(), &mut found));
+        (pools.list.iter_mut()).for_each(|pool| pool.inspect(now, &mut found));
         found
     }
 }
@@ -265,47 +284,55 @@ impl Pool {
             let remote = shared.remote(index);
             let (polls, is_awake) = (remote.counters.polls.get(), !shared.is_parked(index));
             let thread = is_awake.then(|| remote.thread());
-            seen.update(
-                polls,
-                is_awake,
-                thread.and_then(sys::thread_cpu_time),
-                elapsed,
-            );
+            let cpu_time = thread.and_then(sys::thread_cpu_time);
+            seen.update(polls, is_awake, cpu_time, elapsed);
             remote.set_stuck_in(seen.is_stuck.then_some(polls));
             found.has_worked |= is_awake || seen.has_polled;
             found.is_unsure |= is_awake && !seen.is_stuck;
+            found.is_any_stuck |= seen.is_stuck;
+            found.computes |= seen.computes;
         }
-        for (shard, seen) in shared.shards.iter().zip(&mut self.shards) {
-            let uses = shard.poller_lock.uses();
-            seen.is_unused = seen.uses == uses && shard.poller_lock.is_free();
-            seen.uses = uses;
+        if self.workers.iter().all(|seen| seen.is_stuck) {
+            return;
         }
         let is_stuck = |index: usize| self.workers[index].is_stuck;
+        let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
         let mut stuck = (0..self.workers.len())
             .filter(|&index| is_stuck(index))
             .peekable();
-        if stuck.peek().is_none() {
-            return;
+        if stuck.peek().is_some() {
+            found.can_be_helped = true;
+            // The first task that a stuck one has spawned was injected without a wake-up.
+            if stuck.any(has_tasks) || shared.has_injected() {
+                found.needs_help = true;
+                shared.want_help(0..shared.workers());
+            }
         }
-        found.is_any_stuck = true;
-        if (0..self.workers.len()).all(is_stuck) {
-            // Nobody can help.
-            return;
-        }
-        found.computes |= self.workers.iter().any(|seen| seen.computes);
-        let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
-        // The first task that a stuck one has spawned was injected without a wake-up.
-        if stuck.any(has_tasks) || shared.has_injected() {
-            found.needs_help = true;
-            shared.want_help(0..shared.workers());
-        }
-        for (shard, seen) in shared.shards.iter().zip(&self.shards) {
-            if seen.is_unused && shard.workers.clone().any(is_stuck) {
+        for (shard, seen) in shared.shards.iter().zip(&mut self.shards) {
+            let mut workers = shard.workers.clone();
+            let is_any_awake = workers.any(|index| self.workers[index].is_awake);
+            let unused_for = seen.update(&shard.poller_lock, is_any_awake, now);
+            let is_neglected = !unused_for.is_zero() && shard.workers.clone().any(is_stuck);
+            if is_neglected || unused_for >= TURN {
                 found.needs_help = true;
                 shard.is_neglected.store(true, Ordering::Release);
                 shared.want_help(shard.workers.clone());
             }
         }
+    }
+}
+
+impl SeenShard {
+    /// Records what an inspection finds of a shard's lock. Returns for how long nobody has polled,
+    /// although a worker was awake.
+    fn update(&mut self, lock: &PollerLock, is_any_awake: bool, now: Instant) -> Duration {
+        let uses = lock.uses();
+        if self.uses != uses || !lock.is_free() || !is_any_awake {
+            self.used_at = Some(now);
+        }
+        self.uses = uses;
+        let used_at = *self.used_at.get_or_insert(now);
+        now.saturating_duration_since(used_at)
     }
 }
 

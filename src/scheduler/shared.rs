@@ -473,11 +473,13 @@ impl Shared {
 
     /// Wakes an idle worker, one of these if there is one, to help stuck workers. If none is idle,
     /// one that is awake helps between two turns. A worker that falls asleep at the same time may
-    /// be missed, until the next inspection.
+    /// be missed, and a notification may fail, until the next inspection.
     pub(super) fn want_help(&self, workers: Range<usize>) {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         let idle = self.find_idle_of(workers).or_else(|| self.find_idle());
-        idle.inspect(|&index| _ = ShardedWorkers::wake(self, index));
+        if let Some(index) = idle {
+            self.remote(index).parker.unpark_best_effort();
+        }
     }
 
     /// Starts closing: from now on spawned tasks are cancelled, and pool workers exit.

@@ -15,8 +15,8 @@
 //! worker of its shard that is awake, and that polls between its turns; otherwise each event would
 //! wake another worker. Before it sleeps, it looks once more, after it has parked, whether another
 //! one is awake: that one tries the lock before it sleeps, or looks in the same way, and then sees
-//! that this one is parked. So one of them tries it. If the one that is awake does not return to
-//! its loop, the [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this
+//! that this one is parked. So one of them tries it. If the one that is awake computes, and does
+//! not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this
 //! below.
 
 use std::cell::Cell;
@@ -24,6 +24,7 @@ use std::cell::Cell;
 use super::shard::{PollerGuard, ShardedWorkers};
 use crate::sync::ThreadSignal;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sys::Process;
 
 /// Implemented by `Worker`, and by a model.
 pub(super) trait SleepingWorker {
@@ -119,10 +120,21 @@ impl Sleeper {
 /// and then, after a fence, reads `is_paused`. So one of the two sees what the other wrote. `loom`
 /// checks this below. The moment before that, in which an awake worker has done nothing yet, is not
 /// covered.
-#[derive(Default)]
 pub(crate) struct MonitorPause {
     is_paused: AtomicBool,
     pub(super) signal: ThreadSignal,
+    /// The monitor's. A child of `fork` has no such thread, and the signal's lock may be held.
+    process: Process,
+}
+
+impl Default for MonitorPause {
+    fn default() -> MonitorPause {
+        MonitorPause {
+            is_paused: AtomicBool::default(),
+            signal: ThreadSignal::default(),
+            process: Process::current(),
+        }
+    }
 }
 
 impl MonitorPause {
@@ -143,9 +155,11 @@ impl MonitorPause {
         }
     }
 
-    fn end(&self) {
+    /// Called after a worker has resumed, or a pool was added.
+    pub(super) fn end(&self) {
         fence(Ordering::SeqCst);
-        if self.is_paused() && self.is_paused.swap(false, Ordering::Relaxed) {
+        let is_paused = self.is_paused() && self.process.is_current();
+        if is_paused && self.is_paused.swap(false, Ordering::Relaxed) {
             self.signal.notify();
         }
     }

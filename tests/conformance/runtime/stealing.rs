@@ -444,11 +444,12 @@ fn stolen_tasks_no_longer_counted() {
     });
 }
 
-/// A worker that works and idles by turns looks after those that compute.
+/// A worker that works and idles by turns helps those that compute.
 ///
-/// A worker that idles for less time than it works, and works for longer than the delay of a look.
+/// A worker that idles for less time than it works, and works for longer than the interval of
+/// inspections.
 #[test]
-fn alternating_worker_monitors() {
+fn alternating_worker_helps() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let events = events(workers);
         let (stop, rounds) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
@@ -477,11 +478,11 @@ fn alternating_worker_monitors() {
     });
 }
 
-/// A worker that sleeps for moments only looks after those that compute.
+/// A worker that sleeps for moments only helps those that compute.
 ///
-/// A timer wakes the free worker before it is time for its next look at the others, each time.
+/// A timer wakes the free worker before the next inspection, each time.
 #[test]
-fn briefly_sleeping_worker_monitors() {
+fn briefly_sleeping_worker_helps() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let rounds = Arc::new(AtomicUsize::new(0));
         let wakes = {
@@ -510,6 +511,45 @@ fn briefly_sleeping_worker_monitors() {
             beside_blocked_workers(&runtime, wait, |_| {}, send);
         }
         drop(wakes);
+    });
+}
+
+/// What comes due waits for no worker with long turns, beside an idle one.
+///
+/// Each poll of the two tasks is too short to find their worker stuck, and 64 of them are a turn.
+#[test]
+fn worker_with_long_turns_does_not_hold_timer() {
+    const TICKS: u32 = 50;
+    with_every_runtime_of_several(|runtime, _, _| {
+        let boxes: Arc<[Mailbox<()>; 2]> = Arc::default();
+        let pair = [0, 1].map(|index| {
+            let boxes = boxes.clone();
+            runtime.spawn(async move {
+                loop {
+                    boxes[index].receive().await;
+                    compute(Duration::from_micros(300));
+                    boxes[1 - index].send(());
+                }
+            })
+        });
+        let ticks = runtime.spawn(async move {
+            // All sleep, and the timer wakes the one that leads.
+            sleep(Duration::from_millis(20)).await;
+            boxes[0].send(());
+            // In one of several intervals: another program may take the processor away.
+            for _ in 0..50 {
+                let start = Instant::now();
+                for _ in 0..TICKS {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                if start.elapsed() < Duration::from_millis(8) * TICKS {
+                    return;
+                }
+            }
+            panic!("timers wait for the end of turns");
+        });
+        runtime.block_on(ticks);
+        drop(pair);
     });
 }
 

@@ -1,8 +1,8 @@
 //! Rule 56: who makes a task ready, or sets a timer, wakes a worker for it.
 //!
-//! The monitor of a pool finds within 12 ms what a missing wake-up has left. So these tests
-//! show least with it, and most without: `ci/no_monitor.sh` builds them so, and then each waits for
-//! ever where a wake-up is missing. All workers share one poller.
+//! Beside a worker that computes the monitor finds within 12 ms what a missing wake-up has left. So
+//! `ci/no_monitor.sh` runs these tests without it, and then each waits for ever where a wake-up is
+//! missing. All workers share one poller.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
