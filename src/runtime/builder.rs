@@ -145,7 +145,7 @@ impl Builder {
     /// computations and blocking calls belong in [`unblock`](crate::unblock).
     ///
     /// The first pool of a process starts a thread more, which finds workers that compute; on Linux
-    /// two.
+    /// two. They stay until the process ends, and sleep while no worker works.
     ///
     /// The first task that a task spawns in a poll wakes no other worker immediately, since the
     /// same worker most likely runs it next.

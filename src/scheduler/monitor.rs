@@ -2,31 +2,35 @@
 //!
 //! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it
 //! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
-//! workers of all pools periodically. A worker is stuck if it is awake, and in the same poll as at
+//! workers of all pools periodically. A worker is stuck if it is awake, and has begun no poll since
 //! the inspection before. It needs help if it has tasks that others may take, or if nobody has
-//! polled its shard since the inspection before. So does a shard that nobody has polled for
-//! [`TURN`], although a worker is awake: one whose turns are long. Then the monitor wakes an idle
-//! worker, of that shard if there is one, and of any other one otherwise; and it counts in
-//! `Shared::help_wanted`, which also workers that are awake read between two turns. (Go: sysmon,
-//! which retakes a P that is in a system call or runs one goroutine for long, and polls the network
-//! if nobody has for 10 ms.)
+//! polled its shard since then. So does a shard that nobody has polled for [`TURN`], although a
+//! worker is awake: one whose turns are long. Then the monitor wakes an idle worker, of that shard
+//! if there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`, which
+//! also workers that are awake read between two turns. If all workers of a pool are stuck, nobody
+//! can help. (Go: sysmon, which retakes a P that is in a system call or runs one goroutine for long,
+//! and polls the network if nobody has for 10 ms.)
 //!
-//! **How often.** Most tasks do not compute. So the monitor inspects every [`INTERVAL`] only for
-//! [`FREQUENT_FOR`] after it has found a worker that computes; then every [`LONG_INTERVAL`], for
-//! [`LONG_FOR`] after it has found a stuck one. After that it sleeps until the process has used
-//! [`CPU_INTERVAL`] of processor time, on Linux: a second thread sleeps by that clock, which stands
-//! still while nobody computes. It wakes at a tick of the system's clock, so up to 4 ms late where
-//! that has 250 Hz. A task that blocks its worker and uses no processor time is found by an
-//! inspection every [`QUIET_INTERVAL`]. Elsewhere, or if the system refuses that sleep, the monitor
-//! stays at the long interval.
+//! **How often.** Most tasks do not compute.
 //!
-//! At these longer intervals an inspection that finds a worker awake is followed by one after an
-//! [`INTERVAL`], which shows whether that worker is stuck; so is one that finds that help is
-//! needed. A stuck worker *computes* if its thread has used the processor for half of the time
-//! since the inspection before. Where the system does not tell a thread's processor time, each
-//! stuck one counts. On a busy machine workers are preempted for a few milliseconds every few
-//! milliseconds, and look stuck; with frequent inspections for these, too, HTTP on two workers took
-//! 8 % more CPU time (Intel Xeon, two cores, 50 connections).
+//! | found last | next inspection |
+//! |---|---|
+//! | help was needed, or a worker has computed in the last [`FREQUENT_FOR`] | after [`INTERVAL`] |
+//! | a worker is awake, which may be stuck | after [`TURN`], once |
+//! | a worker was stuck in the last [`LONG_FOR`] | after [`CPU_INTERVAL`], or [`LONG_INTERVAL`] |
+//! | none was | after [`CPU_INTERVAL`], or [`QUIET_INTERVAL`] |
+//!
+//! The second thread sleeps until the process has used [`CPU_INTERVAL`] of processor time, on
+//! Linux. That clock stands still while nobody computes. The thread wakes at a tick of the system's
+//! clock, so up to 4 ms late where that has 250 Hz. A task that blocks its worker and uses no
+//! processor time is found by the other intervals. Elsewhere, or if the system refuses that sleep,
+//! the monitor stays at the long interval.
+//!
+//! A stuck worker *computes* if its thread has used the processor for half of the time since the
+//! inspection before. Where the system does not tell a thread's processor time, each stuck one
+//! counts. On a busy machine workers are preempted for a few milliseconds every few milliseconds,
+//! and look stuck; with frequent inspections for these, too, HTTP on two workers took 8 % more CPU
+//! time (Intel Xeon, two cores, 50 connections).
 //!
 //! **While all workers sleep** the monitor [pauses](MonitorPause), until one begins to work.
 //!
@@ -47,32 +51,31 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, ThreadSignal};
 use crate::sys::{self, PerProcess, start_thread_with_stack};
 
-/// The time between two inspections, after one has found a worker that computes. An event or a
-/// timer that is due while all others compute is found within one of these, and a task behind a
-/// long poll within two, since that poll may have begun just after an inspection. So this, and the
-/// time that two threads take to wake up, stay below a millisecond.
+/// What comes due while all others compute, and a task behind a long poll, are found within two of
+/// these: that poll, or another shard's help, may have begun just after an inspection. So two of
+/// them, and the time that two threads take to wake up, stay below a millisecond.
 const INTERVAL: Duration = Duration::from_micros(350);
 
-/// With the second inspection after an [`INTERVAL`], and two wake-ups, less than 12 ms.
-const LONG_INTERVAL: Duration = INTERVAL.saturating_mul(32);
+/// Longer than most polls, and than the turns of most workers, which poll their shard between two
+/// of them.
+const TURN: Duration = Duration::from_millis(2);
 
-/// With a tick of 4 ms, the second inspection, and wake-ups, less than 12 ms. It is also more than
-/// most requests take.
+/// With a tick of 4 ms, the second inspection after a [`TURN`], and wake-ups, less than 12 ms.
 const CPU_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The time between two of them where many cores use that much in a moment.
+/// The time between two inspections where many cores use that much in a moment.
 const MIN_CPU_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Longer than the turns of most workers, which poll a shard between two of them; and shorter than
-/// the time between two inspections by processor time, so that the second one finds it.
-const TURN: Duration = MIN_CPU_INTERVAL;
+/// With the second inspection after a [`TURN`], and wake-ups, less than 12 ms.
+const LONG_INTERVAL: Duration = Duration::from_millis(9);
 
 /// A pause of a hundred milliseconds is one that a person notices, and ten wake-ups a second are
 /// not seen in a profile.
 const QUIET_INTERVAL: Duration = Duration::from_millis(100);
 
-/// As long as one of the intervals that follow.
-const FREQUENT_FOR: Duration = LONG_INTERVAL;
+/// Longer than the longer intervals. So a program that computes again and again is inspected
+/// frequently all the time.
+const FREQUENT_FOR: Duration = Duration::from_millis(11);
 
 /// So in a program that blocks its workers from time to time this is found soon, too.
 const LONG_FOR: Duration = Duration::from_millis(400);
@@ -88,7 +91,7 @@ const IS_ON: bool = !cfg!(any(polder_no_monitor, miri));
 static MONITOR: PerProcess<Monitor> = PerProcess::new(Monitor::default);
 
 #[derive(Default)]
-pub(crate) struct Monitor {
+struct Monitor {
     pools: Mutex<Pools>,
     pause: MonitorPause,
     /// Whether a thread wakes the monitor by processor time.
@@ -116,8 +119,9 @@ struct Seen {
     polls: usize,
     /// Whether it has polled a task since the inspection before.
     has_polled: bool,
-    is_awake: bool,
-    /// Whether it was awake, and in the same poll, at the inspection before.
+    /// Whether it is awake, and does not busy-poll.
+    may_be_stuck: bool,
+    /// Whether that was so at the inspection before, too, and it has begun no poll since.
     is_stuck: bool,
     computes: bool,
     /// The processor time of its thread, if it is awake and the system knows it.
@@ -128,7 +132,7 @@ struct Seen {
 struct SeenShard {
     /// The [uses](super::shard::PollerLock::uses) of its lock.
     uses: usize,
-    /// The last inspection that has found the lock held or used, or all workers asleep.
+    /// The last inspection that has found the lock held or used, or no worker that may be stuck.
     used_at: Option<Instant>,
 }
 
@@ -139,8 +143,9 @@ struct Found {
     /// Whether one that is awake may be stuck.
     is_unsure: bool,
     is_any_stuck: bool,
-    /// Whether one is stuck, and another one of the pool is not.
-    can_be_helped: bool,
+    /// Whether a pool has a worker that is not stuck, and so can help.
+    is_any_free: bool,
+    /// Whether a worker was woken to help.
     needs_help: bool,
     computes: bool,
 }
@@ -202,10 +207,11 @@ impl Monitor {
             let is_within = |time: Duration, at: Option<Instant>| {
                 at.is_some_and(|at| now.saturating_duration_since(at) < time)
             };
-            let is_frequent = is_within(FREQUENT_FOR, computed_at) && found.can_be_helped;
+            let is_frequent = is_within(FREQUENT_FOR, computed_at) && found.is_any_free;
             confirms = found.is_unsure && !confirms;
             if is_frequent || confirms || found.needs_help {
-                thread::sleep(INTERVAL);
+                let is_soon = is_frequent || found.needs_help;
+                thread::sleep(if is_soon { INTERVAL } else { TURN });
                 continue;
             }
             if !found.has_worked {
@@ -275,7 +281,7 @@ impl Pool {
             return;
         }
         if elapsed < INTERVAL / 2 {
-            // Notified for what was seen meanwhile: it would take a short poll for a long one.
+            // So soon after the last one a short poll would look long.
             found.is_unsure = true;
             return;
         }
@@ -285,38 +291,35 @@ impl Pool {
             let (polls, is_awake) = (remote.counters.polls.get(), !shared.is_parked(index));
             let thread = is_awake.then(|| remote.thread());
             let cpu_time = thread.and_then(sys::thread_cpu_time);
-            seen.update(polls, is_awake, cpu_time, elapsed);
+            let may_be_stuck = is_awake && !remote.busy_polls.load(Ordering::Relaxed);
+            seen.update(polls, may_be_stuck, cpu_time, elapsed);
             remote.set_stuck_in(seen.is_stuck.then_some(polls));
             found.has_worked |= is_awake || seen.has_polled;
-            found.is_unsure |= is_awake && !seen.is_stuck;
+            found.is_unsure |= may_be_stuck && !seen.is_stuck;
             found.is_any_stuck |= seen.is_stuck;
             found.computes |= seen.computes;
         }
         if self.workers.iter().all(|seen| seen.is_stuck) {
             return;
         }
+        found.is_any_free = true;
         let is_stuck = |index: usize| self.workers[index].is_stuck;
         let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
         let mut stuck = (0..self.workers.len())
             .filter(|&index| is_stuck(index))
             .peekable();
-        if stuck.peek().is_some() {
-            found.can_be_helped = true;
-            // The first task that a stuck one has spawned was injected without a wake-up.
-            if stuck.any(has_tasks) || shared.has_injected() {
-                found.needs_help = true;
-                shared.want_help(0..shared.workers());
-            }
+        // The first task that a stuck one has spawned was injected without a wake-up.
+        if stuck.peek().is_some() && (stuck.any(has_tasks) || shared.has_injected()) {
+            found.needs_help |= shared.want_help(0..shared.workers());
         }
         for (shard, seen) in shared.shards.iter().zip(&mut self.shards) {
             let mut workers = shard.workers.clone();
-            let is_any_awake = workers.any(|index| self.workers[index].is_awake);
-            let unused_for = seen.update(&shard.poller_lock, is_any_awake, now);
+            let may_be_stuck = workers.any(|index| self.workers[index].may_be_stuck);
+            let unused_for = seen.update(&shard.poller_lock, may_be_stuck, now);
             let is_neglected = !unused_for.is_zero() && shard.workers.clone().any(is_stuck);
             if is_neglected || unused_for >= TURN {
-                found.needs_help = true;
                 shard.is_neglected.store(true, Ordering::Release);
-                shared.want_help(shard.workers.clone());
+                found.needs_help |= shared.want_help(shard.workers.clone());
             }
         }
     }
@@ -325,9 +328,9 @@ impl Pool {
 impl SeenShard {
     /// Records what an inspection finds of a shard's lock. Returns for how long nobody has polled,
     /// although a worker was awake.
-    fn update(&mut self, lock: &PollerLock, is_any_awake: bool, now: Instant) -> Duration {
+    fn update(&mut self, lock: &PollerLock, may_be_stuck: bool, now: Instant) -> Duration {
         let uses = lock.uses();
-        if self.uses != uses || !lock.is_free() || !is_any_awake {
+        if self.uses != uses || !lock.is_free() || !may_be_stuck {
             self.used_at = Some(now);
         }
         self.uses = uses;
@@ -341,12 +344,12 @@ impl Seen {
     fn update(
         &mut self,
         polls: usize,
-        is_awake: bool,
+        may_be_stuck: bool,
         cpu_time: Option<Duration>,
         elapsed: Duration,
     ) {
         let has_polled = self.polls != polls;
-        let is_stuck = is_awake && self.is_awake && !has_polled;
+        let is_stuck = may_be_stuck && self.may_be_stuck && !has_polled;
         let has_used_half = match (self.cpu_time, cpu_time) {
             (Some(before), Some(cpu_time)) => cpu_time.saturating_sub(before) * 2 >= elapsed,
             _ => true,
@@ -354,7 +357,7 @@ impl Seen {
         *self = Seen {
             polls,
             has_polled,
-            is_awake,
+            may_be_stuck,
             is_stuck,
             computes: is_stuck && has_used_half,
             cpu_time,

@@ -61,7 +61,7 @@ use super::sleep::MonitorPause;
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, PoolId, Reactor};
 use crate::slab::Slab;
-use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, OnDrop};
 use crate::telemetry::{Counter, Counters, TraceLog, requests::Requests};
 
@@ -139,6 +139,8 @@ pub(crate) struct Remote {
     pub(super) thread: AtomicU32,
     /// The number of polls at which the monitor has found the worker stuck, or [`NEVER`].
     stuck_in: AtomicUsize,
+    /// Whether the worker busy-polls: it is awake, and begins no poll, but helps.
+    pub(super) busy_polls: AtomicBool,
     pub(crate) requests: Requests<dyn Question>,
 }
 
@@ -236,6 +238,7 @@ impl Remote {
             } as u8),
             thread: AtomicU32::new(0),
             stuck_in: AtomicUsize::new(NEVER),
+            busy_polls: AtomicBool::new(false),
             requests: Requests::new(),
         }
     }
@@ -471,15 +474,14 @@ impl Shared {
         self.help_wanted.load(Ordering::Acquire)
     }
 
-    /// Wakes an idle worker, one of these if there is one, to help stuck workers. If none is idle,
-    /// one that is awake helps between two turns. A worker that falls asleep at the same time may
+    /// Wakes an idle worker, one of these if there is one, to help stuck workers. Those that are
+    /// awake help, too, between two turns. Returns whether one was idle. A worker that falls asleep at the same time may
     /// be missed, and a notification may fail, until the next inspection.
-    pub(super) fn want_help(&self, workers: Range<usize>) {
+    pub(super) fn want_help(&self, workers: Range<usize>) -> bool {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         let idle = self.find_idle_of(workers).or_else(|| self.find_idle());
-        if let Some(index) = idle {
-            self.remote(index).parker.unpark_best_effort();
-        }
+        idle.inspect(|&index| self.remote(index).parker.unpark_best_effort())
+            .is_some()
     }
 
     /// Starts closing: from now on spawned tasks are cancelled, and pool workers exit.

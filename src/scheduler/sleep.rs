@@ -16,8 +16,8 @@
 //! wake another worker. Before it sleeps, it looks once more, after it has parked, whether another
 //! one is awake: that one tries the lock before it sleeps, or looks in the same way, and then sees
 //! that this one is parked. So one of them tries it. If the one that is awake computes, and does
-//! not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this
-//! below.
+//! not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the lock.
+//! `loom` checks this below.
 
 use std::cell::Cell;
 

@@ -510,6 +510,9 @@ impl Worker {
             return false;
         }
         let local = &*self.local;
+        let busy_polls = &local.remote.busy_polls;
+        busy_polls.store(true, Ordering::Relaxed);
+        let _end = OnDrop(|| busy_polls.store(false, Ordering::Relaxed));
         if local.is_pool_worker() {
             fence(Ordering::SeqCst);
             local.shared.unpark_main_if_no_task_is_left();
