@@ -16,7 +16,7 @@
 //! | found last | next inspection |
 //! |---|---|
 //! | help was needed, or a worker has computed in the last [`FREQUENT_FOR`] | after [`INTERVAL`] |
-//! | a worker is awake, which may be stuck | after [`TURN`], once |
+//! | a worker is idle, and another one may be stuck | after [`TURN`], once |
 //! | a worker was stuck in the last [`LONG_FOR`] | after [`CPU_INTERVAL`], or [`LONG_INTERVAL`] |
 //! | none was | after [`CPU_INTERVAL`], or [`QUIET_INTERVAL`] |
 //!
@@ -140,7 +140,7 @@ struct SeenShard {
 struct Found {
     /// Whether a worker is awake, or was since the last inspection.
     has_worked: bool,
-    /// Whether one that is awake may be stuck.
+    /// Whether one may be stuck beside an idle one.
     is_unsure: bool,
     is_any_stuck: bool,
     /// Whether a pool has a worker that is not stuck, and so can help.
@@ -286,6 +286,7 @@ impl Pool {
             return;
         }
         self.at = now;
+        let (mut is_any_idle, mut is_unsure) = (false, false);
         for (index, seen) in self.workers.iter_mut().enumerate() {
             let remote = shared.remote(index);
             let (polls, is_awake) = (remote.counters.polls.get(), !shared.is_parked(index));
@@ -294,11 +295,13 @@ impl Pool {
             let may_be_stuck = is_awake && !remote.busy_polls.load(Ordering::Relaxed);
             seen.update(polls, may_be_stuck, cpu_time, elapsed);
             remote.set_stuck_in(seen.is_stuck.then_some(polls));
+            is_any_idle |= !is_awake;
+            is_unsure |= may_be_stuck && !seen.is_stuck;
             found.has_worked |= is_awake || seen.has_polled;
-            found.is_unsure |= may_be_stuck && !seen.is_stuck;
             found.is_any_stuck |= seen.is_stuck;
             found.computes |= seen.computes;
         }
+        found.is_unsure |= is_unsure && is_any_idle;
         if self.workers.iter().all(|seen| seen.is_stuck) {
             return;
         }
