@@ -104,8 +104,8 @@ pub use capabilities::Capabilities;
 use error::{busy, forked_error};
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use selector::Selector;
+#[cfg(any(target_os = "linux", target_os = "android", all(test, unix)))]
+pub(crate) use selector::Selector;
 pub(crate) use selector::{Change, Request, Timeout};
 
 /// An open backend. See the [module](self) for the contract.
@@ -358,9 +358,11 @@ impl Poller {
     /// # Errors
     ///
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another thread waits on this poller;
-    /// otherwise the kernel's error, such as a lack of memory.
+    /// otherwise the kernel's error, such as a lack of memory. `events` has what was reported
+    /// before the error.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
-        // First, because a thread of the parent may have been waiting.
+        events.clear();
+        // Before the flag, because a thread of the parent may have been waiting.
         self.check_process()?;
         if self.waiting.swap(true, Ordering::Acquire) {
             return Err(busy());
@@ -559,6 +561,14 @@ impl Poller {
             interest,
             mode,
         })
+    }
+}
+
+#[cfg(all(test, unix, not(loom)))]
+impl Poller {
+    pub(crate) fn of_selector(selector: impl Selector + 'static) -> Poller {
+        let selector = AnySelector::Other(Box::new(selector));
+        Poller::with(Backend::default(), selector, Process::current())
     }
 }
 

@@ -35,6 +35,9 @@ pub(crate) trait Selector: Send + Sync {
     ///
     /// `Interrupted`: nothing is reported, and the deadline may not have passed. The caller reads
     /// the clock and waits again.
+    ///
+    /// Any other error may come after reports (of kqueue, and of the crate `polling`): `events` has
+    /// these, and no later wait reports them.
     fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;

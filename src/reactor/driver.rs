@@ -257,7 +257,8 @@ impl Driver {
         let may_sleep = !matches!(until, Timeout::Zero);
         self.trace_if(may_sleep, Mark::Sleeps);
         let result = (self.reactor.poller).wait_unchecked(&mut scratch.events, until, now);
-        if result.is_ok() && !scratch.events.is_empty() {
+        // Also after an error: no later wait would report these edges.
+        if !scratch.events.is_empty() {
             self.deliver(&mut scratch);
         }
         self.trace_if(may_sleep, Mark::Awakes);
@@ -885,6 +886,76 @@ mod tests {
         driver.close();
         assert!(!reactor.has_queued_wakers());
         assert_eq!(driver.next_timeout(), None);
+    }
+
+    /// A wait that fails delivers the events that it has found before.
+    #[cfg(all(unix, not(loom)))]
+    #[test]
+    fn failed_wait_delivers_events_found_before() {
+        use crate::poller::{Backend, Capabilities, Change, Event, Poller, Ready, Selector, Token};
+        use crate::reactor::{Direction, Held, Io, Registered};
+        use crate::sync::Mutex;
+        use crate::sync::atomic::AtomicUsize;
+        use crate::sys::BorrowedDescriptor;
+        use std::os::unix::net::UnixStream;
+
+        /// Reports the source that was registered last, as an edge, and then fails.
+        struct FailsAfterEvent(Mutex<Option<Token>>);
+
+        impl Selector for FailsAfterEvent {
+            fn capabilities(&self) -> Capabilities {
+                Poller::new(Backend::default()).unwrap().capabilities()
+            }
+
+            fn change(&self, _: BorrowedDescriptor<'_>, change: Change) -> io::Result<()> {
+                if let Change::Register(request) = change {
+                    *self.0.lock() = Some(request.token);
+                }
+                Ok(())
+            }
+
+            fn wait(&self, events: &mut Events, _: &Timeout) -> io::Result<bool> {
+                if let Some(token) = self.0.lock().take() {
+                    events.push(Event::new(token, Ready::READABLE));
+                }
+                Err(io::ErrorKind::OutOfMemory.into())
+            }
+
+            fn notify(&self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        struct Count(AtomicUsize);
+
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let wait = |driver: &Driver| driver.wait(&Timeout::Zero).map(drop);
+        let wait_without_deadline = |driver: &Driver| driver.wait_without_deadline(false).map(drop);
+        for wait in [&wait as &dyn Fn(&Driver) -> _, &wait_without_deadline] {
+            let poller = Poller::of_selector(FailsAfterEvent(Mutex::default()));
+            let reactor = Reactor::new(poller, None);
+            let driver = Driver::new(reactor.clone(), Arc::default());
+            let io = Io::new(Held::Owned(UnixStream::pair().unwrap().0.into()), None);
+            let (source, direction) = (io.source(), Direction::Read);
+            source.clear(direction, source.snapshot(direction));
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let waker = Waker::from(count.clone());
+            let registered = source.add_waiter(&reactor, direction, io.id(), &waker);
+            assert_eq!(registered.unwrap(), Registered::Pending);
+            for _ in 0..2 {
+                let error = wait(&driver).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+                driver.call_wakers();
+                assert_eq!(count.0.load(Ordering::Relaxed), 1, "the edge, once");
+            }
+            // Otherwise the source would hold itself.
+            reactor.close(&mut Vec::new());
+        }
     }
 
     /// With slack a wake up is at the next moment of the grid and never early.

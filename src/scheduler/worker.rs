@@ -641,7 +641,7 @@ impl Worker {
         if matches!(result, Ok(false)) {
             return;
         }
-        // Also after an error: a wait may fail after it has reported events (kqueue, Windows).
+        // Also after an error, which may come after reports: see `Selector::wait`.
         self.before_foreign_code();
         self.driver.call_wakers();
         if let Err(error) = result {

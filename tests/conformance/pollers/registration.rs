@@ -117,10 +117,16 @@ fn rule_16_a_second_waiter_is_an_error() {
     in_every_mode(|poller, mode| {
         let (ours, mut theirs) = local_pair();
         let ours = Source::new(poller, ours, 1, READABLE, mode);
+        let mut earlier = Events::new();
+        theirs.write_all(b"x").unwrap();
+        assert_ne!(poller.wait(&mut earlier, None).unwrap(), 0);
+        assert_eq!((&ours.socket).read(&mut [0; 8]).unwrap(), 1);
+        ours.rearm(READABLE);
         let waiter = waiter(poller, None);
         for timeout in [Some(Duration::ZERO), Some(Duration::from_secs(3600)), None] {
-            let second = poller.wait(&mut Events::new(), timeout);
+            let second = poller.wait(&mut earlier, timeout);
             fails(second, io::ErrorKind::ResourceBusy, "a second waiter");
+            assert!(earlier.is_empty(), "the events of an earlier wait");
         }
         // The refused wait took no event from the first wait.
         theirs.write_all(b"x").unwrap();
