@@ -3,7 +3,7 @@
 use std::fmt;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::mem::MaybeUninit;
-use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
+use std::ops::{BitAnd, BitOr, BitOrAssign, Sub, SubAssign};
 
 /// Identifies a source in events. Chosen freely by the caller.
 ///
@@ -214,13 +214,6 @@ impl BitAnd for Interest {
     #[inline]
     fn bitand(self, other: Interest) -> Interest {
         Interest(self.0 & other.0)
-    }
-}
-
-impl BitAndAssign for Interest {
-    #[inline]
-    fn bitand_assign(&mut self, other: Interest) {
-        *self = *self & other;
     }
 }
 
