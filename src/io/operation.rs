@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! The source's `ReadinessPolicy` (`reactor/source.rs`) decides whether an attempt is worth its
+//! The source's kind (`SourceKind` in `reactor/source.rs`) decides whether an attempt is worth its
 //! system call, and whether one that would block has used up the readiness. (Waiting until the
 //! descriptor in an [`Async`](super::Async) is ready is a shorter loop, in `borrowed.rs`.)
 //!

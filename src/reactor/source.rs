@@ -53,6 +53,10 @@ use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedD
 use crate::telemetry::{SocketType, open_sockets};
 
 /// Kind of a source, as far as waiting for it differs.
+///
+/// On the sockets of `net`, all but [`Borrowed`](Self::Borrowed), only polder operates, so reported
+/// readiness holds until an attempt would block. (Code that operates on one through `AsFd` may use
+/// that up unnoticed.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SourceKind {
     /// A plain TCP stream: its edges are few, and a short read shows that it is drained.
@@ -62,6 +66,12 @@ pub(crate) enum SourceKind {
     /// A listener, a datagram socket, or a stream over TCP (such as MPTCP or kTLS) of which a short
     /// read shows nothing: a read does not show what is left.
     Other,
+    /// No socket of `net`: the owner may operate on the descriptor unseen, so before each wait the
+    /// kernel is asked.
+    ///
+    /// `poll(2)` always reports a socket as ready if its error queue is not read. So after an
+    /// attempt that would block, an error alone does not count, unless an event came since the
+    /// attempt began: an error that the kernel learns of later is reported later.
     Borrowed,
 }
 
@@ -88,30 +98,6 @@ impl SocketTraits {
             _ => SourceKind::Other,
         }
     }
-
-    fn readiness_policy(self) -> ReadinessPolicy {
-        match self.socket_type {
-            SocketType::TcpStream => ReadinessPolicy::CachedTcp,
-            _ => ReadinessPolicy::Cached,
-        }
-    }
-}
-
-/// When an operation asks the kernel, and when it relies on the events that were reported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ReadinessPolicy {
-    /// Only polder operates on the descriptor, so reported readiness holds until an attempt would
-    /// block. (Code that operates on a socket through `AsFd` may use that up unnoticed.)
-    Cached,
-    /// As `Cached`, except at TCP's urgent mark, where Linux may return that a read would block
-    /// although bytes lie behind the mark: see `sys::is_readable_after_all`.
-    CachedTcp,
-    /// The owner may operate on the descriptor unseen: before each wait the kernel is asked.
-    ///
-    /// `poll(2)` always reports a socket as ready if its error queue is not read. So after an
-    /// attempt that would block, an error alone does not count, unless an event came since the
-    /// attempt began: an error that the kernel learns of later is reported later.
-    AskKernel,
 }
 
 type State = super::readiness::State<Registrations>;
@@ -120,7 +106,6 @@ pub(crate) struct Source {
     pub(super) readiness: Readiness<Registrations>,
     held: Held,
     kind: SourceKind,
-    policy: ReadinessPolicy,
     handles: AtomicUsize,
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
@@ -169,15 +154,10 @@ pub(crate) enum Blocked {
 
 impl Source {
     fn new(held: Held, traits: Option<SocketTraits>) -> Source {
-        let (kind, policy) = match traits {
-            Some(traits) => (traits.kind(), traits.readiness_policy()),
-            None => (SourceKind::Borrowed, ReadinessPolicy::AskKernel),
-        };
         Source {
             readiness: Readiness::new(),
             held,
-            kind,
-            policy,
+            kind: traits.map_or(SourceKind::Borrowed, SocketTraits::kind),
             handles: AtomicUsize::new(1),
             next_id: AtomicU32::new(1),
             has_read: AtomicBool::new(false),
@@ -200,7 +180,7 @@ impl Source {
 
     #[inline]
     pub(crate) fn should_try(&self, seen: Snapshot) -> bool {
-        seen.is_ready() || self.policy == ReadinessPolicy::AskKernel
+        seen.is_ready() || self.kind == SourceKind::Borrowed
     }
 
     /// Evaluates an attempt that would block and began after `seen` was taken. Clears the readiness
@@ -211,27 +191,20 @@ impl Source {
         direction: Direction,
         seen: Snapshot,
     ) -> io::Result<Blocked> {
-        let is_ready = match self.policy {
-            ReadinessPolicy::Cached => false,
-            ReadinessPolicy::CachedTcp => {
-                direction == Direction::Read
-                    && seen.has_sticky_flags()
-                    && (self.descriptor_or_custom())
-                        .is_ok_and(|descriptor| sys::is_readable_after_all(&descriptor))
+        if self.kind == SourceKind::Borrowed {
+            let query = |has_event| self.is_ready_now(direction, has_event);
+            if self.readiness.refresh(direction, seen, query)? {
+                return Ok(self.count_blocked_attempt());
             }
-            ReadinessPolicy::AskKernel => {
-                let query = |has_event| self.is_ready_now(direction, has_event);
-                if !self.readiness.refresh(direction, seen, query)? {
-                    self.blocked_attempts.store(0, Ordering::Relaxed);
-                    return Ok(Blocked::Exhausted);
-                }
-                true
-            }
-        };
-        if is_ready {
+            self.blocked_attempts.store(0, Ordering::Relaxed);
+        } else if direction == Direction::Read
+            && seen.has_sticky_flags()
+            && self.is_readable_after_all()
+        {
             return Ok(self.count_blocked_attempt());
+        } else {
+            self.clear(direction, seen);
         }
-        self.clear(direction, seen);
         Ok(Blocked::Exhausted)
     }
 
@@ -240,12 +213,20 @@ impl Source {
     #[cold]
     #[inline(never)]
     pub(crate) fn check_end(&self, direction: Direction) -> io::Result<()> {
-        match self.policy {
-            ReadinessPolicy::AskKernel if direction == Direction::Read => {
-                sys::check_end(&self.descriptor()?)
-            }
-            _ => Ok(()),
+        if self.kind == SourceKind::Borrowed && direction == Direction::Read {
+            sys::check_end(&self.descriptor()?)?;
         }
+        Ok(())
+    }
+
+    /// Whether it may be a TCP stream at its urgent mark, where Linux may return that a read would
+    /// block although bytes lie behind the mark: see `sys::is_readable_after_all`.
+    #[cold]
+    fn is_readable_after_all(&self) -> bool {
+        let is_tcp = |traits: SocketTraits| matches!(traits.socket_type, SocketType::TcpStream);
+        let descriptor = self.descriptor_or_custom();
+        self.traits.is_some_and(is_tcp)
+            && descriptor.is_ok_and(|descriptor| sys::is_readable_after_all(&descriptor))
     }
 
     /// Asks the kernel whether the descriptor is ready, and not only because of an old error.
