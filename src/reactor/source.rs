@@ -292,17 +292,15 @@ impl Source {
     /// reported here.)
     #[inline]
     pub(crate) fn clear_after_short_read(&self, seen: Snapshot) {
-        let is_stream = matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream);
-        if is_stream && !seen.has_sticky_flags() {
-            self.clear(Direction::Read, seen);
-            self.has_read.store(true, Ordering::Relaxed);
+        if matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream) {
+            self.clear_after_drain(seen);
         }
     }
 
     /// Reports that a receive of several datagrams in the state `seen` has found the end of the
     /// queue. Clears readability, unless an error was reported, which Linux may have left for the
     /// next call (`do_recvmmsg`): then nothing will report that again.
-    #[cfg(feature = "net")]
+    #[inline]
     pub(crate) fn clear_after_drain(&self, seen: Snapshot) {
         if !seen.has_sticky_flags() {
             self.clear(Direction::Read, seen);
