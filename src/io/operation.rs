@@ -25,7 +25,7 @@
 //! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. Attempts
 //! that block while the descriptor is ready may recur (TLS may wait for the other direction). So
 //! other tasks run before the next attempt, also on a plain thread, which has no budget; and after
-//! some in a row the operation [backs off](back_off).
+//! some in a row the operation [backs off](Source::back_off).
 //!
 //! **Bytes.** A unit pays for 2 KiB; the attempt, which knows the number of bytes, charges for more
 //! ([`charged`]).
@@ -155,7 +155,10 @@ pub(crate) fn poll_loop<T>(
         }
         let registered = register()?;
         if blocks_often {
-            back_off(source, cx.waker(), direction, registered)?;
+            match registered {
+                Registered::Pending => source.back_off(direction)?,
+                Registered::AlreadyReady => wake_later(cx.waker()),
+            }
             return Poll::Pending;
         }
         if registered == Registered::Pending {
@@ -178,25 +181,6 @@ pub(crate) fn charged(moved: io::Result<usize>) -> io::Result<usize> {
 #[inline(never)]
 fn wake_later(waker: &Waker) {
     waker.wake_by_ref();
-}
-
-/// Lets an operation whose attempts block although the descriptor is ready wait for an event, or
-/// for some milliseconds. Fails if they would block forever.
-#[cold]
-#[inline(never)]
-fn back_off(
-    source: &Arc<Source>,
-    waker: &Waker,
-    direction: Direction,
-    registered: Registered,
-) -> io::Result<()> {
-    match registered {
-        Registered::Pending => source.back_off(direction),
-        Registered::AlreadyReady => {
-            waker.wake_by_ref();
-            Ok(())
-        }
-    }
 }
 
 /// Adds a waiter for the next event, unless one has come since the readiness was cleared.
