@@ -45,10 +45,10 @@ impl BorrowedIo {
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        let register = || self.register_waker(cx.waker(), direction);
+        let wait = || self.add_waiter(cx.waker(), direction);
         let source = self.io.source();
         let attempt = |_| note_unblocked(source, operation());
-        operation::poll_loop(register, source, cx, direction, attempt)
+        operation::poll_loop(wait, source, cx, direction, attempt)
     }
 
     pub(super) fn poll_ready(
@@ -56,8 +56,8 @@ impl BorrowedIo {
         cx: &Context<'_>,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
-        let register = || self.register_waker(cx.waker(), direction);
-        poll_level(register, self.io.source(), cx, direction)
+        let wait = || self.add_waiter(cx.waker(), direction);
+        poll_level(wait, self.io.source(), cx, direction)
     }
 
     /// Runs a user's operation until it does not block. As in async-io, `Interrupted` is returned
@@ -76,14 +76,14 @@ impl BorrowedIo {
     }
 
     /// See [`operation::add_waiter`].
-    fn register_waker(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
+    fn add_waiter(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
-        let registered = operation::add_waiter(self.io.source(), direction, task.id, &waker);
-        if !matches!(registered, Ok(Registered::Pending)) {
+        let waiting = operation::add_waiter(self.io.source(), direction, task.id, &waker);
+        if !matches!(waiting, Ok(Registered::Pending)) {
             task.state.store(IDLE, Ordering::Release);
         }
-        registered
+        waiting
     }
 
     /// Returns the entry of this waker, and drops those of tasks that no longer wait.
@@ -144,7 +144,7 @@ impl Drop for BorrowedIo {
 /// The loop of [`operation::poll_loop`] for an attempt that only asks the kernel: it need not be
 /// asked again whether the readiness is used up.
 pub(super) fn poll_level(
-    mut register: impl FnMut() -> io::Result<Registered>,
+    mut wait: impl FnMut() -> io::Result<Registered>,
     source: &Source,
     cx: &Context<'_>,
     direction: Direction,
@@ -161,15 +161,15 @@ pub(super) fn poll_level(
         }
         source.clear(direction, seen);
         budget::restore();
-        if register()? == Registered::Pending {
+        if wait()? == Registered::Pending {
             return Poll::Pending;
         }
     }
 }
 
-/// State of a [`PollingTask`]: its waker is registered.
+/// State of a [`PollingTask`]: its waker is stored.
 const WAITING: u8 = 0;
-/// Its waker is not registered, until the task polls again.
+/// Its waker is not stored, until the task polls again.
 const IDLE: u8 = 1;
 /// The task was woken to find out whether it still waits.
 const PROBED: u8 = 2;

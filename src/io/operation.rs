@@ -1,4 +1,5 @@
-//! [`Operation`]: the one loop of operations on a descriptor: budget, attempt, clear, register.
+//! [`Operation`]: the one loop of operations on a descriptor that may wait: budget, attempt, clear,
+//! wait.
 //!
 //! ```text
 //! loop {
@@ -7,10 +8,10 @@
 //!         succeeded, failed ────────────────────► ready
 //!         interrupted ──────────────────────────► try again
 //!         would block ── used up? ── no ────────► wake the task, pending
-//!                                    no, again and again ─► clear, register, back off, pending
+//!                                    no, again and again ─► clear, wait, back off, pending
 //!                                    yes: it has been cleared; give the unit back
-//!     register the waker ── an event came ──────► try again
-//!                           registered ─────────► pending
+//!     store the waker ── an event came ─────────► try again
+//!                        stored ────────────────► pending
 //! }
 //! ```
 //!
@@ -19,8 +20,8 @@
 //! descriptor in an [`Async`](super::Async) is ready is a shorter loop, in `borrowed.rs`.)
 //!
 //! **Why no edge is lost.** The snapshot that is cleared was taken before the attempt, or before
-//! the kernel was asked. Registering looks again, under the lock that protects the count of events:
-//! see `reactor/readiness.rs`.
+//! the kernel was asked. Storing the waker looks again, under the lock that protects the count of
+//! events: see `reactor/readiness.rs`.
 //!
 //! **Budget.** An attempt costs one unit, unless it blocks and then waits for an event. Attempts
 //! that block while the descriptor is ready may recur (TLS may wait for the other direction). So
@@ -52,9 +53,9 @@ pub(crate) struct Operation<'a, F> {
     attempt: F,
 }
 
-/// An attempt. It is passed the readiness from before it: if neither an end nor an error was
-/// reported, a short read shows that the socket is drained, and the attempt may clear the
-/// readiness. (The bound is spelt out where an `impl` needs it to determine `T`.)
+/// An attempt. It is passed the readiness from before it, which it may clear if it finds the socket
+/// drained: see [`Snapshot::has_sticky_flags`]. (The bound is spelt out where an `impl` needs it to
+/// determine `T`.)
 pub(crate) trait Attempt<T>: FnMut(Snapshot) -> io::Result<T> {}
 
 impl<T, F: FnMut(Snapshot) -> io::Result<T>> Attempt<T> for F {}
@@ -73,8 +74,8 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
     pub(crate) fn poll(self, cx: &Context<'_>) -> Poll<io::Result<T>> {
         let (io, direction) = (self.io, self.direction);
         // The identity is read only for waiting.
-        let register = || add_waiter(io.source(), direction, io.id(), cx.waker());
-        poll_loop(register, io.source(), cx, direction, self.attempt)
+        let wait = || add_waiter(io.source(), direction, io.id(), cx.waker());
+        poll_loop(wait, io.source(), cx, direction, self.attempt)
     }
 
     /// Takes the waker, so that the caller's context need not be in memory.
@@ -84,8 +85,9 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
         self.poll(&Context::from_waker(waker))
     }
 
-    /// Makes one attempt. If it would block, clears the readiness seen before it, as the loop does,
-    /// so that the next wait is for an event.
+    /// Makes an attempt, and repeats it while it blocks although the descriptor is ready, up to a
+    /// limit. Takes no budget. If it would block, clears the readiness seen before it, as the loop
+    /// does, so that the next wait is for an event.
     ///
     /// It does not depend on events: a socket that was never waited for is not registered.
     pub(crate) fn attempt(mut self) -> io::Result<T> {
@@ -117,10 +119,10 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
     }
 }
 
-/// `register` is [`add_waiter`] with the task's waker.
+/// `wait` is [`add_waiter`] with the task's waker.
 #[inline]
 pub(crate) fn poll_loop<T>(
-    mut register: impl FnMut() -> io::Result<Registered>,
+    mut wait: impl FnMut() -> io::Result<Registered>,
     source: &Arc<Source>,
     cx: &Context<'_>,
     direction: Direction,
@@ -153,15 +155,15 @@ pub(crate) fn poll_loop<T>(
                 result => return Poll::Ready(result),
             }
         }
-        let registered = register()?;
+        let waiting = wait()?;
         if blocks_often {
-            match registered {
+            match waiting {
                 Registered::Pending => source.back_off(direction)?,
                 Registered::AlreadyReady => wake_later(cx.waker()),
             }
             return Poll::Pending;
         }
-        if registered == Registered::Pending {
+        if waiting == Registered::Pending {
             return Poll::Pending;
         }
     }
@@ -194,7 +196,7 @@ pub(crate) fn add_waiter(
     waker: &Waker,
 ) -> io::Result<Registered> {
     match add_waiter_if_registered(source, direction, id, waker) {
-        Some(registered) => registered,
+        Some(waiting) => waiting,
         None => register_and_add_waiter(source, direction, id, waker),
     }
 }
@@ -267,11 +269,11 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
             id,
         } = self;
         let (io, direction) = (handle.io(), *direction);
-        let register = move || {
+        let wait = move || {
             let id = *id.get_or_insert_with(|| io.new_future_id());
             add_waiter(io.source(), direction, id, waker)
         };
-        (io.source(), direction, register)
+        (io.source(), direction, wait)
     }
 }
 
@@ -299,7 +301,7 @@ impl<T, F: FnMut(Snapshot) -> io::Result<T>> Future for Waiting<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let Waiting { waiter, attempt } = &mut *self;
-        let (source, direction, register) = waiter.parts(cx.waker());
-        poll_loop(register, source, cx, direction, attempt)
+        let (source, direction, wait) = waiter.parts(cx.waker());
+        poll_loop(wait, source, cx, direction, attempt)
     }
 }

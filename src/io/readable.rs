@@ -120,8 +120,8 @@ pub struct WritableOwned<T>(pub(super) WaiterGuard<Arc<Async<T>>>);
 
 impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     fn poll_level(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        let (source, direction, register) = self.parts(cx.waker());
-        poll_level(register, source, cx, direction)
+        let (source, direction, wait) = self.parts(cx.waker());
+        poll_level(wait, source, cx, direction)
     }
 }
 

@@ -19,8 +19,8 @@
 //! one rule holds for all of these: *while a foreign waker is called, each other waker that was
 //! found with it is where another thread, or a nested turn on this one, finds it.*
 //!
-//! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, in their
-//!   order, and at most `BATCH` in a turn.
+//! * Due timers stay in their heap. `Driver::fire` takes out and calls one at a time, each heap's
+//!   in its order, and at most `BATCH` in a turn, queued wakers included.
 //! * Several wakers of ready sources are put in a queue of the reactor (`Reactor::queue_wakers`)
 //!   before the lock of a shard's poller is released. They are called before due timers, by the
 //!   next turn of any worker with the lock, or by a nested turn. While a worker is in a waker,

@@ -11,7 +11,7 @@
 //!   block, it calls [`clear`](Readiness::clear) with the snapshot, which consumes the events
 //!   counted *before* the attempt.
 //! * An operation that finds its direction not ready takes the lock and calls
-//!   [`Readiness::register_waker`], which checks once more. If the direction is ready, the
+//!   [`Readiness::store_waker`], which checks once more. If the direction is ready, the
 //!   operation is tried again; if not, the waker is stored.
 //! * An event, [`deliver`](Readiness::deliver), is counted, and its wakers are taken out, under the
 //!   lock; so counting needs only a plain load and store.
@@ -105,8 +105,11 @@ impl Snapshot {
         Ready(self.sticky).intersects(Ready::CLOSED)
     }
 
-    /// Whether a hang-up, an error or urgent data was ever reported, or may have gone unreported:
-    /// then a short read does not predict the next one.
+    /// Whether a hang-up, an error or urgent data was ever reported, or may have gone unreported.
+    /// Then a short read, or the end of a queue of datagrams, does not show that the source is
+    /// drained: with edges an end of file that was reported together with data causes no edge of
+    /// its own, a read stops at the urgent mark, and Linux may leave an error of `recvmmsg` for the
+    /// next call (`do_recvmmsg`).
     #[inline]
     pub(crate) fn has_sticky_flags(self) -> bool {
         self.sticky != 0
@@ -202,10 +205,10 @@ impl<R: Default> Readiness<R> {
         }
     }
 
-    /// Registers a waker for the next event of `direction`, unless that is ready. Afterwards
+    /// Stores a waker for the next event of `direction`, unless that is ready. Afterwards
     /// `spare` holds the replaced waker, to be dropped outside the lock.
     #[inline]
-    pub(super) fn register_waker(
+    pub(super) fn store_waker(
         &self,
         state: &mut State<R>,
         direction: Direction,
@@ -216,7 +219,7 @@ impl<R: Default> Readiness<R> {
         if self.snapshot(direction).is_ready() {
             return Ok(Registered::AlreadyReady);
         }
-        state.waiters.register(direction, id, waker, spare)?;
+        state.waiters.store(direction, id, waker, spare)?;
         self.has_waker.store(true, Ordering::Relaxed);
         Ok(Registered::Pending)
     }
@@ -303,15 +306,15 @@ impl WaiterId {
 /// The waiters of one source.
 ///
 /// Each waiter has an identity, [`WaiterId`]: a handle to the socket, or one of our futures. A
-/// waiter that registers again replaces its waker instead of adding one. Nearly always there is at
+/// waiter that waits again replaces its waker instead of adding one. Nearly always there is at
 /// most one, which is stored inline. Several are in ordered maps ([`SortedVecMap`]): only an event
 /// visits all of them.
 ///
 /// **Wake order.** An event wakes all its waiters, and the first to try takes everything there is.
 /// A future waits for one operation, and keeps its identity until that is done. So futures are
-/// woken in the order of their first polls. A handle registers again for each operation, and we do
+/// woken in the order of their first polls. A handle waits again for each operation, and we do
 /// not know whether its last attempt succeeded. So handles are woken after the futures, in the
-/// order in which they registered, except that the first handle is woken last: it would be the
+/// order in which they came, except that the first handle is woken last: it would be the
 /// first to wait again, and would starve the others.
 ///
 /// **A task's own waker is kept.** Most waiters are tasks of the worker that drives the source, and
@@ -455,7 +458,7 @@ impl Waiters {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Classifies the waker that was just registered, if it is the only one. `kind` is `Other`
+    /// Classifies the waker that was just stored, if it is the only one. `kind` is `Other`
     /// unless the waker belongs to a task of this thread's worker.
     #[inline]
     pub(super) fn set_kind(&mut self, kind: WakerKind) {
@@ -465,7 +468,7 @@ impl Waiters {
     }
 
     #[inline]
-    pub(super) fn register(
+    pub(super) fn store(
         &mut self,
         direction: Direction,
         id: WaiterId,
@@ -482,12 +485,12 @@ impl Waiters {
                 self.only = Some(Waiter::new(spare.take()?, id, direction));
                 Ok(())
             }
-            _ => self.register_among_others(direction, id, waker, spare),
+            _ => self.store_among_others(direction, id, waker, spare),
         }
     }
 
     #[cold]
-    fn register_among_others(
+    fn store_among_others(
         &mut self,
         direction: Direction,
         id: WaiterId,
@@ -664,17 +667,17 @@ mod loom_tests {
                     }
                     continue;
                 }
-                if self.register_waker(id, &waker) == Registered::Pending {
+                if self.store_waker(id, &waker) == Registered::Pending {
                     return None;
                 }
             }
         }
 
-        fn register_waker(&self, id: WaiterId, waker: &Waker) -> Registered {
+        fn store_waker(&self, id: WaiterId, waker: &Waker) -> Registered {
             let mut spare = self.readiness.spare(waker);
             loop {
                 let mut state = self.readiness.lock();
-                match (self.readiness).register_waker(
+                match (self.readiness).store_waker(
                     &mut state,
                     Direction::Read,
                     id,
@@ -699,7 +702,7 @@ mod loom_tests {
                     return true;
                 }
                 self.readiness.clear(Direction::Read, seen);
-                if self.register_waker(WaiterId::future(1), &waker) == Registered::Pending {
+                if self.store_waker(WaiterId::future(1), &waker) == Registered::Pending {
                     return false;
                 }
             }
@@ -720,7 +723,7 @@ mod loom_tests {
                 if (self.readiness.refresh(Direction::Read, seen, query)).unwrap() {
                     continue;
                 }
-                if self.register_waker(WaiterId::future(1), &waker) == Registered::Pending {
+                if self.store_waker(WaiterId::future(1), &waker) == Registered::Pending {
                     return None;
                 }
             }
@@ -880,8 +883,7 @@ mod tests {
     fn wait_as(readiness: &Readiness, direction: Direction, id: WaiterId, waker: &Waker) {
         readiness.clear(direction, readiness.snapshot(direction));
         let mut spare = Spare::clone_of(waker);
-        let left =
-            readiness.register_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
+        let left = readiness.store_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
         assert_eq!(left, Ok(Registered::Pending));
     }
 
@@ -1011,7 +1013,7 @@ mod tests {
         let (_nobody, waker) = waker();
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
         let mut state = readiness.lock();
-        let left = readiness.register_waker(&mut state, Direction::Read, id, &waker, &mut spare);
+        let left = readiness.store_waker(&mut state, Direction::Read, id, &waker, &mut spare);
         assert_eq!(left, Ok(Registered::AlreadyReady), "the event is lost");
     }
 
@@ -1028,7 +1030,7 @@ mod tests {
         let register = |waker: &Waker, spare: &mut Spare| {
             readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
             let mut state = readiness.lock();
-            readiness.register_waker(
+            readiness.store_waker(
                 &mut state,
                 Direction::Read,
                 WaiterId::handle(0),
@@ -1059,7 +1061,7 @@ mod tests {
             let mut state = readiness.lock();
             let id = WaiterId::handle(id);
             let registered =
-                readiness.register_waker(&mut state, Direction::Read, id, waker, &mut spare);
+                readiness.store_waker(&mut state, Direction::Read, id, waker, &mut spare);
             if registered != Err(NeedsClone) {
                 state.waiters.set_kind(WakerKind::Task);
                 return registered;

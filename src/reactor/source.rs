@@ -282,14 +282,11 @@ impl Source {
     }
 
     /// Reports that a stream's read in the state `seen` returned less than it asked for; or left
-    /// nothing, as another kernel reports. If that shows that the stream is drained, clears
-    /// readability, which saves the attempt that would find out.
+    /// nothing, as another kernel reports. Clears readability, which saves the attempt that would
+    /// find the stream drained, unless [it may not be](Snapshot::has_sticky_flags).
     ///
-    /// It shows that for streams, as long as neither an end nor urgent data was reported: with
-    /// edges the end of file causes no further edge once it was reported together with the data,
-    /// and a read stops at the urgent mark. Without edges, arming reports what is left. (A read of
-    /// a Unix stream also stops at a message that carried descriptors: such a read must not be
-    /// reported here.)
+    /// Without edges, arming reports what is left. (A read of a Unix stream also stops at a message
+    /// that carried descriptors: such a read must not be reported here.)
     #[inline]
     pub(crate) fn clear_after_short_read(&self, seen: Snapshot) {
         if matches!(self.kind, SourceKind::TcpStream | SourceKind::UnixStream) {
@@ -298,8 +295,8 @@ impl Source {
     }
 
     /// Reports that a receive of several datagrams in the state `seen` has found the end of the
-    /// queue. Clears readability, unless an error was reported, which Linux may have left for the
-    /// next call (`do_recvmmsg`): then nothing will report that again.
+    /// queue. Clears readability, unless [more may be there](Snapshot::has_sticky_flags), which
+    /// nothing would report again.
     #[inline]
     pub(crate) fn clear_after_drain(&self, seen: Snapshot) {
         if !seen.has_sticky_flags() {
@@ -341,7 +338,7 @@ impl Source {
             let mut state = self.readiness.lock();
             let kind = waker_kind(&state.registrations.first.as_ref()?.reactor, waker)?;
             let registered =
-                (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
+                (self.readiness).store_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, &mut state.registrations.first) {
                 (Err(NeedsClone), _) => {
                     drop(state);
@@ -377,7 +374,7 @@ impl Source {
                 continue;
             }
             let registered =
-                (self.readiness).register_waker(&mut state, direction, id, waker, &mut spare);
+                (self.readiness).store_waker(&mut state, direction, id, waker, &mut spare);
             match (registered, state.registrations.get_mut(reactor)) {
                 (Err(NeedsClone), _) => {
                     drop(state);
@@ -572,8 +569,8 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
-        // A task's own waker is classified by workers of the first registration's reactor or pool
-        // only, which may wake it under the lock.
+        // Only workers of the first registration's reactor or pool classify a task's own waker, and
+        // only they may wake it under the lock.
         let may_keep =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.

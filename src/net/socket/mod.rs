@@ -184,7 +184,8 @@ pub struct Socket {
     io: Io,
 }
 
-/// A socket of either kernel. Without the feature `kernel` it is the system's, without a branch.
+/// The system's socket, or an installed kernel's. Without the feature `kernel` it is the system's,
+/// without a branch.
 #[derive(Clone, Copy)]
 pub(super) enum AnySocket<'a> {
     System(SystemSocket<'a>),

@@ -121,8 +121,8 @@ impl<W: WakeSource> Notifier<W> {
     }
 
     /// Returns whether there was a notification. The byte may still be there. A backend calls this
-    /// too if its buffer was full: a notification without room was sent before the wait returns,
-    /// and its event, reported later, then ends no wait.
+    /// too if its buffer was full: the event of a notification may be left for the next wait, and
+    /// then does not end that one.
     pub(super) fn reset(&self) -> bool {
         // A waiter that saw the byte sees what its writer set before: the kernel has a lock for it.
         let mut now = self.state.load(Ordering::Acquire);
