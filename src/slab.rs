@@ -128,7 +128,7 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
         })
     }
 
-    /// Adds a value. Returns its place, which stays below 2^32.
+    /// Adds a value. Returns its place, which stays below 2^32 - 2.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> usize {
         self.insert_returning_generation(value).0
@@ -138,13 +138,20 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
     pub(crate) fn insert_returning_generation(&mut self, value: T) -> (usize, G) {
         self.len += 1;
         while let Some(index) = self.take_free() {
-            if let Some(&Place::Free(generation)) = self.places.get(index) {
-                self.places[index] = Place::Used(generation, value);
+            if let Some(place @ &mut Place::Free(generation)) = self.places.get_mut(index) {
+                *place = Place::Used(generation, value);
                 return (index, generation);
             }
         }
+        self.push(value)
+    }
+
+    /// Not inlined, as the rest of an insertion is, and nor are the three below: usually one place
+    /// is free, which was the last one removed.
+    #[inline(never)]
+    fn push(&mut self, value: T) -> (usize, G) {
         let index = self.places.len();
-        assert!(index < u32::MAX as usize, "too many values");
+        assert!(index < u32::MAX as usize - 1, "too many values");
         let generation = if index < self.gone {
             self.generation
         } else {
@@ -158,9 +165,15 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
     fn take_free(&mut self) -> Option<usize> {
         let index = match self.only_free.take() {
             Some(index) => index,
-            None => self.free.pop()?.0,
+            None if self.free.is_empty() => return None,
+            None => self.pop_free()?,
         };
         Some(index as usize)
+    }
+
+    #[inline(never)]
+    fn pop_free(&mut self) -> Option<u32> {
+        self.free.pop().map(|Reverse(index)| index)
     }
 
     #[inline]
@@ -169,6 +182,7 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
     }
 
     /// Removes a value. Its place gets `generation`, or is retired without one.
+    #[inline]
     pub(crate) fn remove_setting_generation(
         &mut self,
         index: usize,
@@ -187,7 +201,7 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
             if self.only_free.is_none() && self.free.is_empty() {
                 self.only_free = Some(index as u32);
             } else {
-                self.free.push(Reverse(index as u32));
+                self.push_free(index as u32);
             }
         }
         match removed {
@@ -196,6 +210,12 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
         }
     }
 
+    #[inline(never)]
+    fn push_free(&mut self, index: u32) {
+        self.free.push(Reverse(index));
+    }
+
+    #[inline(never)]
     fn shorten(&mut self) {
         self.gone = self.gone.max(self.places.len());
         while let Some(&Place::Free(generation)) = self.places.last() {

@@ -113,7 +113,7 @@ impl Driver {
         Driver {
             reactor,
             counters,
-            timers: RefCell::new(TimerHeap::new()),
+            timers: RefCell::new(TimerHeap::default()),
             wakers_to_drop: RefCell::default(),
             slack: Cell::default(),
             reached: Cell::default(),

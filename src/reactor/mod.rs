@@ -139,7 +139,7 @@ impl Reactor {
                 .then_some(SourceKind::TcpStream),
             pool,
             sources: Mutex::new(SourceTable::default()),
-            locked_timers: Mutex::new(TimerHeap::new()),
+            locked_timers: Mutex::new(TimerHeap::default()),
             timer_ops: Mutex::new(TimerOps::default()),
             queued_wakers: Mutex::new(VecDeque::new()),
             source_count: AtomicUsize::new(0),

@@ -2,9 +2,7 @@
 //!
 //! `nodes` is the heap, ordered by deadline and then by the order in which deadlines were set.
 //! `entries` holds the data of each timer, at a place that never moves. A cancelled timer is
-//! removed immediately. When few entries are used, the free ones at the end are removed
-//! ([`shorten`](TimerHeap::shorten)), and of the others the first are reused first. So the memory
-//! stays within a few times the pending timers.
+//! removed immediately, and memory is released with it: see [`slab`](crate::slab).
 //!
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! records the later deadline, and its node stays where it is, too early. The node is moved only if
@@ -22,20 +20,13 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::slab::{KEPT, shrink};
+use crate::slab::{Slab, shrink};
 use crate::sync::{NeedsClone, Spare};
 
 #[derive(Default)]
 pub(crate) struct TimerHeap {
     nodes: Vec<Node>,
-    entries: Vec<Entry>,
-    /// The first free entry, or [`NONE`]; free entries are chained by `node`.
-    free: u32,
-    used: usize,
-    /// Below this number of used entries, they are [shortened](Self::shorten).
-    few: usize,
-    /// At this number of used entries, `few` is set again: to a quarter of all entries.
-    many: usize,
+    entries: Slab<Entry>,
     /// Orders equal deadlines.
     count: u64,
 }
@@ -50,8 +41,7 @@ struct Node {
 struct Entry {
     when: Instant,
     order: u64,
-    /// The index of its node; [`NONE`] once it has fired, [`SUSPENDED`] if it never fires; the next
-    /// free entry if this one is free.
+    /// The index of its node; [`NONE`] once it has fired, [`SUSPENDED`] if it never fires.
     node: u32,
     waker: Option<Waker>,
 }
@@ -86,13 +76,6 @@ impl Node {
 }
 
 impl TimerHeap {
-    pub(crate) fn new() -> TimerHeap {
-        TimerHeap {
-            free: NONE,
-            ..TimerHeap::default()
-        }
-    }
-
     pub(crate) fn has_pending(&self) -> bool {
         !self.nodes.is_empty()
     }
@@ -100,7 +83,7 @@ impl TimerHeap {
     /// The number of timers, including fired ones.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.used
+        self.entries.len()
     }
 
     /// The second result is whether it is the earliest.
@@ -113,50 +96,23 @@ impl TimerHeap {
             node: NONE,
             waker: Some(waker),
         };
-        let index = match self.free {
-            NONE => self.push_entry(entry),
-            free => {
-                self.free = std::mem::replace(&mut self.entries[free as usize], entry).node;
-                free
-            }
-        };
-        self.used += 1;
-        if self.used == self.many {
-            self.expect_many();
-        }
+        let index = self.entries.insert(entry) as u32;
         let is_earliest = self.push(when, order, index);
         (Key(index), is_earliest)
     }
 
-    /// Not inlined, as `insert` is: a heap rarely grows.
-    #[inline(never)]
-    fn push_entry(&mut self, entry: Entry) -> u32 {
-        let index = u32::try_from(self.entries.len()).ok();
-        let index = index.filter(|index| *index < SUSPENDED);
-        self.entries.push(entry);
-        self.expect_many();
-        index.expect("fewer than 2^32 - 2 timers")
-    }
-
-    #[cold]
-    fn expect_many(&mut self) {
-        self.many = usize::MAX;
-        if self.entries.len() > KEPT {
-            self.few = self.entries.len() / 4;
-        }
-    }
-
     /// Includes free ones.
     pub(crate) fn places(&self) -> usize {
-        self.entries.len()
+        self.entries.places()
     }
 
     pub(crate) fn waits(&self, places: Range<usize>, waits: &mut Vec<TimerWait>) {
-        let entries = self.entries.iter().take(places.end).skip(places.start);
+        let entries = self.entries.iter_from(places.start);
+        let entries = entries.take_while(|(index, ..)| *index < places.end);
         waits.extend(
             entries
-                .filter(|entry| entry.node < SUSPENDED)
-                .filter_map(|entry| {
+                .filter(|(.., entry)| entry.node < SUSPENDED)
+                .filter_map(|(.., entry)| {
                     Some(TimerWait {
                         waker: entry.waker.as_ref()?.data().addr(),
                         due: entry.when,
@@ -173,7 +129,7 @@ impl TimerHeap {
         waker: &Waker,
         spare: &mut Spare,
     ) -> Result<bool, NeedsClone> {
-        let entry = &mut self.entries[key.0 as usize];
+        let entry = &mut self.entries[key.index()];
         let is_pending = entry.node != NONE;
         if is_pending {
             // There is none if the timer was reset after it had fired.
@@ -183,12 +139,13 @@ impl TimerHeap {
     }
 
     /// Makes a timer neither pending nor fired; the waker stays.
+    #[inline(never)]
     fn suspend(&mut self, key: Key) {
-        let node = self.entries[key.0 as usize].node;
+        let node = self.entries[key.index()].node;
         if node < SUSPENDED {
             self.take_node(node as usize);
         }
-        self.entries[key.0 as usize].node = SUSPENDED;
+        self.entries[key.index()].node = SUSPENDED;
     }
 
     /// Sets a timer again, pending or not, or suspends it until the next reset; the waker stays.
@@ -199,7 +156,7 @@ impl TimerHeap {
             return false;
         };
         let order = self.next_order();
-        let entry = &mut self.entries[key.0 as usize];
+        let entry = &mut self.entries[key.index()];
         let (node, before) = (entry.node as usize, entry.when);
         (entry.when, entry.order) = (when, order);
         if entry.node >= SUSPENDED {
@@ -210,49 +167,22 @@ impl TimerHeap {
         if when >= before || when >= self.nodes[node].when {
             return false;
         }
-        (self.nodes[node].when, self.nodes[node].order) = (when, order);
-        self.sift_up(node) == 0
+        self.move_up(node, when, order)
+    }
+
+    /// Not inlined, so that pushing a deadline back, the usual case, saves no registers.
+    #[inline(never)]
+    fn move_up(&mut self, index: usize, when: Instant, order: u64) -> bool {
+        (self.nodes[index].when, self.nodes[index].order) = (when, order);
+        self.sift_up(index) == 0
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Waker> {
-        let entry = &mut self.entries[key.0 as usize];
-        let node = entry.node;
-        let waker = entry.waker.take();
-        if node < SUSPENDED {
-            self.take_node(node as usize);
+        let entry = self.entries.remove(key.index())?;
+        if entry.node < SUSPENDED {
+            self.take_node(entry.node as usize);
         }
-        self.entries[key.index()].node = self.free;
-        self.free = key.0;
-        self.used -= 1;
-        if self.used < self.few {
-            self.shorten();
-        }
-        waker
-    }
-
-    /// Removes the free entries at the end, and links the others again, in order. Linear in the
-    /// entries, but called only when the number of used ones has halved.
-    #[cold]
-    fn shorten(&mut self) {
-        /// No used entry has it: see `next_order`.
-        const FREE: u64 = 0;
-        while self.free != NONE {
-            let entry = &mut self.entries[self.free as usize];
-            (entry.order, self.free) = (FREE, entry.node);
-        }
-        let last = self.entries.iter().rposition(|entry| entry.order != FREE);
-        self.entries.truncate(last.map_or(0, |last| last + 1));
-        shrink(&mut self.entries);
-        for (index, entry) in self.entries.iter_mut().enumerate().rev() {
-            if entry.order == FREE {
-                (entry.node, self.free) = (self.free, index as u32);
-            }
-        }
-        (self.few, self.many) = if self.entries.len() > KEPT {
-            (self.used / 2 + 1, self.entries.len() / 2 + 1)
-        } else {
-            (0, usize::MAX)
-        };
+        entry.waker
     }
 
     /// Returns a moment before which no pending timer is due: the earliest deadline, or an earlier
@@ -272,7 +202,9 @@ impl TimerHeap {
             if node.when <= now {
                 self.take_node(0);
                 fired(now.saturating_duration_since(node.when));
-                let waker = self.entries[node.entry as usize].waker.take();
+                let entry = &mut self.entries[node.entry as usize];
+                entry.node = NONE;
+                let waker = entry.waker.take();
                 if waker.is_some() {
                     return waker;
                 }
@@ -286,11 +218,8 @@ impl TimerHeap {
         for node in self.nodes.drain(..) {
             self.entries[node.entry as usize].node = NONE;
         }
-        wakers.extend(
-            self.entries
-                .iter_mut()
-                .filter_map(|entry| entry.waker.take()),
-        );
+        let entries = self.entries.values_mut();
+        wakers.extend(entries.filter_map(|entry| entry.waker.take()));
     }
 
     pub(crate) fn update_top(&mut self) {
@@ -310,17 +239,17 @@ impl TimerHeap {
     }
 
     /// Returns whether it is the earliest.
+    #[inline(never)]
     fn push(&mut self, when: Instant, order: u64, entry: u32) -> bool {
         self.nodes.push(Node { when, order, entry });
         self.sift_up(self.nodes.len() - 1) == 0
     }
 
-    /// Removes a node. Its entry then has none, as if the timer had fired.
+    /// Removes a node. The caller changes its entry, which still has its index.
     #[inline]
     fn take_node(&mut self, index: usize) {
-        let node = self.nodes.swap_remove(index);
+        self.nodes.swap_remove(index);
         shrink(&mut self.nodes);
-        self.entries[node.entry as usize].node = NONE;
         if index < self.nodes.len() && self.sift_up(index) == index {
             self.sift_down(index);
         }
@@ -429,6 +358,7 @@ impl TimerOps {
 mod tests {
     use super::*;
     use crate::clock::now;
+    use crate::slab::KEPT;
     use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::task::Wake;
@@ -450,7 +380,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             Bench {
-                deadlines: TimerHeap::new(),
+                deadlines: TimerHeap::default(),
                 log: Arc::default(),
                 start: Instant::now(),
             }
@@ -631,7 +561,7 @@ mod tests {
     }
 
     fn two() -> (Key, Key, Instant) {
-        let (mut heap, when) = (TimerHeap::new(), now());
+        let (mut heap, when) = (TimerHeap::default(), now());
         let [one, other] = [(); 2].map(|()| heap.insert(when, Waker::noop().clone()).0);
         (one, other, when)
     }
