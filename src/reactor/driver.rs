@@ -14,8 +14,8 @@
 //! whether the timer has fired, and must exchange its waker, which a queue of operations cannot do.
 //!
 //! Timers migrate with their users to other reactors. The owner of a [`TimerHandle`] then drops it,
-//! and sets another timer there: if polling it returns [`TimerState::NotVisible`], or a locked one
-//! is in [another reactor](TimerHandle::is_locked_in). Its functions take the driver of this
+//! and sets another timer there: if polling it returns [`TimerState::NotVisible`], or a pending one
+//! is [locked in](TimerHandle::locked_in) another reactor. Its functions take the driver of this
 //! thread's worker.
 //!
 //! **Pools.** The workers of a shard drive one reactor, each with a driver of its own. The
@@ -543,10 +543,8 @@ enum Heap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimerState {
     Fired,
-    /// Pending with the driver of this thread.
+    /// With the driver of this thread, or in a reactor's locked heap.
     Pending,
-    /// Pending in a reactor's locked heap, which every thread can access.
-    PendingLocked,
     /// Owned by another thread's driver, or by a closed reactor.
     NotVisible,
 }
@@ -588,11 +586,10 @@ impl TimerHandle {
             self.with_heap(driver, |timers| timers.renew_waker(self.key, waker, spare))
                 .transpose()
         });
-        match (is_pending, &self.heap) {
-            (None, _) => TimerState::NotVisible,
-            (Some(false), _) => TimerState::Fired,
-            (Some(true), Heap::Locked(_)) => TimerState::PendingLocked,
-            (Some(true), _) => TimerState::Pending,
+        match is_pending {
+            None => TimerState::NotVisible,
+            Some(false) => TimerState::Fired,
+            Some(true) => TimerState::Pending,
         }
     }
 
@@ -613,8 +610,13 @@ impl TimerHandle {
         }
     }
 
-    pub(crate) fn is_locked_in(&self, reactor: &Arc<Reactor>) -> bool {
-        matches!(&self.heap, Heap::Locked(other) if Arc::ptr_eq(other, reactor))
+    /// Returns the reactor if the timer is in its locked heap, which every thread can access.
+    #[inline]
+    pub(crate) fn locked_in(&self) -> Option<&Arc<Reactor>> {
+        match &self.heap {
+            Heap::Locked(reactor) => Some(reactor),
+            Heap::Local(_) | Heap::Removed => None,
+        }
     }
 
     /// Sets another deadline, whether the timer is pending or has fired; with `None` it never fires

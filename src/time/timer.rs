@@ -1,6 +1,7 @@
 //! [`Timer`], the basis of all other types of time, and `sleep`.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -317,26 +318,12 @@ impl Timer {
                 State::InHeap(handle) => {
                     let driver = scheduler::current_driver();
                     let state = handle.poll(driver.as_deref(), cx.waker());
-                    // False if its reactor has closed, or its user now waits with another one.
-                    let is_in_place = match state {
-                        TimerState::PendingLocked => {
-                            scheduler::with_reactor(background::shared, |reactor, _| {
-                                handle.is_locked_in(reactor)
-                            })
-                        }
-                        _ => Ok(state != TimerState::NotVisible),
-                    };
-                    match is_in_place {
-                        // Without a background runtime the timer stays with the reactor that fires
-                        // it.
-                        Ok(true) | Err(_) => state,
-                        // It moves with its user to another reactor, or its own has closed.
-                        Ok(false) => {
-                            self.state = State::Idle(None);
-                            self.may_be_due = true;
-                            continue;
-                        }
+                    if must_move(handle, state) {
+                        self.state = State::Idle(None);
+                        self.may_be_due = true;
+                        continue;
                     }
+                    state
                 }
                 State::Idle(_) => match self.when {
                     Some(when) if std::mem::take(&mut self.may_be_due) && now() >= when => {
@@ -395,6 +382,21 @@ impl Timer {
             }
         }
         when
+    }
+}
+
+/// Whether a timer moves with its user to another reactor: because its own has closed, or its user
+/// now waits with another one.
+#[inline]
+fn must_move(handle: &TimerHandle, state: TimerState) -> bool {
+    match (state, handle.locked_in()) {
+        (TimerState::NotVisible, _) => true,
+        // Without a background runtime it stays with the reactor that fires it.
+        (TimerState::Pending, Some(own)) => {
+            scheduler::with_reactor(background::shared, |reactor, _| !Arc::ptr_eq(reactor, own))
+                .unwrap_or(false)
+        }
+        (TimerState::Pending | TimerState::Fired, _) => false,
     }
 }
 
