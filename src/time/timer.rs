@@ -54,9 +54,8 @@ pub struct Timer {
     state: State,
     /// Whether it has fired and has no period: it is ready until it is set.
     done: bool,
-    /// Whether the next poll reads the clock: not if a poll has read it, or the deadline was set as
-    /// a duration from now.
-    may_be_due: bool,
+    /// Whether the next poll compares the deadline with the clock, and does not rely on the heap.
+    checks_clock: bool,
     /// Whether the last poll found the budget used up. The next poll is then free; otherwise a
     /// future that is polled before this one, and always takes the whole budget, would starve it.
     deferred: bool,
@@ -88,7 +87,7 @@ impl Timer {
             period,
             state: State::Idle(None),
             done: false,
-            may_be_due: true,
+            checks_clock: true,
             deferred: false,
         }
     }
@@ -111,7 +110,8 @@ impl Timer {
     }
 
     /// Returns a timer that fires once, after `duration`; never if that is too long to be
-    /// represented. A timer that is first polled after its deadline fires one turn later.
+    /// represented. If it is first polled after its deadline, it fires one turn later, unless
+    /// `duration` is zero.
     ///
     /// ```
     /// use polder::Timer;
@@ -127,7 +127,7 @@ impl Timer {
     #[doc(alias = "sleep")]
     pub fn after(duration: Duration) -> Timer {
         let mut timer = Timer::new(now().checked_add(duration), None);
-        timer.may_be_due = duration.is_zero();
+        timer.checks_clock = duration.is_zero();
         timer
     }
 
@@ -212,10 +212,10 @@ impl Timer {
     /// ```
     pub fn set_after(&mut self, duration: Duration) {
         self.set(now().checked_add(duration), None);
-        self.may_be_due = duration.is_zero();
+        self.checks_clock = duration.is_zero();
     }
 
-    /// Sets it to fire once, at `instant`. If that is later than before, and it is polled only
+    /// Sets it to fire once, at `instant`. If it waits for an earlier deadline, and is polled next
     /// after `instant`, it fires one turn later.
     ///
     /// ```
@@ -248,7 +248,7 @@ impl Timer {
     /// ```
     pub fn set_interval(&mut self, period: Duration) {
         self.set(now().checked_add(period), Some(period));
-        self.may_be_due = period.is_zero();
+        self.checks_clock = period.is_zero();
     }
 
     /// Sets it to fire every `period`, first at `start`.
@@ -302,7 +302,7 @@ impl Timer {
         // its heap fires it.
         let is_pushed_back = matches!(self.state, State::InHeap(_))
             && self.when.is_some_and(|before| when >= Some(before));
-        self.may_be_due |= !is_pushed_back;
+        self.checks_clock |= !is_pushed_back;
         self.when = when;
         if let State::InHeap(handle) = &self.state {
             handle.reset(scheduler::current_driver().as_deref(), when);
@@ -320,13 +320,13 @@ impl Timer {
                     let state = handle.poll(driver.as_deref(), cx.waker());
                     if must_move(handle, state) {
                         self.state = State::Idle(None);
-                        self.may_be_due = true;
+                        self.checks_clock = true;
                         continue;
                     }
                     state
                 }
                 State::Idle(_) => match self.when {
-                    Some(when) if std::mem::take(&mut self.may_be_due) && now() >= when => {
+                    Some(when) if std::mem::take(&mut self.checks_clock) && now() >= when => {
                         TimerState::Fired
                     }
                     Some(when) => {
@@ -359,7 +359,7 @@ impl Timer {
             };
             // A timer that was reset may be due before its heap has fired it.
             let is_due = state == TimerState::Fired
-                || (std::mem::take(&mut self.may_be_due) && now() >= when);
+                || (std::mem::take(&mut self.checks_clock) && now() >= when);
             return if is_due {
                 Poll::Ready(self.fired(when))
             } else {
@@ -378,7 +378,7 @@ impl Timer {
             Some(period) => {
                 self.move_deadline(when.checked_add(period));
                 // It may have missed some.
-                self.may_be_due = true;
+                self.checks_clock = true;
             }
         }
         when
@@ -532,7 +532,7 @@ impl Sleep {
     }
 
     /// Returns whether its deadline has passed. A [`sleep`] that was not polled before is ready one
-    /// turn later.
+    /// turn later, unless its duration is zero.
     ///
     /// ```
     /// use polder::time::{sleep, sleep_until};

@@ -351,7 +351,9 @@ pub(super) fn round_up(origin: Instant, end: Instant) -> Instant {
     end.checked_add(missing).unwrap_or(end)
 }
 
-/// Subtracts the greatest possible overrun and a millisecond.
+/// Subtracts the greatest possible overrun and a millisecond. An idle kernel overruns by a
+/// thousandth, if the process is not niced. So from 12 s to 50 s the rest is [`COARSE_TIMEOUT`] or
+/// more, and is waited for in two calls.
 fn shortened(timeout: Duration) -> Duration {
     const MILLISECOND: Duration = Duration::from_millis(1);
     const LARGEST_SLACK: Duration = Duration::from_millis(100);
