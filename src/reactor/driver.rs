@@ -61,9 +61,9 @@ pub(crate) struct Driver {
 /// moment.
 pub(crate) const BATCH: usize = 64;
 
-/// The same number of wakers in a turn when a batch of tasks is ready already. If a whole batch of
-/// timers were fired, the queue would grow for as long as timers are due, since a turn runs at most
-/// a batch, which other tasks share. (Beside 100,000 timers of one moment, whose tasks `block_on`
+/// The number of wakers called in a turn when a batch of tasks is ready already. If a whole batch
+/// of timers were fired, the queue would grow for as long as timers are due, since a turn runs at
+/// most a batch, which other tasks share. (Beside 100,000 timers of one moment, whose tasks `block_on`
 /// awaited, an echo waited for 67,000 of them.) With a quarter of one the queue stays within a few
 /// times the other tasks, and timers are not starved by tasks that are always ready.
 const LEAST_FIRED: usize = BATCH / 4;
@@ -160,7 +160,7 @@ impl Driver {
         if self.has_wakers_left() {
             return Timeout::Zero;
         }
-        if self.has_timers_or_wakers() {
+        if self.has_timers() {
             self.until_earliest(timeout)
         } else {
             Timeout::after(timeout, now)
@@ -188,15 +188,19 @@ impl Driver {
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
     pub(crate) fn is_due(&self) -> bool {
         self.update_tops();
-        self.has_wakers_left() || self.not_before().is_some_and(|earliest| earliest <= now())
+        self.has_wakers_left() || self.next_deadline().is_some_and(|next| next <= now())
     }
 
     /// Whether there is a timer or a queued waker.
     #[inline]
     pub(crate) fn has_timers_or_wakers(&self) -> bool {
-        self.timers.borrow().has_pending()
-            || self.reactor.has_locked_timers()
-            || self.reactor.has_queued_wakers()
+        self.has_timers() || self.reactor.has_queued_wakers()
+    }
+
+    /// Whether there is a timer; of the driver's own, a pending one.
+    #[inline]
+    fn has_timers(&self) -> bool {
+        self.timers.borrow().has_pending() || self.reactor.has_locked_timers()
     }
 
     /// Whether wakers are left to be called or dropped.
@@ -205,12 +209,13 @@ impl Driver {
         !self.wakers_to_drop.borrow().is_empty() || self.reactor.has_queued_wakers()
     }
 
+    /// Of all timers; as [`TimerHeap::next_deadline`], it may be too early.
     #[inline]
-    fn not_before(&self) -> Option<Instant> {
-        let local = self.timers.borrow().not_before();
+    fn next_deadline(&self) -> Option<Instant> {
+        let local = self.timers.borrow().next_deadline();
         match self.reactor.lock_timers_if_any() {
             None => local,
-            Some(locked) => local.into_iter().chain(locked.not_before()).min(),
+            Some(locked) => local.into_iter().chain(locked.next_deadline()).min(),
         }
     }
 
@@ -225,7 +230,7 @@ impl Driver {
         now
     }
 
-    /// Makes [`not_before`](Self::not_before) exact, until a timer is set again.
+    /// Makes [`next_deadline`](Self::next_deadline) exact, until a timer is set again.
     pub(crate) fn update_tops(&self) {
         self.apply_timer_ops();
         self.timers.borrow_mut().update_top();
@@ -239,11 +244,11 @@ impl Driver {
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
         let slack = self.slack.get();
         // Not for due timers, which the last turn has left.
-        let after = |earliest| match slack {
-            Some(slack) if earliest > now => slack.after(earliest),
-            _ => earliest,
+        let after = |next| match slack {
+            Some(slack) if next > now => slack.after(next),
+            _ => next,
         };
-        match self.not_before().map(after).into_iter().chain(end).min() {
+        match self.next_deadline().map(after).into_iter().chain(end).min() {
             Some(deadline) => Timeout::At { deadline, now },
             None => Timeout::Infinite,
         }
@@ -353,16 +358,9 @@ impl Driver {
     pub(crate) fn fire(&self, ready: usize, enter_foreign: impl Fn()) {
         self.drop_wakers(&enter_foreign);
         let reached = self.reached.take();
-        let earliest = self.not_before();
-        let has_queued = self.reactor.has_queued_wakers();
-        if earliest.is_none() && !has_queued {
-            return;
-        }
-        let time = reached.unwrap_or_else(|| self.read_clock());
-        let limit = if reached.is_some() { time + NEAR } else { time };
-        if has_queued || earliest.is_some_and(|earliest| earliest <= limit) {
+        if self.has_timers_or_wakers() {
             let number = BATCH.saturating_sub(ready).max(LEAST_FIRED);
-            self.fire_at(number, time, reached.is_some(), &enter_foreign);
+            self.fire_some(number, reached, &enter_foreign);
         }
     }
 
@@ -377,44 +375,40 @@ impl Driver {
         }
     }
 
+    /// Takes out a queued waker, or that of the next timer that is due at `now`.
     #[inline]
-    fn take_due(&self, now: Instant) -> Option<Waker> {
+    fn next_to_wake(&self, now: Instant) -> Option<Waker> {
         let late = |late| self.counters.count_fired(late);
         (self.reactor.take_queued_waker())
             .or_else(|| self.reactor.lock_timers_if_any()?.fire(now, late))
             .or_else(|| self.timers.borrow_mut().fire(now, late))
     }
 
-    /// Wakes the tasks with timers that are due at `time`. If it `may_reread` the clock, since
-    /// `time` is not a new reading, does so for a timer that is due within [`NEAR`] of it. Wakes at
-    /// most `number`, one at a time: the others stay where a nested turn, another worker or the
-    /// next turn finds them.
+    /// Calls at most `number` wakers, one at a time: the others stay where a nested turn, another
+    /// worker or the next turn finds them. If it is known what time the clock has `reached`, it is
+    /// read only for a timer that is due within [`NEAR`] of that.
     #[inline(never)]
-    fn fire_at(
-        &self,
-        number: usize,
-        mut time: Instant,
-        mut may_reread: bool,
-        enter_foreign: &dyn Fn(),
-    ) {
+    fn fire_some(&self, number: usize, reached: Option<Instant>, enter_foreign: &dyn Fn()) {
+        let mut time = reached.unwrap_or_else(|| self.read_clock());
+        let mut may_reread = reached.is_some();
         let mut fired = 0;
         wake_all(iter::from_fn(|| {
             if fired == number {
                 return None;
             }
-            let mut due = self.take_due(time);
-            if due.is_none() && may_reread {
+            let mut waker = self.next_to_wake(time);
+            if waker.is_none() && may_reread {
                 may_reread = false;
-                if self.not_before().is_some_and(|next| next < time + NEAR) {
+                if self.next_deadline().is_some_and(|next| next < time + NEAR) {
                     time = self.read_clock();
-                    due = self.take_due(time);
+                    waker = self.next_to_wake(time);
                 }
             }
-            if due.is_some() && fired == 0 {
+            if waker.is_some() && fired == 0 {
                 enter_foreign();
             }
             fired += 1;
-            due
+            waker
         }));
     }
 
@@ -475,6 +469,7 @@ impl Reactor {
         self.parker.unpark();
     }
 
+    /// Counts fired and suspended ones too.
     #[inline]
     fn has_locked_timers(&self) -> bool {
         self.locked_timer_count.load(Ordering::Relaxed) > 0

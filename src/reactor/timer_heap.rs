@@ -7,9 +7,9 @@
 //! Nearly every timeout is cancelled or pushed back. Pushing back costs nothing here: the entry
 //! records the later deadline, and its node stays where it is, too early. The node is moved only if
 //! it is on top when it would be due ([`update_top`](TimerHeap::update_top)). So a node's deadline
-//! is never later than its entry's. A worker that sleeps until
-//! [`not_before`](TimerHeap::not_before) may wake too early, but only once, and not at each message
-//! of a connection that pushes its timeout back.
+//! is never later than its entry's. A worker that sleeps until the
+//! [`next_deadline`](TimerHeap::next_deadline) may wake too early, but only once, and not at each
+//! message of a connection that pushes its timeout back.
 //!
 //! Four children per node: half the levels of a binary heap, and siblings adjacent in memory.
 //!
@@ -185,10 +185,10 @@ impl TimerHeap {
         entry.waker
     }
 
-    /// Returns a moment before which no pending timer is due: the earliest deadline, or an earlier
-    /// one that was pushed back.
+    /// Returns the earliest deadline of the pending timers. May be too early: one that was pushed
+    /// back since.
     #[inline]
-    pub(crate) fn not_before(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.nodes.first().map(|node| node.when)
     }
 
@@ -196,7 +196,7 @@ impl TimerHeap {
     /// timer that was reset after it fired has none.) Calls `fired` with the lateness of each.
     #[inline]
     pub(crate) fn fire(&mut self, now: Instant, fired: impl Fn(Duration)) -> Option<Waker> {
-        while self.not_before().is_some_and(|when| when <= now) {
+        while self.next_deadline().is_some_and(|when| when <= now) {
             self.update_top();
             let node = self.nodes[0];
             if node.when <= now {
@@ -425,11 +425,11 @@ mod tests {
             let when = bench.at(100 + now);
             bench.deadlines.reset(keys[now as usize % 10], Some(when));
             assert!(bench.fire(now).is_empty());
-            assert_eq!(bench.deadlines.not_before(), Some(bench.at(100)));
+            assert_eq!(bench.deadlines.next_deadline(), Some(bench.at(100)));
         }
         assert!(bench.fire(100).is_empty());
         // The first of them was last pushed back nine rounds ago.
-        assert_eq!(bench.deadlines.not_before(), Some(bench.at(190)));
+        assert_eq!(bench.deadlines.next_deadline(), Some(bench.at(190)));
         assert_eq!(bench.fire(191), [0, 1]);
     }
 
@@ -443,11 +443,11 @@ mod tests {
         assert!(first);
         assert!(!bench.deadlines.reset(c, Some(bench.at(30))));
         bench.deadlines.update_top();
-        assert_eq!(bench.deadlines.not_before(), Some(bench.at(10)));
+        assert_eq!(bench.deadlines.next_deadline(), Some(bench.at(10)));
         assert!(bench.deadlines.reset(a, Some(bench.at(9))));
         bench.deadlines.remove(a);
         bench.deadlines.update_top();
-        assert_eq!(bench.deadlines.not_before(), Some(bench.at(20)));
+        assert_eq!(bench.deadlines.next_deadline(), Some(bench.at(20)));
     }
 
     #[test]
@@ -533,10 +533,10 @@ mod tests {
                     model = later;
                     assert_eq!(bench.fire(now), due);
                     let earliest = model.first().map(|(when, _, _)| bench.at(*when));
-                    let not_before = bench.deadlines.not_before();
-                    assert!(not_before <= earliest && not_before != Some(bench.at(now)));
+                    let next = bench.deadlines.next_deadline();
+                    assert!(next <= earliest && next != Some(bench.at(now)));
                     bench.deadlines.update_top();
-                    assert_eq!(bench.deadlines.not_before(), earliest);
+                    assert_eq!(bench.deadlines.next_deadline(), earliest);
                 }
             }
         }
