@@ -167,7 +167,7 @@ pub(super) fn enter(local: &Rc<Local>, driver: &Rc<Driver>) -> Entered {
     // Within a task of a pool worker: that worker will not return soon to run the tasks that the
     // task has spawned.
     with_local(|outer| {
-        if outer.take_pending_wake() {
+        if outer.has_pending_wake.take() {
             outer.shared.wake_one();
         }
     });

@@ -59,8 +59,8 @@ pub(crate) struct Local {
     pub(super) stealable_tasks: Option<Arc<StealableTasks>>,
     pub(super) ready_pinned: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
-    /// turn. Tasks from there on run after the kernel was polled.
-    yield_mark: Cell<Option<usize>>,
+    /// turn. Tasks from there on run after the kernel was polled, which removes the mark.
+    pub(super) yield_mark: Cell<Option<usize>>,
     /// The value of [`Counters::polls`] at which the worker next takes its share of the inject
     /// queue, before its own tasks.
     next_inject_poll: Cell<usize>,
@@ -71,7 +71,7 @@ pub(crate) struct Local {
     /// Which of the two queues is next: they alternate.
     pinned_first: Cell<bool>,
     /// Of a pool worker. False between two tasks, where wakers are called.
-    is_running_task: Cell<bool>,
+    pub(super) is_running_task: Cell<bool>,
     /// The number of tasks that were taken from the LIFO slot in a row.
     lifo_polls: Cell<usize>,
     /// Pinned tasks that were woken while they ran (with a policy, stealable ones too). They run
@@ -86,12 +86,12 @@ pub(crate) struct Local {
     pub(super) ids: Ids,
     /// When the last poll ended, if the next one may begin then: see
     /// [`poll_begins`](Self::poll_begins).
-    poll_ended: Cell<Option<Instant>>,
+    pub(super) poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that this worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
     /// Whether `end_run` may have to wake a worker: the running task has spawned one, or has woken
     /// one that will not run next. See "Waking" in `shared`.
-    has_pending_wake: Cell<bool>,
+    pub(super) has_pending_wake: Cell<bool>,
     /// Replaces the order of the queues, if an installed kernel chooses it.
     policy: Option<KernelPolicy>,
     /// Whether the next task is the first of a single queue: false for pool workers and with a
@@ -166,21 +166,11 @@ impl Local {
         Arc::ptr_eq(&self.shared, &header.shared) && self.index == header.index()
     }
 
-    #[inline]
-    pub(super) fn is_running_task(&self) -> bool {
-        self.is_running_task.get()
-    }
-
     /// Leaves it to [`end_run`](Self::end_run) to wake a worker for a task that the running task
     /// has made ready. Returns false if no task runs, or one wake was left to it before.
     #[inline]
     pub(super) fn defer_wake(&self) -> bool {
         self.is_running_task.get() && !self.has_pending_wake.replace(true)
-    }
-
-    #[inline]
-    pub(super) fn take_pending_wake(&self) -> bool {
-        self.has_pending_wake.take()
     }
 
     /// Keeps a task that was woken while it ran until the reactor was polled.
@@ -210,12 +200,6 @@ impl Local {
         self.yields.set(yields);
         self.polls_new_next.set(yields % YIELDS_PER_OWN_RUN != 0);
         self.push_stealable(runnable);
-    }
-
-    /// Lets stealable tasks that have yielded run, after the turn in which they did.
-    #[inline]
-    pub(super) fn release_yielded_stealable(&self) {
-        self.yield_mark.set(None);
     }
 
     #[inline]
@@ -362,16 +346,6 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn reset_budget(&self) {
-        self.budget.set(BUDGET);
-    }
-
-    #[inline]
-    pub(super) fn forget_poll_end(&self) {
-        self.poll_ended.set(None);
-    }
-
-    #[inline]
     pub(super) fn policy(&self) -> Option<&KernelPolicy> {
         // A constant without the feature.
         self.policy.as_ref().filter(|_| cfg!(feature = "kernel"))
@@ -514,7 +488,7 @@ impl Local {
         counters.polls.set(count);
         let header = runnable.metadata();
         counters.set_task(header.id.as_u64(), header.site);
-        self.reset_budget();
+        self.budget.set(BUDGET);
         if header.begin_poll(counters.jiffy()) {
             self.budget.set(FIRST_BUDGET);
         }
@@ -577,16 +551,11 @@ impl Local {
         end
     }
 
-    #[inline]
-    pub(super) fn begin_run(&self) {
-        self.is_running_task.set(true);
-    }
-
     /// Called after each run of a task, except by a worker that `is_plain_fifo`.
     #[inline]
     pub(super) fn end_run(&self) {
         self.is_running_task.set(false);
-        if self.take_pending_wake() && self.has_ready() {
+        if self.has_pending_wake.take() && self.has_ready() {
             if self.shared.has_injected() {
                 self.shared.wake_one();
             } else {

@@ -69,7 +69,7 @@ impl Worker {
         let shared = &**self.shared();
         // Also on a panic: otherwise the main worker would wait forever.
         let _exit_guard = OnDrop(|| shared.worker_exited());
-        self.end_embedding(); // A simulated process's worker comes here to end.
+        self.embedded.set(false); // A simulated process's worker comes here to end.
         let _driving = self.drive();
         let served = catch_unwind(AssertUnwindSafe(|| {
             start();
@@ -124,13 +124,13 @@ impl Worker {
     pub(super) fn before_foreign_code_in_pool(&self) {
         let shared = &**self.shared();
         self.sleeper.begin_work(shared.monitor_pause);
-        if self.take_search() {
+        if self.searching.take() {
             shared.searcher.end_search(self.local.index, shared);
         }
     }
 
     fn poll_with(&self, guard: PollerGuard<'_>) {
-        self.fire_timers_later();
+        self.fires_timers.set(true);
         if self.reactor.has_sources() {
             self.wait_once(&Timeout::Zero, Some(guard))
         } else {
@@ -181,7 +181,7 @@ impl Worker {
         // From here on a thread that sets an earlier timer notifies the shard's poller.
         let until = self.driver.park_in_reactor(timeout);
         guard.has_parked_reactor = true;
-        self.fire_timers_later();
+        self.fires_timers.set(true);
         self.wait_once(&until, Some(guard));
     }
 
@@ -277,8 +277,8 @@ impl Worker {
     #[inline]
     pub(super) fn end_pool_turn(&self, pool: &PoolVTable) {
         let local = &*self.local;
-        local.release_yielded_stealable();
-        if self.take_search() {
+        local.yield_mark.set(None);
+        if self.searching.take() {
             (pool.search)(self);
         }
         let queue = &local.stealable_tasks().queue;
@@ -295,7 +295,7 @@ impl Worker {
         if next.metadata().index() != local.index {
             next.metadata().assign(local.index);
         }
-        local.begin_run();
+        local.is_running_task.set(true);
         Some(next)
     }
 

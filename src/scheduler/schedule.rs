@@ -147,7 +147,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
     match &local.stealable_tasks {
         Some(_) if was_assigned && yields => local.push_yielded_stealable(runnable),
         // Its input, just written by the running task, is still in the nearest cache.
-        Some(own) if was_assigned && local.is_running_task() => {
+        Some(own) if was_assigned && local.is_running_task.get() => {
             if local.push_lifo(own, runnable) {
                 local.defer_wake();
             }
@@ -395,7 +395,7 @@ mod tests {
     }
 
     fn drop_tasks(worker: &Worker) {
-        worker.local.release_yielded_stealable();
+        worker.local.yield_mark.set(None);
         while let Some(runnable) = worker.local.pop() {
             drop(runnable);
         }
@@ -491,7 +491,7 @@ mod tests {
             let entered = current::enter(&worker.local, &worker.driver);
             idle.park();
             if is_running_task {
-                worker.local.begin_run();
+                worker.local.is_running_task.set(true);
             }
             spawn().schedule();
             assert_eq!(idle.is_parked(), is_running_task);

@@ -351,11 +351,6 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn unpark_main(&self) {
-        self.main().parker.unpark();
-    }
-
-    #[inline]
     pub(crate) fn pool_workers(&self) -> &[Arc<Remote>] {
         &self.remotes[..self.main_index()]
     }
@@ -406,7 +401,7 @@ impl Shared {
     pub(super) fn count_ended(&self, index: Option<usize>) {
         self.count(index, |tasks| &tasks.ended);
         if self.is_closing() {
-            self.unpark_main();
+            self.main().parker.unpark();
         }
     }
 
@@ -460,7 +455,7 @@ impl Shared {
     #[inline]
     pub(crate) fn unpark_main_if_no_task_is_left(&self) {
         if self.last_task_waiters.load(Ordering::Relaxed) > 0 && self.live_tasks() == 0 {
-            self.unpark_main();
+            self.main().parker.unpark();
         }
     }
 
@@ -608,7 +603,7 @@ impl Shared {
     pub(crate) fn unpark_main_if_closing(&self) -> bool {
         let is_closing = self.closing.is_set_after_push();
         if is_closing {
-            self.unpark_main();
+            self.main().parker.unpark();
         }
         is_closing
     }

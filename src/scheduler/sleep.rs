@@ -49,7 +49,7 @@ pub(super) struct Sleeper {
     /// Whether it has slept, or is new, and has not worked since.
     has_slept: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
-    was_woken: Cell<bool>,
+    pub(super) was_woken: Cell<bool>,
 }
 
 impl Default for Sleeper {
@@ -75,10 +75,6 @@ impl Sleeper {
         self.has_slept.set(false);
         self.was_woken.set(false);
         pause.inspect(|pause| pause.end());
-    }
-
-    pub(super) fn note_woken(&self) {
-        self.was_woken.set(true);
     }
 
     /// Records that the worker is to try the lock before it sleeps, also if it finds nothing to do.

@@ -35,7 +35,7 @@ use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
 use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
-use super::local::{Local, MainWaker};
+use super::local::{BUDGET, Local, MainWaker};
 use super::nested::{DEADLOCK_AFTER, DeadlockCheck, Nested};
 use super::schedule;
 use super::shard::PollerGuard;
@@ -83,14 +83,14 @@ pub(crate) struct Worker {
     /// changed, a waker may have been called.
     foreign_calls: Cell<usize>,
     /// Whether a foreign loop waits on the poller's descriptor.
-    embedded: Cell<bool>,
+    pub(super) embedded: Cell<bool>,
     busy_poll: BusyPoll,
     /// Whether it was woken to search and has not begun: see
     /// [`searcher`](super::searcher).
-    searching: Cell<bool>,
+    pub(super) searching: Cell<bool>,
     /// Whether a pool worker fires timers at the end of this turn: it has held the poller's lock
     /// since it last did, or has found some due while it busy-polled.
-    fires_timers: Cell<bool>,
+    pub(super) fires_timers: Cell<bool>,
     pub(super) sleeper: Sleeper,
     /// The value of `Shared::help_wanted` when it last helped.
     pub(super) help_given: Cell<usize>,
@@ -193,7 +193,7 @@ impl Worker {
                     // A failure cancels the tasks. Its reason explains more than the panic of a
                     // future that awaits one of them.
                     self.panic_if_failed();
-                    self.local.reset_budget();
+                    self.local.budget.set(BUDGET);
                     let counters = &*self.local.counters;
                     entered.future.begin_poll(counters.jiffy());
                     counters.begin_main_poll(site);
@@ -216,10 +216,6 @@ impl Worker {
             // A future that has yielded is woken.
             self.poll_and_fire(None, || main.is_woken());
         }
-    }
-
-    pub(super) fn end_embedding(&self) {
-        self.embedded.set(false);
     }
 
     pub(crate) fn drive_forever(&self) -> ! {
@@ -284,7 +280,7 @@ impl Worker {
     /// workers. Sockets and timers that are used elsewhere move there. Handles keep the memory and
     /// the pollers alive.
     pub(crate) fn close(&self, threads: Vec<JoinHandle<()>>) {
-        self.end_embedding();
+        self.embedded.set(false);
         let _driving = self.drive();
         self.drop_all_tasks();
         for thread in threads {
@@ -314,7 +310,7 @@ impl Worker {
         loop {
             schedule::drop_late_tasks();
             local.take_inbox();
-            local.release_yielded_stealable();
+            local.yield_mark.set(None);
             local.release_yielded();
             while let Some(runnable) = local.pop() {
                 drop(runnable);
@@ -447,16 +443,19 @@ impl Worker {
     #[inline(never)]
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
-        local.forget_poll_end();
+        local.poll_ended.set(None);
         let finds_work = is_idle && self.pool_vtable.is_some_and(|pool| (pool.find_work)(self));
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let check = if may_sleep && timeout.is_none() {
-            self.begin_deadlock_check()
+            self.nested.begin_deadlock_check(local)
         } else {
             None
         };
         let timeout = timeout.or(check.as_ref().map(|_| DEADLOCK_AFTER));
-        let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| self.begin_idle());
+        let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| IdlePeriod {
+            since: now(),
+            foreign_calls: self.foreign_calls.get(),
+        });
         if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
                 (None, _) => self.sleep_or_poll(may_sleep, timeout),
@@ -488,13 +487,6 @@ impl Worker {
         }
         if let Some(until) = until {
             self.wait_once(&until, None);
-        }
-    }
-
-    fn begin_idle(&self) -> IdlePeriod {
-        IdlePeriod {
-            since: now(),
-            foreign_calls: self.foreign_calls.get(),
         }
     }
 
@@ -568,10 +560,6 @@ impl Worker {
         }))
     }
 
-    fn begin_deadlock_check(&self) -> Option<DeadlockCheck> {
-        self.nested.begin_deadlock_check(&self.local)
-    }
-
     /// Called before [`collect`](Self::collect), so that `needs_collect` shows whether anything was
     /// sent.
     fn end_deadlock_check(&self, check: DeadlockCheck, stay_awake: &dyn Fn() -> bool) {
@@ -589,17 +577,6 @@ impl Worker {
     fn fire(&self) {
         let ready = self.local.ready_tasks();
         self.driver.fire(ready, || self.before_foreign_code());
-    }
-
-    #[inline]
-    pub(super) fn fire_timers_later(&self) {
-        self.fires_timers.set(true);
-    }
-
-    /// Whether the worker was to search: see [`searcher`](super::searcher).
-    #[inline]
-    pub(super) fn take_search(&self) -> bool {
-        self.searching.take()
     }
 
     #[inline]
@@ -622,7 +599,7 @@ impl Worker {
         let local = &*self.local;
         local.counters.notified.add(1);
         if local.is_pool_worker() {
-            self.sleeper.note_woken();
+            self.sleeper.was_woken.set(true);
             if local.shared.searcher.is_searching(local.index) {
                 self.searching.set(true);
             }
@@ -890,7 +867,7 @@ impl Drop for Driving<'_> {
         self.before.set();
         let worker = self.worker;
         worker.local.counters.restore_task(self.task);
-        worker.local.forget_poll_end();
+        worker.local.poll_ended.set(None);
         worker.drives.set(worker.drives.get() - 1);
         if worker.is_driven() {
             // Notifications during the nested drive were consumed there.
