@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::shard::{PollerLock, ShardedWorkers};
+use super::shard::PollerLock;
 use super::shared::Shared;
 use super::sleep::MonitorPause;
 use crate::clock::now;

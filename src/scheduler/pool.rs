@@ -30,9 +30,9 @@ use std::time::Duration;
 use super::busy::BusyPollConfig;
 use super::header::{Runnable, Running};
 use super::monitor;
-use super::shard::{PollerGuard, Shard, ShardedWorkers};
+use super::shard::{PollerGuard, Shard};
 use super::shared::{OwnedTasks, Shared};
-use super::sleep::{Sleep, SleepingWorker};
+use super::sleep::Sleep;
 use super::worker::{EVENT_INTERVAL, PoolVTable, Worker};
 use crate::poller::Timeout;
 use crate::reactor::Driver;
@@ -159,9 +159,15 @@ impl Worker {
     ///    ([`Driver::park_in_reactor`]). So an earlier timer is read, or notifies.
     /// 5. It waits in the poller ([`wait_once`](Self::wait_once)), where events wake it.
     pub(super) fn sleep_in_pool(&self, timeout: Option<Duration>) {
-        let shared = &**self.shared();
-        self.local.counters.parks.add(1);
-        let leader = match self.sleeper.fall_asleep(self.local.index, self, shared) {
+        let (local, shared) = (&*self.local, &**self.shared());
+        local.counters.parks.add(1);
+        let is_parked = |index| shared.is_parked(index);
+        let park = |leads| {
+            self.record_wakeup(self.parker.park_as(leads));
+            self.needs_collect.get() || local.has_tasks_elsewhere()
+        };
+        let sleeper = &self.sleeper;
+        let leader = match sleeper.fall_asleep(self.shard(), local.index, is_parked, park) {
             Sleep::Leads(guard) => Some(guard),
             Sleep::Follows => None,
             Sleep::StaysAwake(guard) => {
@@ -314,16 +320,6 @@ impl Worker {
     }
 }
 
-impl SleepingWorker for Worker {
-    fn park(&self, leads: bool) -> bool {
-        self.record_wakeup(self.parker.park_as(leads));
-        self.needs_collect.get()
-    }
-
-    fn has_tasks(&self) -> bool {
-        self.local.has_tasks_elsewhere()
-    }
-}
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;

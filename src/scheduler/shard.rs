@@ -32,30 +32,6 @@ impl Shard {
     }
 }
 
-/// Implemented by `Shared`, and by models.
-pub(super) trait ShardedWorkers {
-    fn shard(&self, index: usize) -> &Shard;
-
-    fn is_parked(&self, index: usize) -> bool;
-
-    /// A worker among these that is parked and was not woken yet.
-    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize>;
-
-    /// Wakes a worker. Returns false if it is awake, or was woken by another thread.
-    fn wake(&self, index: usize) -> bool;
-
-    /// Returns whether there was an idle one.
-    fn wake_idle_of(&self, workers: Range<usize>) -> bool {
-        let idle = self.find_idle_of(workers);
-        idle.map(|index| self.wake(index)).is_some()
-    }
-
-    fn is_other_awake(&self, index: usize) -> bool {
-        let mut workers = self.shard(index).workers.clone();
-        workers.any(|other| other != index && !self.is_parked(other))
-    }
-}
-
 /// The right to wait in a shard's poller. Odd while held; each use adds two.
 #[derive(Default)]
 pub(super) struct PollerLock(AtomicUsize);
@@ -91,10 +67,10 @@ impl PollerGuard<'_> {
     /// Releases the lock on a thread of another shard, which will not try it again before it
     /// sleeps. A worker that has found the lock taken is parked, and `wake_idle` wakes an idle one;
     /// or it parks later, and then sees that the lock is free.
-    pub(super) fn unlock_and_wake<R>(self, wake_idle: impl FnOnce() -> R) -> R {
+    pub(super) fn unlock_and_wake(self, wake_idle: impl FnOnce()) {
         drop(self);
         fence(Ordering::SeqCst);
-        wake_idle()
+        wake_idle();
     }
 }
 

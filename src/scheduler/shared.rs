@@ -56,7 +56,7 @@ use super::local::Local;
 use super::mutex_queue::MutexQueue;
 use super::run_queue::RunQueue;
 use super::searcher::{IdleWorkers, Searcher};
-use super::shard::{Shard, ShardedWorkers};
+use super::shard::Shard;
 use super::sleep::MonitorPause;
 use crate::poller::Poller;
 use crate::reactor::{Driver, Parker, PoolId, Reactor};
@@ -615,6 +615,32 @@ impl Shared {
         self.has_injected() || departed.any(|remote| !remote.inbox.is_empty())
     }
 
+    #[inline(never)]
+    pub(super) fn shard(&self, index: usize) -> &Shard {
+        &self.shards[index / self.workers_of_shard]
+    }
+
+    #[inline]
+    pub(super) fn is_parked(&self, index: usize) -> bool {
+        self.remote(index).parker.is_parked()
+    }
+
+    /// Returns a worker among these that is parked and was not woken yet. Prefers a follower:
+    /// waking the leader would leave its shard's poller alone.
+    #[inline(never)]
+    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
+        let parker = |index: &usize| &self.remote(*index).parker;
+        workers
+            .filter(|index| parker(index).is_parked())
+            .min_by_key(|index| parker(index).is_leader())
+    }
+
+    pub(super) fn wake_idle_of(&self, workers: Range<usize>) {
+        if let Some(index) = self.find_idle_of(workers) {
+            self.wake(index);
+        }
+    }
+
     #[inline]
     pub(crate) fn wake_one(&self) {
         self.searcher.wake_one(self);
@@ -629,31 +655,6 @@ impl Shared {
         if workers.any(|remote| remote.parker.is_parked()) {
             self.wake_one();
         }
-    }
-}
-
-impl ShardedWorkers for Shared {
-    #[inline(never)]
-    fn shard(&self, index: usize) -> &Shard {
-        &self.shards[index / self.workers_of_shard]
-    }
-
-    #[inline]
-    fn is_parked(&self, index: usize) -> bool {
-        self.remote(index).parker.is_parked()
-    }
-
-    /// Prefers a follower: waking the leader would leave its shard's poller alone.
-    #[inline(never)]
-    fn find_idle_of(&self, workers: Range<usize>) -> Option<usize> {
-        let parker = |index: &usize| &self.remote(*index).parker;
-        workers
-            .filter(|index| parker(index).is_parked())
-            .min_by_key(|index| parker(index).is_leader())
-    }
-
-    fn wake(&self, index: usize) -> bool {
-        self.remote(index).parker.unpark()
     }
 }
 
@@ -672,7 +673,7 @@ impl IdleWorkers for Shared {
     }
 
     fn wake(&self, index: usize) -> bool {
-        ShardedWorkers::wake(self, index)
+        self.remote(index).parker.unpark()
     }
 }
 

@@ -21,20 +21,10 @@
 
 use std::cell::Cell;
 
-use super::shard::{PollerGuard, ShardedWorkers};
+use super::shard::{PollerGuard, Shard};
 use crate::sync::ThreadSignal;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::Process;
-
-/// Implemented by `Worker`, and by a model.
-pub(super) trait SleepingWorker {
-    /// Parks the worker, which sleeps in the shard's poller next if it `leads`. Returns whether
-    /// something was sent to it.
-    fn park(&self, leads: bool) -> bool;
-
-    /// See `Local::has_tasks_elsewhere`.
-    fn has_tasks(&self) -> bool;
-}
 
 pub(super) enum Sleep<'a> {
     /// Not in this turn: something has come, or the lock has become free. With the lock, if this
@@ -82,21 +72,28 @@ impl Sleeper {
         self.was_woken.set(false);
     }
 
-    /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head.
+    /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head. `park`
+    /// is told whether the worker sleeps in the shard's poller next. It returns whether something
+    /// was sent to the worker, or there are tasks that it can take.
     pub(super) fn fall_asleep<'a>(
         &self,
+        shard: &'a Shard,
         index: usize,
-        worker: &impl SleepingWorker,
-        workers: &'a impl ShardedWorkers,
+        is_parked: impl Fn(usize) -> bool,
+        park: impl FnOnce(bool) -> bool,
     ) -> Sleep<'a> {
-        let lock = &workers.shard(index).poller_lock;
+        let lock = &shard.poller_lock;
+        let is_other_awake = || {
+            let mut workers = shard.workers.clone();
+            workers.any(|other| other != index && !is_parked(other))
+        };
         self.has_slept.set(true);
-        let leaves_lock = self.was_woken.get() && workers.is_other_awake(index);
+        let leaves_lock = self.was_woken.get() && is_other_awake();
         let taken = if leaves_lock { None } else { lock.try_lock() };
-        if worker.park(taken.is_some()) || worker.has_tasks() {
+        if park(taken.is_some()) {
             return Sleep::StaysAwake(taken);
         }
-        if leaves_lock && !workers.is_other_awake(index) {
+        if leaves_lock && !is_other_awake() {
             self.was_woken.set(false);
             return Sleep::StaysAwake(None);
         }
@@ -163,12 +160,10 @@ impl MonitorPause {
 
 #[cfg(all(test, loom))]
 mod loom_tests {
-    use super::super::shard::Shard;
     use super::*;
     use crate::reactor::{Parker, Wakeup};
     use crate::sync::atomic::AtomicUsize;
     use loom::sync::Arc;
-    use std::ops::Range;
 
     const ASLEEP: usize = 1;
     const LEADS: usize = 2;
@@ -176,7 +171,7 @@ mod loom_tests {
     /// Workers that fall asleep and wake up. Left out: their work and waits; so a model ends when
     /// all would sleep forever.
     struct Model {
-        shards: [Shard; 1],
+        shard: Shard,
         workers: Vec<Worker>,
         tasks: AtomicUsize,
     }
@@ -193,34 +188,6 @@ mod loom_tests {
         guard: Cell<Option<PollerGuard<'a>>>,
     }
 
-    impl ShardedWorkers for Model {
-        fn shard(&self, _: usize) -> &Shard {
-            &self.shards[0]
-        }
-
-        fn is_parked(&self, index: usize) -> bool {
-            self.workers[index].parker.is_parked()
-        }
-
-        fn find_idle_of(&self, mut workers: Range<usize>) -> Option<usize> {
-            workers.find(|&index| self.is_parked(index))
-        }
-
-        fn wake(&self, index: usize) -> bool {
-            self.workers[index].parker.set_attention()
-        }
-    }
-
-    impl SleepingWorker for Here<'_> {
-        fn park(&self, _: bool) -> bool {
-            self.world.workers[self.index].parker.park() != Wakeup::None
-        }
-
-        fn has_tasks(&self) -> bool {
-            self.world.tasks.load(Ordering::Relaxed) > 0
-        }
-    }
-
     impl<'a> Here<'a> {
         fn new(world: &'a Model, index: usize) -> Here<'a> {
             Here {
@@ -232,11 +199,18 @@ mod loom_tests {
         }
 
         fn sleep(&self) {
-            let world = self.world;
+            let (world, index) = (self.world, self.index);
+            let worker = &world.workers[index];
+            let is_parked = |index| world.is_parked(index);
+            let park =
+                |_| worker.parker.park() != Wakeup::None || world.tasks.load(Ordering::Relaxed) > 0;
             loop {
-                let state = match self.sleeper.fall_asleep(self.index, self, world) {
+                let sleep = self
+                    .sleeper
+                    .fall_asleep(&world.shard, index, is_parked, park);
+                let state = match sleep {
                     Sleep::StaysAwake(guard) => {
-                        world.workers[self.index].parker.resume();
+                        worker.parker.resume();
                         drop(guard);
                         world.tasks.store(0, Ordering::Relaxed);
                         continue;
@@ -251,10 +225,7 @@ mod loom_tests {
                     }
                     Sleep::Follows => ASLEEP,
                 };
-                world.workers[self.index]
-                    .state
-                    .store(state, Ordering::Relaxed);
-                return;
+                return worker.state.store(state, Ordering::Relaxed);
             }
         }
 
@@ -268,9 +239,8 @@ mod loom_tests {
         }
 
         fn poll_from_outside(&self) {
-            let shard = &self.world.shards[0];
-            if let Some(guard) = shard.poller_lock.try_lock() {
-                guard.unlock_and_wake(|| self.world.wake_idle_of(shard.workers.clone()));
+            if let Some(guard) = self.world.shard.poller_lock.try_lock() {
+                guard.unlock_and_wake(|| self.world.wake_idle());
             }
         }
 
@@ -289,7 +259,7 @@ mod loom_tests {
     impl Model {
         fn new(workers: usize) -> Arc<Model> {
             Arc::new(Model {
-                shards: [Shard::new(0..workers)],
+                shard: Shard::new(0..workers),
                 workers: (0..workers)
                     .map(|_| Worker {
                         parker: Parker::default(),
@@ -298,6 +268,17 @@ mod loom_tests {
                     .collect(),
                 tasks: AtomicUsize::new(0),
             })
+        }
+
+        fn is_parked(&self, index: usize) -> bool {
+            self.workers[index].parker.is_parked()
+        }
+
+        fn wake_idle(&self) {
+            let mut workers = self.workers.iter();
+            if let Some(worker) = workers.find(|worker| worker.parker.is_parked()) {
+                worker.parker.set_attention();
+            }
         }
 
         /// If all sleep or were woken, one of them waits in the poller, or will soon.
@@ -312,7 +293,7 @@ mod loom_tests {
         fn inject(&self) {
             self.tasks.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            self.wake_idle_of(0..self.workers.len());
+            self.wake_idle();
         }
 
         /// If all sleep or were woken, and there are tasks, one was woken.
