@@ -31,7 +31,7 @@ use super::busy::BusyPollConfig;
 use super::header::{Runnable, Running};
 use super::monitor;
 use super::shard::{PollerGuard, Shard};
-use super::shared::{OwnedTasks, Shared};
+use super::shared::Shared;
 use super::sleep::Sleep;
 use super::worker::{EVENT_INTERVAL, PoolVTable, Worker};
 use crate::poller::Timeout;
@@ -48,9 +48,8 @@ static POOL_VTABLE: PoolVTable = PoolVTable {
     find_work: Worker::find_work,
     sleep_in_pool: Worker::sleep_in_pool,
     poll_pool: Worker::poll_pool,
-    search: Worker::search,
+    end_pool_turn: Worker::end_pool_turn,
     drop_ready_tasks_of_pool: Worker::drop_ready_tasks_of_pool,
-    wake_all: OwnedTasks::wake_all,
 };
 
 impl Worker {
@@ -280,16 +279,20 @@ impl Worker {
         }
     }
 
-    #[inline]
-    pub(super) fn end_pool_turn(&self, pool: &PoolVTable) {
-        let local = &*self.local;
+    fn end_pool_turn(&self) {
+        let (local, shared) = (&*self.local, &**self.shared());
         local.yield_mark.set(None);
         if self.searching.take() {
-            (pool.search)(self);
+            // Takes some of the tasks that this worker was woken for, then allows the next one to
+            // be woken.
+            if !local.queue_share() && !local.has_ready() {
+                self.steal(false);
+            }
+            shared.searcher.end_search(local.index, shared);
         }
         let queue = &local.stealable_tasks().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
-            local.shared.try_wake_one();
+            shared.try_wake_one();
         }
     }
 
@@ -303,20 +306,6 @@ impl Worker {
         }
         local.is_running_task.set(true);
         Some(next)
-    }
-
-    /// Takes some of the tasks that this worker was woken for, then allows the next one to be
-    /// woken.
-    #[cold]
-    fn search(&self) {
-        let local = &*self.local;
-        if !local.queue_share() && !local.has_ready() {
-            self.steal(false);
-        }
-        local
-            .shared
-            .searcher
-            .end_search(local.index, &*local.shared);
     }
 }
 

@@ -39,7 +39,7 @@ use super::local::{BUDGET, Local, MainWaker};
 use super::nested::{DEADLOCK_AFTER, DeadlockCheck, Nested};
 use super::schedule;
 use super::shard::PollerGuard;
-use super::shared::{Drive, OwnedTasks, Remote, Shared};
+use super::shared::{Drive, Remote, Shared};
 use super::sleep::Sleeper;
 use crate::clock::{jiffy, now};
 use crate::poller::Timeout;
@@ -62,9 +62,8 @@ pub(super) struct PoolVTable {
     pub(super) find_work: fn(&Worker) -> bool,
     pub(super) sleep_in_pool: fn(&Worker, Option<Duration>),
     pub(super) poll_pool: fn(&Worker),
-    pub(super) search: fn(&Worker),
+    pub(super) end_pool_turn: fn(&Worker),
     pub(super) drop_ready_tasks_of_pool: fn(&Worker),
-    pub(super) wake_all: fn(&OwnedTasks),
 }
 
 pub(crate) struct Worker {
@@ -320,8 +319,8 @@ impl Worker {
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let (Some(pool), Some(tasks)) = (self.pool_vtable, &local.stealable_tasks) {
-                (pool.wake_all)(&tasks.owned);
+            if let Some(tasks) = &local.stealable_tasks {
+                tasks.owned.wake_all();
             }
             if local.has_work() || schedule::has_late_tasks() {
                 continue;
@@ -407,7 +406,7 @@ impl Worker {
         local.release_yielded();
         if !is_plain {
             if let Some(pool) = self.pool_vtable {
-                self.end_pool_turn(pool);
+                (pool.end_pool_turn)(self);
             }
         }
     }
@@ -833,9 +832,7 @@ impl ClosingWorkers for Worker {
     }
 
     fn wake_stealable_tasks(&self) {
-        if let Some(pool) = self.closing_vtable {
-            (self.shared().stealable_tasks()).for_each(|tasks| (pool.wake_all)(&tasks.owned));
-        }
+        (self.shared().stealable_tasks()).for_each(|tasks| tasks.owned.wake_all());
     }
 
     fn drop_ready_tasks(&self) {
