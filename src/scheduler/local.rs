@@ -1,9 +1,9 @@
 //! The part of a worker that belongs to its thread: run queues, owned tasks and the cooperation
 //! budget.
 //!
-//! It needs neither atomics nor locks. While the thread drives the worker, its [`Local`] is the
-//! thread's *current* one. Other threads reach the worker's [`Remote`], and a pool worker's
-//! [`StealableTasks`].
+//! While the thread drives the worker, its [`Local`] is the thread's *current* one. Other threads
+//! reach the worker's [`Remote`], and a pool worker's [`StealableTasks`]; the rest needs neither
+//! atomics nor locks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -89,8 +89,8 @@ pub(crate) struct Local {
     pub(super) poll_ended: Cell<Option<Instant>>,
     /// The futures of `block_on` that this worker drives, outermost first.
     pub(crate) mains: RefCell<Vec<Rc<MainFuture>>>,
-    /// Whether `end_run` may have to wake a worker: the running task has spawned one, or has woken
-    /// one that will not run next. See "Waking" in `shared`.
+    /// Whether `end_run` may have to wake a worker: the running task has spawned a task, or has
+    /// woken one that will not run next. See "Waking" in `shared`.
     pub(super) has_pending_wake: Cell<bool>,
     /// Replaces the order of the queues, if an installed kernel chooses it.
     policy: Option<KernelPolicy>,

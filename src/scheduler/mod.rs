@@ -13,7 +13,8 @@
 //! * A *stealable* task is queued in the [`run_queue`] of the pool worker that this thread drives.
 //!   It is injected by any other thread, or if no worker has run it yet, and one idle pool worker
 //!   is woken: see [`searcher`].
-//! * A task that is woken while it runs yields: it runs again after the kernel was polled.
+//! * A task that is woken while it runs yields: it runs again after the kernel was polled, or after
+//!   a pool worker has found the poller's lock taken.
 //! * A wake never drops or runs a task. So a source may wake a task under its lock (see
 //!   `reactor::readiness::Waiters`).
 //!
@@ -23,9 +24,9 @@
 //!
 //! **Files**: each imports only earlier ones of this list:
 //!
-//! * Protocols that know no tasks, each with a loom model: [`run_queue`], [`mutex_queue`] (inboxes
-//!   and the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the
-//!   poller's lock), [`sleep`] (also the monitor's).
+//! * Protocols that know no tasks, with loom models: [`run_queue`], [`mutex_queue`] (inboxes and
+//!   the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the poller's
+//!   lock; its model is in the next one), [`sleep`] (also the monitor's).
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues), [`policy`] (another
 //!   order of these): the one circle. A task holds its runtime's `Shared`, with queues that hold
 //!   tasks; and a `Local` answers questions that a `Shared` passes on.

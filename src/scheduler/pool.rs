@@ -10,9 +10,9 @@
 //!
 //! Tasks woken by events are queued on the worker that polled. Others take some of them:
 //!
-//! * An idle worker is woken to search if more than [`MANY_READY`] tasks are in its queue at the
-//!   end of a turn; and after a task that has woken several, or has spawned one while others are
-//!   ready: see [`searcher`](super::searcher).
+//! * A worker wakes an idle one to search if it ends a turn with more than [`MANY_READY`] tasks;
+//!   and after a task that has woken several, or has spawned one while others are ready: see
+//!   [`searcher`](super::searcher).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
 //!   slot](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
 //! * A worker that is awake takes half of the tasks of a stuck one between two turns, if the

@@ -149,7 +149,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
         // Its input, just written by the running task, is still in the nearest cache.
         Some(own) if was_assigned && local.is_running_task.get() => {
             if local.push_lifo(own, runnable) {
-                local.defer_wake();
+                local.has_pending_wake.set(true);
             }
         }
         Some(_) if was_assigned => local.push_stealable(runnable),

@@ -4,9 +4,9 @@
 //! the thread that made the runtime drives. With a pool it runs only the future of `block_on` and
 //! local tasks, and the *pool workers* run spawned tasks.
 //!
-//! **The inject queue** has new stealable tasks, and those that a thread outside the pool has
-//! woken. A pool worker moves its share to its own queue, where others may steal: see
-//! `Local::take_share`.
+//! **The inject queue** has new stealable tasks, those that a thread outside the pool has woken,
+//! and those that did not fit in a run queue. A pool worker moves its share to its own queue, where
+//! others may steal: see `Local::take_share`.
 //!
 //! **Waking.** Injecting a task wakes an idle pool worker: see [`searcher`](super::searcher). One
 //! exception saves a wake-up in each `spawn(…).await`: the first task that a pool worker's task

@@ -7,15 +7,13 @@
 //!
 //! **Why the poller is never left alone** while all sleep. A worker tries the lock before it parks.
 //! It fails only if another worker holds the lock: the leader, or one that is awake and will try
-//! the lock before it sleeps. So the last one that falls asleep leads, unless another does. (A
-//! worker of another shard does not try it again: see
-//! [`unlock_and_wake`](PollerGuard::unlock_and_wake).)
+//! the lock before it sleeps. So the last one that falls asleep leads, unless another does. (Some
+//! holders do not try it again: see [`fall_asleep`](Sleeper::fall_asleep).)
 //!
 //! **The exception.** A worker that was woken and has found nothing to do leaves the lock to a
 //! worker of its shard that is awake, and that polls between its turns; otherwise each event would
-//! wake another worker. Before it sleeps, it looks once more, after it has parked, whether another
-//! one is awake: that one tries the lock before it sleeps, or looks in the same way, and then sees
-//! that this one is parked. So one of them tries it. If the one that is awake computes, and does
+//! wake another worker. If all were woken, each parks, then looks for one that is awake. The last
+//! to park sees none, and stays awake to try the lock. If the one that is awake computes, and does
 //! not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the lock.
 //! `loom` checks this below.
 
@@ -97,8 +95,9 @@ impl Sleeper {
             self.was_woken.set(false);
             return Sleep::StaysAwake(None);
         }
-        // A thread that does not try the lock again may have held it (a worker of another shard or
-        // the main worker): see `unlock_and_wake`.
+        // The holder may not try again: one of another shard, the main worker, or one of ours that
+        // was woken. Each has released the lock before it looks for parked workers; so it sees this
+        // one, or this one sees the lock free.
         if taken.is_none() && !leaves_lock && lock.is_free() {
             return Sleep::StaysAwake(None);
         }

@@ -370,6 +370,8 @@ impl Worker {
         }
         let is_idle = !local.has_work() && !stay_awake();
         let mut may_sleep = is_idle && timeout != Some(Duration::ZERO);
+        // Not read again after the wait: a timer that is set meanwhile is fired in the next turn,
+        // which does not sleep if it is due.
         let has_timers = self.driver.has_timers_or_wakers();
         let is_plain = self.is_plain.get();
         if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
