@@ -96,14 +96,14 @@ pub(crate) struct Local {
     policy: Option<KernelPolicy>,
     /// Whether the next task is the first of a single queue: false for pool workers and with a
     /// policy. One flag for both, since each run of a task reads it.
-    pub(super) is_plain_fifo: bool,
+    pub(super) pops_front: bool,
 }
 
 impl Local {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Local {
         let is_chosen = cfg!(feature = "kernel") && shared.is_on_one_thread;
         Local {
-            is_plain_fifo: index == shared.main_index() && !is_chosen,
+            pops_front: index == shared.main_index() && !is_chosen,
             policy: is_chosen.then(KernelPolicy::default),
             remote: shared.remote(index).clone(),
             counters: shared.remote(index).counters.clone(),
@@ -427,7 +427,7 @@ impl Local {
     /// Whether there are tasks that this pool worker, which has none, can take. False while the
     /// runtime closes, since no worker takes them then.
     pub(super) fn has_tasks_elsewhere(&self) -> bool {
-        self.shared.has_tasks() && !self.shared.is_closing()
+        self.shared.has_stealable() && !self.shared.is_closing()
     }
 
     /// Calls `f`, which runs no foreign code, with each task known to this thread that was never
@@ -551,7 +551,7 @@ impl Local {
         end
     }
 
-    /// Called after each run of a task, except by a worker that `is_plain_fifo`.
+    /// Called after each run of a task, except by a worker that `pops_front`.
     #[inline]
     pub(super) fn end_run(&self) {
         self.is_running_task.set(false);

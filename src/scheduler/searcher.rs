@@ -23,8 +23,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Implemented by `Shared`, and by models.
 pub(super) trait IdleWorkers {
-    /// In the inject queue, or in a run queue.
-    fn has_tasks(&self) -> bool;
+    /// Whether there is a task in the inject queue, or in a run queue.
+    fn has_stealable(&self) -> bool;
 
     fn find_idle(&self) -> Option<usize>;
 
@@ -43,7 +43,7 @@ impl Searcher {
             let Some(index) = workers.find_idle() else {
                 return;
             };
-            if !workers.has_tasks() || !self.replace(0, index + 1) || workers.wake(index) {
+            if !workers.has_stealable() || !self.replace(0, index + 1) || workers.wake(index) {
                 return;
             }
             self.replace(index + 1, 0);
@@ -77,7 +77,7 @@ mod tests {
 
     /// Idle workers in the order of choice; some wake by themselves.
     struct Model {
-        has_tasks: Cell<bool>,
+        has_stealable: Cell<bool>,
         idle: RefCell<Vec<usize>>,
         wakes_by_itself: usize,
         woken: RefCell<Vec<usize>>,
@@ -87,7 +87,7 @@ mod tests {
 
     fn world<const N: usize>(idle: [usize; N]) -> Model {
         Model {
-            has_tasks: Cell::new(true),
+            has_stealable: Cell::new(true),
             idle: RefCell::new(idle.into()),
             wakes_by_itself: NOBODY,
             woken: RefCell::default(),
@@ -95,8 +95,8 @@ mod tests {
     }
 
     impl IdleWorkers for Model {
-        fn has_tasks(&self) -> bool {
-            self.has_tasks.get()
+        fn has_stealable(&self) -> bool {
+            self.has_stealable.get()
         }
 
         fn find_idle(&self) -> Option<usize> {
@@ -126,7 +126,7 @@ mod tests {
         searcher.end_search(2, &world);
         assert_eq!(*world.woken.borrow(), [2, 0]);
         assert!(searcher.is_searching(0) && !searcher.is_searching(2));
-        world.has_tasks.set(false);
+        world.has_stealable.set(false);
         searcher.end_search(0, &world);
         assert_eq!(*world.woken.borrow(), [2, 0], "nothing is left for others");
         assert!(!searcher.is_searching(0));
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn no_tasks_wakes_nobody() {
         let (searcher, world) = (Searcher::default(), world([0]));
-        world.has_tasks.set(false);
+        world.has_stealable.set(false);
         searcher.wake_one(&world);
         assert!(world.woken.borrow().is_empty() && !searcher.is_searching(0));
     }
@@ -194,7 +194,7 @@ mod loom_tests {
     }
 
     impl IdleWorkers for Model {
-        fn has_tasks(&self) -> bool {
+        fn has_stealable(&self) -> bool {
             self.injected.load(Ordering::Relaxed) > 0
         }
 
@@ -300,7 +300,7 @@ mod loom_tests {
                     self.start(index);
                 }
                 worker.parker.park();
-                if self.has_tasks() || self.is_over() {
+                if self.has_stealable() || self.is_over() {
                     // An event is reported even now, as by a wait with a zero timeout.
                     worker.poll();
                 } else {

@@ -660,7 +660,7 @@ impl Shared {
 
 impl IdleWorkers for Shared {
     #[inline]
-    fn has_tasks(&self) -> bool {
+    fn has_stealable(&self) -> bool {
         self.has_injected()
             || self
                 .stealable_tasks()

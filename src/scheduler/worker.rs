@@ -75,9 +75,9 @@ pub(crate) struct Worker {
     /// Whether another thread has sent something since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
     pub(super) needs_collect: Cell<bool>,
-    /// Whether its waits need no decisions: no pool worker, no busy polling, not traced, embedded,
-    /// broken or nested.
-    is_plain: Cell<bool>,
+    /// Whether it waits without the decisions of [`wait`](Self::wait), but for sleeps with a
+    /// deadline: no pool worker, no busy polling, not traced, embedded, broken or nested.
+    waits_directly: Cell<bool>,
     /// The number of calls of [`before_foreign_code`](Self::before_foreign_code). If it has
     /// changed, a waker may have been called.
     foreign_calls: Cell<usize>,
@@ -124,7 +124,7 @@ impl Worker {
             reactor,
             parker: shared.remote(index).parker.clone(),
             needs_collect: Cell::new(true),
-            is_plain: Cell::new(
+            waits_directly: Cell::new(
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
             ),
             foreign_calls: Cell::new(0),
@@ -271,7 +271,7 @@ impl Worker {
     /// that its poller is notified.
     pub(crate) fn embed(&self) {
         self.embedded.set(true);
-        self.is_plain.set(false);
+        self.waits_directly.set(false);
         self.arm_descriptor();
     }
 
@@ -373,8 +373,8 @@ impl Worker {
         // Not read again after the wait: a timer that is set meanwhile is fired in the next turn,
         // which does not sleep if it is due.
         let has_timers = self.driver.has_timers_or_wakers();
-        let is_plain = self.is_plain.get();
-        if !is_plain || may_sleep && (has_timers || timeout.is_some()) {
+        let waits_directly = self.waits_directly.get();
+        if !waits_directly || may_sleep && (has_timers || timeout.is_some()) {
             self.wait(is_idle, timeout, &stay_awake);
         } else {
             // `sleep_or_poll` without decisions: saves a fifth of the instructions of a TCP round
@@ -400,13 +400,15 @@ impl Worker {
         if self.needs_collect.get() {
             self.collect();
             self.fire();
-        } else if has_timers && (is_plain || !local.is_pool_worker() || self.fires_timers.take()) {
-            // A pool worker leaves the timers to one that has polled or collected. (A plain one is
-            // in no pool; testing that first saves a load.)
+        } else if has_timers
+            && (waits_directly || !local.is_pool_worker() || self.fires_timers.take())
+        {
+            // A pool worker leaves the timers to one that has polled or collected. (One that waits
+            // directly is in no pool; testing that first saves a load.)
             self.fire();
         }
         local.release_yielded();
-        if !is_plain {
+        if !waits_directly {
             if let Some(pool) = self.pool_vtable {
                 (pool.end_pool_turn)(self);
             }
@@ -553,11 +555,11 @@ impl Worker {
 
     fn enter_nested(&self, outer: Option<&Rc<Local>>) -> Option<impl Drop + '_> {
         let mut leave = self.nested.enter(&self.local, outer)?;
-        let was_plain = self.is_plain.replace(false);
+        let waited_directly = self.waits_directly.replace(false);
         Some(OnDrop(move || {
             leave();
-            let is_plain = was_plain && !self.embedded.get() && !self.is_broken.get();
-            self.is_plain.set(is_plain);
+            let waits_directly = waited_directly && !self.embedded.get() && !self.is_broken.get();
+            self.waits_directly.set(waits_directly);
         }))
     }
 
@@ -661,7 +663,7 @@ impl Worker {
             return self.sleep_briefly(until);
         }
         self.is_broken.set(true);
-        self.is_plain.set(false);
+        self.waits_directly.set(false);
         let shared = self.shared();
         if shared.is_closing() {
             return self.sleep_briefly(until);
@@ -690,7 +692,7 @@ impl Worker {
     /// Returns whether there was a ready task.
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
-        if !self.local.is_plain_fifo {
+        if !self.local.pops_front {
             return self.run_ready_outlined(tasks);
         }
         let mut ran = 0;
