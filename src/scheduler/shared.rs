@@ -301,6 +301,7 @@ impl Remote {
 }
 
 impl Shared {
+    /// Without a pool. Separate, so that most programs do not link [`with_pool`](Self::with_pool).
     pub(crate) fn new(main: Poller) -> Shared {
         Shared::with(Vec::new(), Vec::new(), main)
     }
