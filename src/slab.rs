@@ -14,6 +14,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 
 /// The number of values for which a list keeps memory, so that a small program does not allocate
 /// again and again.
@@ -109,8 +110,10 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
         }
     }
 
-    pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, G, &T)> {
-        let places = self.places.iter().enumerate().skip(first);
+    /// Looks at these places only, also where many are free.
+    pub(crate) fn iter_in(&self, range: Range<usize>) -> impl Iterator<Item = (usize, G, &T)> {
+        let places = self.places.iter().enumerate().take(range.end);
+        let places = places.skip(range.start);
         places.filter_map(|(index, place)| match place {
             Place::Used(generation, value) => Some((index, *generation, value)),
             Place::Free(_) => None,
@@ -118,7 +121,7 @@ impl<T, G: Copy + Ord + Default> Slab<T, G> {
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.iter_from(0).map(|(_, _, value)| value)
+        self.iter_in(0..usize::MAX).map(|(_, _, value)| value)
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
@@ -295,7 +298,7 @@ mod tests {
             }
             assert_eq!(slab.len(), model.len());
             if step % 64 == 0 {
-                let all = slab.iter_from(0);
+                let all = slab.iter_in(0..usize::MAX);
                 let all = all.map(|(index, generation, value)| (index, (generation, *value)));
                 assert!(all.eq(model.iter().map(|(index, entry)| (*index, *entry))));
             }

@@ -86,8 +86,8 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> Operation<'a, F> {
     }
 
     /// Makes an attempt, and repeats it while it blocks although the descriptor is ready, up to a
-    /// limit. Takes no budget. If it would block, clears the readiness seen before it, as the loop
-    /// does, so that the next wait is for an event.
+    /// limit, or is interrupted. Takes no budget. If it would block below that limit, clears the
+    /// readiness seen before it, as the loop does, so that the next wait is for an event.
     ///
     /// It does not depend on events: a socket that was never waited for is not registered.
     pub(crate) fn attempt(mut self) -> io::Result<T> {

@@ -350,10 +350,8 @@ impl SourceTable {
     }
 
     fn sources(&self, places: Range<usize>) -> impl Iterator<Item = (Token, &Arc<Source>)> {
-        let sources = self.sources.iter_from(places.start);
-        sources
-            .take_while(move |(index, ..)| *index < places.end)
-            .map(|(index, generation, source)| (token(generation, index), source))
+        let sources = self.sources.iter_in(places);
+        sources.map(|(index, generation, source)| (token(generation, index), source))
     }
 
     fn insert(&mut self, source: Arc<Source>) -> Token {

@@ -107,8 +107,7 @@ impl TimerHeap {
     }
 
     pub(crate) fn waits(&self, places: Range<usize>, waits: &mut Vec<TimerWait>) {
-        let entries = self.entries.iter_from(places.start);
-        let entries = entries.take_while(|(index, ..)| *index < places.end);
+        let entries = self.entries.iter_in(places);
         waits.extend(
             entries
                 .filter(|(.., entry)| entry.node < SUSPENDED)

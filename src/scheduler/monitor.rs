@@ -3,8 +3,8 @@
 //! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it
 //! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
 //! workers of all pools periodically. A worker is stuck if it is awake, and has begun no poll since
-//! the inspection before. It needs help if it has tasks that others may take, or if nobody has
-//! polled its shard since then. So does a shard that nobody has polled for [`TURN`], although a
+//! the inspection before. It needs help if it has tasks that others may take, if tasks are in the
+//! inject queue, or if nobody has polled its shard since then. So does a shard that nobody has polled for [`TURN`], although a
 //! worker is awake: one whose turns are long. Then the monitor wakes an idle worker, of that shard
 //! if there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`, which
 //! also workers that are awake read between two turns. If all workers of a pool are stuck, nobody
@@ -15,9 +15,11 @@
 //!
 //! | found last | next inspection |
 //! |---|---|
-//! | help was needed, or a worker has computed in the last [`FREQUENT_FOR`] | after [`INTERVAL`] |
-//! | a worker is idle, and another one may be stuck | after [`TURN`], once |
-//! | a worker was stuck in the last [`LONG_FOR`] | after [`CPU_INTERVAL`], or [`LONG_INTERVAL`] |
+//! | no worker has worked since the inspection before | when one begins to |
+//! | an idle worker was woken to help | after [`INTERVAL`] |
+//! | one has computed in the last [`FREQUENT_FOR`], and not all are stuck | after [`INTERVAL`] |
+//! | one is idle, and another one may be stuck | after [`TURN`], once |
+//! | one was stuck in the last [`LONG_FOR`] | after [`CPU_INTERVAL`], or [`LONG_INTERVAL`] |
 //! | none was | after [`CPU_INTERVAL`], or [`QUIET_INTERVAL`] |
 //!
 //! The second thread sleeps until the process has used [`CPU_INTERVAL`] of processor time, on
@@ -36,7 +38,8 @@
 //!
 //! Who may touch what: the list of pools is behind a lock, which the monitor holds during an
 //! inspection, so that a runtime that closes is inspected no more. The monitor runs no foreign
-//! code: it reads the workers' counters, and wakes. Both threads stay until the process ends.
+//! code: it reads the workers' counters, and wakes. Its thread stays until the process ends, and so
+//! does the second one where the system has that sleep.
 
 use std::io;
 use std::sync::Arc;
@@ -64,17 +67,17 @@ const TURN: Duration = Duration::from_millis(2);
 const CPU_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The time between two inspections where many cores use that much in a moment.
-const MIN_CPU_INTERVAL: Duration = Duration::from_millis(2);
+const MIN_CPU_INTERVAL: Duration = Duration::from_millis(1);
 
 /// With the second inspection after a [`TURN`], and wake-ups, less than 12 ms.
 const LONG_INTERVAL: Duration = Duration::from_millis(9);
 
-/// A pause of a hundred milliseconds is one that a person notices, and ten wake-ups a second are
-/// not seen in a profile.
+/// A pause of a hundred milliseconds is one that a person notices, and ten or twenty wake-ups a
+/// second are not seen in a profile.
 const QUIET_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longer than the longer intervals. So a program that computes again and again is inspected
-/// frequently all the time.
+/// Longer than [`LONG_INTERVAL`]. So a program that computes at least that often is inspected
+/// frequently.
 const FREQUENT_FOR: Duration = Duration::from_millis(11);
 
 /// So in a program that blocks its workers from time to time this is found soon, too.
@@ -112,6 +115,10 @@ struct Pool {
     workers: Box<[Seen]>,
     shards: Box<[SeenShard]>,
     at: Instant,
+    /// When a worker has computed.
+    computed_at: Option<Instant>,
+    /// When a worker was not stuck, and so could help.
+    free_at: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -143,11 +150,10 @@ struct Found {
     /// Whether one may be stuck beside an idle one.
     is_unsure: bool,
     is_any_stuck: bool,
-    /// Whether a pool has a worker that is not stuck, and so can help.
-    is_any_free: bool,
     /// Whether a worker was woken to help.
     needs_help: bool,
-    computes: bool,
+    /// Whether a worker has computed lately, beside one that is not stuck.
+    is_frequent: bool,
 }
 
 /// Returns the part of the monitor that the workers of a pool use, unless it is switched off.
@@ -194,32 +200,29 @@ pub(super) fn remove(shared: &Shared) {
 
 impl Monitor {
     fn run(&self) {
-        let (mut computed_at, mut stuck_at, mut confirms) = (None, None, false);
+        let (mut stuck_at, mut confirms) = (None, false);
         loop {
             let now = now();
             let found = self.inspect(now);
-            if found.computes {
-                computed_at = Some(now);
-            }
             if found.is_any_stuck {
                 stuck_at = Some(now);
             }
-            let is_within = |time: Duration, at: Option<Instant>| {
-                at.is_some_and(|at| now.saturating_duration_since(at) < time)
-            };
-            let is_frequent = is_within(FREQUENT_FOR, computed_at) && found.is_any_free;
             confirms = found.is_unsure && !confirms;
-            if is_frequent || confirms || found.needs_help {
-                let is_soon = is_frequent || found.needs_help;
-                thread::sleep(if is_soon { INTERVAL } else { TURN });
-                continue;
-            }
-            if !found.has_worked {
+            if !found.has_worked && !found.is_unsure {
                 self.pause.wait(|| self.is_any_awake());
                 self.resumed.notify();
+                if found.is_frequent {
+                    continue;
+                }
+            } else if found.is_frequent || found.needs_help {
+                thread::sleep(INTERVAL);
+                continue;
+            } else if confirms {
+                thread::sleep(TURN);
+                continue;
             }
             let has_cpu_clock = self.has_cpu_clock.load(Ordering::Relaxed);
-            let interval = if is_within(LONG_FOR, stuck_at) || !has_cpu_clock {
+            let interval = if is_within(LONG_FOR, stuck_at, now) || !has_cpu_clock {
                 LONG_INTERVAL
             } else {
                 QUIET_INTERVAL
@@ -271,6 +274,8 @@ impl Pool {
                 .collect(),
             shared,
             at: now(),
+            computed_at: None,
+            free_at: None,
         }
     }
 
@@ -283,6 +288,7 @@ impl Pool {
         if elapsed < INTERVAL / 2 {
             // So soon after the last one a short poll would look long.
             found.is_unsure = true;
+            found.is_frequent |= self.is_frequent(now);
             return;
         }
         self.at = now;
@@ -295,26 +301,25 @@ impl Pool {
             let may_be_stuck = is_awake && !remote.busy_polls.load(Ordering::Relaxed);
             seen.update(polls, may_be_stuck, cpu_time, elapsed);
             remote.set_stuck_in(seen.is_stuck.then_some(polls));
-            is_any_idle |= !is_awake;
+            is_any_idle |= !may_be_stuck;
             is_unsure |= may_be_stuck && !seen.is_stuck;
             found.has_worked |= is_awake || seen.has_polled;
             found.is_any_stuck |= seen.is_stuck;
-            found.computes |= seen.computes;
+            if seen.computes {
+                self.computed_at = Some(now);
+            }
         }
         found.is_unsure |= is_unsure && is_any_idle;
-        if self.workers.iter().all(|seen| seen.is_stuck) {
+        let are_all_stuck = self.workers.iter().all(|seen| seen.is_stuck);
+        if !are_all_stuck {
+            self.free_at = Some(now);
+        }
+        found.is_frequent |= self.is_frequent(now);
+        if are_all_stuck {
             return;
         }
-        found.is_any_free = true;
         let is_stuck = |index: usize| self.workers[index].is_stuck;
-        let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
-        let mut stuck = (0..self.workers.len())
-            .filter(|&index| is_stuck(index))
-            .peekable();
-        // The first task that a stuck one has spawned was injected without a wake-up.
-        if stuck.peek().is_some() && (stuck.any(has_tasks) || shared.has_injected()) {
-            found.needs_help |= shared.want_help(0..shared.workers());
-        }
+        let mut needs_help = false;
         for (shard, seen) in shared.shards.iter().zip(&mut self.shards) {
             let mut workers = shard.workers.clone();
             let may_be_stuck = workers.any(|index| self.workers[index].may_be_stuck);
@@ -322,10 +327,26 @@ impl Pool {
             let is_neglected = !unused_for.is_zero() && shard.workers.clone().any(is_stuck);
             if is_neglected || unused_for >= TURN {
                 shard.is_neglected.store(true, Ordering::Release);
-                found.needs_help |= shared.want_help(shard.workers.clone());
+                needs_help |= shared.want_help(shard.workers.clone());
             }
         }
+        let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
+        let mut stuck = (0..self.workers.len())
+            .filter(|&index| is_stuck(index))
+            .peekable();
+        // The first task that a stuck one has spawned was injected without a wake-up.
+        let has_tasks = stuck.peek().is_some() && (stuck.any(has_tasks) || shared.has_injected());
+        // A worker that was woken for a shard takes tasks, too.
+        found.needs_help |= needs_help || has_tasks && shared.want_help(0..shared.workers());
     }
+
+    fn is_frequent(&self, now: Instant) -> bool {
+        is_within(FREQUENT_FOR, self.computed_at, now) && is_within(TURN, self.free_at, now)
+    }
+}
+
+fn is_within(time: Duration, at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < time)
 }
 
 impl SeenShard {

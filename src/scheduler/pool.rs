@@ -93,15 +93,16 @@ impl Worker {
         fence(Ordering::SeqCst);
         self.drop_tasks();
         if shared.record_leaving() {
+            // First, since what follows runs foreign code.
+            if shared.monitor_pause.is_some() {
+                monitor::remove(shared);
+            }
             // No pool worker polls a task any more.
             self.close_pool();
             // After a failure the main worker may come much later.
             shared
                 .stealable_tasks()
                 .for_each(|tasks| tasks.owned.wake_all());
-            if shared.monitor_pause.is_some() {
-                monitor::remove(shared);
-            }
             self.drop_stealable_tasks();
             self.drop_tasks();
         }
@@ -122,6 +123,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn before_foreign_code_in_pool(&self) {
         let shared = &**self.shared();
+        self.local.remote.busy_polls.store(false, Ordering::Relaxed);
         self.sleeper.begin_work(shared.monitor_pause);
         if self.searching.take() {
             shared.searcher.end_search(self.local.index, shared);
@@ -163,7 +165,7 @@ impl Worker {
         let is_parked = |index| shared.is_parked(index);
         let park = |leads| {
             self.record_wakeup(self.parker.park_as(leads));
-            self.needs_collect.get() || local.has_tasks_elsewhere()
+            self.needs_collect.get() || local.has_tasks_elsewhere() || self.is_help_wanted()
         };
         let sleeper = &self.sleeper;
         let leader = match sleeper.fall_asleep(self.shard(), local.index, is_parked, park) {
@@ -198,16 +200,19 @@ impl Worker {
     /// If the monitor wants help: polls for the neglected shards, and steals from stuck workers.
     /// Returns whether it has taken any task there.
     fn help(&self) -> bool {
-        let shared = &**self.shared();
-        let wanted = shared.help_wanted();
-        wanted != self.help_given.replace(wanted) && self.give_help()
+        self.is_help_wanted() && self.give_help()
+    }
+
+    pub(super) fn is_help_wanted(&self) -> bool {
+        self.shared().help_wanted() != self.help_given.get()
     }
 
     #[cold]
     fn give_help(&self) -> bool {
         let (shared, own) = (self.shared(), self.shard());
-        // It leads its shard, if nobody does.
-        self.sleeper.forget_woken();
+        self.help_given.set(shared.help_wanted());
+        // It does not leave the lock to a stuck worker.
+        self.sleeper.was_woken.set(false);
         for shard in &shared.shards {
             if shard.is_neglected.swap(false, Ordering::Acquire) && !std::ptr::eq(shard, own) {
                 self.poll_for(shard);
@@ -240,9 +245,10 @@ impl Worker {
         let shared = self.shared();
         let reactor = shared.reactor_of(shard).clone();
         let driver = Driver::new(reactor, self.local.counters.clone());
-        // If the wait fails here, it fails on the shard's own threads too.
+        // If the wait fails here, it fails on the shard's own threads too; but it may have found
+        // wakers before: see `Selector::wait`.
         let has_sources = driver.reactor().has_sources();
-        let has_wakers = has_sources && driver.wait(&Timeout::Zero).unwrap_or(false);
+        let has_wakers = has_sources && driver.wait(&Timeout::Zero).unwrap_or(true);
         guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
         if has_wakers {
             self.before_foreign_code();

@@ -471,10 +471,13 @@ impl Shared {
     }
 
     /// Wakes an idle worker, one of these if there is one, to help stuck workers. Those that are
-    /// awake help, too, between two turns. Returns whether one was idle. A worker that falls asleep at the same time may
-    /// be missed, and a notification may fail, until the next inspection.
+    /// awake help, too, between two turns. Returns whether one was idle.
+    ///
+    /// After it has parked, a worker reads the count that this writes before it looks for an idle
+    /// one, with a fence on both sides. (A notification may fail, until the next inspection.)
     pub(super) fn want_help(&self, workers: Range<usize>) -> bool {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
         let idle = self.find_idle_of(workers).or_else(|| self.find_idle());
         idle.inspect(|&index| self.remote(index).parker.unpark_best_effort())
             .is_some()

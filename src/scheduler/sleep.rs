@@ -25,7 +25,8 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sys::Process;
 
 pub(super) enum Sleep<'a> {
-    /// Not in this turn: something has come, or the lock has become free. With the lock, if this
+    /// Not in this turn: something has come, the lock has become free, or nobody else is awake to
+    /// take it. With the lock, if this
     /// worker took it before it parked.
     StaysAwake(Option<PollerGuard<'a>>),
     Leads(PollerGuard<'a>),
@@ -63,11 +64,6 @@ impl Sleeper {
         self.has_slept.set(false);
         self.was_woken.set(false);
         pause.inspect(|pause| pause.end());
-    }
-
-    /// Records that the worker is to try the lock before it sleeps, also if it finds nothing to do.
-    pub(super) fn forget_woken(&self) {
-        self.was_woken.set(false);
     }
 
     /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head. `park`

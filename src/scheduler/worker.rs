@@ -466,7 +466,8 @@ impl Worker {
                 (Some(pool), false) => (pool.poll_pool)(self),
             }
         }
-        if let Some(idle) = idle {
+        // A worker that was woken to help would have slept for longer.
+        if let Some(idle) = idle.filter(|_| !self.is_help_wanted()) {
             self.busy_poll.end_idle(now() - idle.since, timeout);
         }
         if let Some(check) = check {

@@ -64,8 +64,9 @@ pub fn group() -> Group {
                 first two tasks.)\n\n\
                 polder's workers share one poller, in which one idle worker waits; the others sleep until they are \
                 notified. A task that a worker wakes is queued on that worker, so pairs come together, and their messages \
-                are wake-ups within a thread. An idle worker takes half of another one's queue; while others work, it also \
-                looks whether any of them is stuck in a task that computes: every 11 ms, and every 350 µs after one was.",
+                are wake-ups within a thread. An idle worker takes half of another one's queue. A thread of the \
+                process, the monitor, looks whether any worker is stuck in a task that computes: each 5 ms of processor \
+                time, and every 350 µs after one was.",
         workloads,
         missing: || {
             let missing: Vec<String> = (WORKERS.iter())
