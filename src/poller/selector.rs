@@ -37,8 +37,8 @@ pub(crate) trait Selector: Send + Sync {
     /// the clock and waits again.
     ///
     /// Any other error may come after reports (of kqueue, and of the crate `polling`): `events` has
-    /// these, and no later wait reports them. (On Windows `polling` loses what it would have reported
-    /// after the error.)
+    /// these, and no later wait reports them. (On Windows `polling` loses what it would have
+    /// reported after the error.)
     fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;

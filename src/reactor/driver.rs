@@ -63,9 +63,9 @@ pub(crate) const BATCH: usize = 64;
 
 /// The number of wakers called in a turn when a batch of tasks is ready already. If a whole batch
 /// of timers were fired, the queue would grow for as long as timers are due, since a turn runs at
-/// most a batch, which other tasks share. (Beside 100,000 timers of one moment, whose tasks `block_on`
-/// awaited, an echo waited for 67,000 of them.) With a quarter of one the queue stays within a few
-/// times the other tasks, and timers are not starved by tasks that are always ready.
+/// most a batch, which other tasks share. (Beside 100,000 timers of one moment, whose tasks
+/// `block_on` awaited, an echo waited for 67,000 of them.) With a quarter of one the queue stays
+/// within a few times the other tasks, and timers are not starved by tasks that are always ready.
 const LEAST_FIRED: usize = BATCH / 4;
 
 /// After a wait that ended at a deadline, the clock is read only if another timer is due within

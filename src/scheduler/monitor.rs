@@ -4,12 +4,12 @@
 //! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
 //! workers of all pools periodically. A worker is stuck if it is awake, and has begun no poll since
 //! the inspection before. It needs help if it has tasks that others may take, if tasks are in the
-//! inject queue, or if nobody has polled its shard since then. So does a shard that nobody has polled for [`TURN`], although a
-//! worker is awake: one whose turns are long. Then the monitor wakes an idle worker, of that shard
-//! if there is one, and of any other one otherwise; and it counts in `Shared::help_wanted`, which
-//! also workers that are awake read between two turns. If all workers of a pool are stuck, nobody
-//! can help. (Go: sysmon, which retakes a P that is in a system call or runs one goroutine for long,
-//! and polls the network if nobody has for 10 ms.)
+//! inject queue, or if nobody has polled its shard since then. So does a shard that nobody has
+//! polled for [`TURN`], although a worker is awake: one whose turns are long. Then the monitor
+//! wakes an idle worker, of that shard if there is one, and of any other one otherwise; and it
+//! counts in `Shared::help_wanted`, which also workers that are awake read between two turns. If
+//! all workers of a pool are stuck, nobody can help. (Go: sysmon, which retakes a P that is in a
+//! system call or runs one goroutine for long, and polls the network if nobody has for 10 ms.)
 //!
 //! **How often.** Most tasks do not compute.
 //!
