@@ -374,7 +374,8 @@ impl Poller {
     }
 
     /// [`wait`](Self::wait) for the thread that drives the reactor of this poller, or holds its
-    /// shard's lock. Reads `clock` only if the wait was interrupted.
+    /// shard's lock. Reads `clock` only if the wait was interrupted, as is one that has waited for
+    /// a part of the time.
     ///
     /// Returns a time that the clock has reached, if known: the deadline, if the kernel reported
     /// that it has passed, or the last reading, if it was not before the deadline.

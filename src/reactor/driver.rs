@@ -53,12 +53,12 @@ pub(crate) struct Driver {
 }
 
 /// The number of events taken from the kernel in one call; the maximum number of queued wakers and
-/// timers called in a turn, and of tasks run between two polls. All are the same: so the queue of
-/// ready tasks stays short, the memory touched when an event was delivered is still in the nearest
-/// cache when its task runs, and tasks are served in the kernel's order. With 32 to 64 the cost of
-/// a poll is too small to measure, compared with the tasks that run between two of them (Linux
-/// 6.18), and no task waits for long, even behind thousands of timers that are due at the same
-/// moment.
+/// timers that [`fire`](Driver::fire) calls, and of tasks run between two polls. All are the same:
+/// so the queue of ready tasks stays short, the memory touched when an event was delivered is still
+/// in the nearest cache when its task runs, and tasks are served in the kernel's order. With 32 to
+/// 64 the cost of a poll is too small to measure, compared with the tasks that run between two of
+/// them (Linux 6.18), and no task waits for long, even behind thousands of timers that are due at
+/// the same moment.
 pub(crate) const BATCH: usize = 64;
 
 /// The number of wakers called in a turn when a batch of tasks is ready already. If a whole batch

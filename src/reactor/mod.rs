@@ -23,10 +23,10 @@
 //!   in its order, and at most `BATCH` in a turn, queued wakers included.
 //! * Several wakers of ready sources are put in a queue of the reactor (`Reactor::queue_wakers`)
 //!   before the lock of a shard's poller is released. They are called before due timers, by the
-//!   next turn of any worker with the lock, or by a nested turn. While a worker is in a waker,
-//!   another one takes the lock, for which the monitor wakes it if necessary. The thread that has
-//!   queued them takes the same number out again, or what is left, and calls these. So each is
-//!   called once, and none is left if there is no other worker.
+//!   next turn of any worker that has polled or collected, or by a nested turn. While a worker is
+//!   in a waker, another one takes the lock, for which the monitor wakes it if necessary. The
+//!   thread that has queued them takes the same number out again, or what is left, and calls these.
+//!   So each is called once, and none is left if there is no other worker.
 //! * `Source::wake` queues them with the reactor of the source, a `Latch` and the end of a duplex
 //!   stream with the reactor of the worker that the thread drives (`scheduler::wake_each`); and the
 //!   reactor is unparked.

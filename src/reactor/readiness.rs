@@ -225,14 +225,14 @@ impl<R: Default> Readiness<R> {
     }
 
     /// Counts an event, or something treated as one, under the lock, and moves the wakers of its
-    /// directions to `wakers`. If this thread `may_keep` a task's own waker, that is woken here and
-    /// stays: see [`Waiters`].
+    /// directions to `wakers`. If this thread `may_wake_here` a task's own waker, that is woken
+    /// here and stays: see [`Waiters`].
     #[inline(always)]
     pub(super) fn deliver(
         &self,
         state: &mut State<R>,
         ready: Ready,
-        may_keep: bool,
+        may_wake_here: bool,
         wakers: &mut Vec<Waker>,
     ) {
         self.set_sticky_flags(state, ready);
@@ -253,7 +253,7 @@ impl<R: Default> Readiness<R> {
                         }
                     }
                 }
-                state.waiters.wake_or_take(direction, may_keep, wakers);
+                state.waiters.wake_or_take(direction, may_wake_here, wakers);
             }
         }
         self.has_waker
@@ -458,8 +458,8 @@ impl Waiters {
         self.only.is_some() || self.len() > 0
     }
 
-    /// Classifies the waker that was just stored, if it is the only one. `kind` is `Other`
-    /// unless the waker belongs to a task of this thread's worker.
+    /// Classifies the waker that was just stored, if it is the only one. `kind` is `Other` unless
+    /// it is the running task's own and [may stay](crate::scheduler::waker_kind).
     #[inline]
     pub(super) fn set_kind(&mut self, kind: WakerKind) {
         if let Some(only) = &mut self.only {
@@ -536,18 +536,18 @@ impl Waiters {
         }
     }
 
-    /// Takes out the wakers for `direction`, in wake order. If `may_keep`, a task's own waker is
-    /// woken here, or cloned, and stays.
+    /// Takes out the wakers for `direction`, in wake order. If `may_wake_here`, a task's own waker
+    /// is woken here, or cloned, and stays.
     #[inline]
     pub(super) fn wake_or_take(
         &mut self,
         direction: Direction,
-        may_keep: bool,
+        may_wake_here: bool,
         wakers: &mut Vec<Waker>,
     ) {
         match &mut self.only {
             Some(only) if !only.is_waiting || only.direction != direction => {}
-            Some(only) if may_keep && only.kind != WakerKind::Other => {
+            Some(only) if may_wake_here && only.kind != WakerKind::Other => {
                 only.is_waiting = false;
                 match only.kind {
                     #[cfg(feature = "tracing")]

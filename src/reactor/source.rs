@@ -307,8 +307,8 @@ impl Source {
 
     /// Whether no descriptors or credentials can come with the bytes. Then `recv` suffices, and a
     /// short read shows that the stream is drained, or that urgent data follows. Always true of an
-    /// internet socket, of which the [kind](SourceKind) decides what a short read shows. Set by
-    /// `net/socket`.
+    /// internet socket, of which the [kind](SourceKind) decides what a short read shows. False
+    /// until `net/socket/system.rs` sets it.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
@@ -322,8 +322,8 @@ impl Source {
         self.has_bytes_only.store(has_bytes_only, Ordering::Relaxed);
     }
 
-    /// [`add_waiter`](Self::add_waiter) of nearly every wait. Returns `None` if the source is not
-    /// registered where this thread may wait for it: `waker_kind`, which is the
+    /// [`add_waiter`](Self::add_waiter) of nearly every wait. Returns `None` if its first
+    /// registration is not where this thread may wait for it: `waker_kind`, which is the
     /// [scheduler's](crate::scheduler::waker_kind), decides that.
     #[inline]
     pub(crate) fn add_waiter_if_registered(
@@ -571,7 +571,7 @@ impl Source {
         let mut state = self.readiness.lock();
         // Only workers of the first registration's reactor or pool classify a task's own waker, and
         // only they may wake it under the lock.
-        let may_keep =
+        let may_wake_here =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
         let keeps_interest = reactor.kind_registered_once == Some(self.kind)
@@ -582,7 +582,7 @@ impl Source {
         } else {
             awaited(&state)
         };
-        (self.readiness).deliver(&mut state, ready, may_keep, wakers);
+        (self.readiness).deliver(&mut state, ready, may_wake_here, wakers);
         if !keeps_interest {
             self.change_interest(driver, token, ready, before, &mut state, wakers);
         }

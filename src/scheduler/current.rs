@@ -100,7 +100,7 @@ pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> 
     with_current(|current| {
         let Current { local, driver } = current?;
         let is_here = driver.drives(reactor);
-        let may_keep = if local.is_pool_worker() {
+        let may_classify = if local.is_pool_worker() {
             // Any worker of the pool may wake a stealable task, so its source stays with any
             // reactor of the pool.
             driver.reactor().shares_pool_with(reactor)
@@ -108,7 +108,7 @@ pub(crate) fn waker_kind(reactor: &Reactor, waker: &Waker) -> Option<WakerKind> 
         } else {
             is_here
         };
-        if may_keep {
+        if may_classify {
             Some(Running::get().waker_kind(waker))
         } else {
             is_here.then_some(WakerKind::Other)

@@ -2,20 +2,21 @@
 //!
 //! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it
 //! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
-//! workers of all pools periodically. A worker is stuck if it is awake, and has begun no poll since
-//! the inspection before. It needs help if it has tasks that others may take, if tasks are in the
-//! inject queue, or if nobody has polled its shard since then. So does a shard that nobody has
-//! polled for [`TURN`], although a worker is awake: one whose turns are long. Then the monitor
-//! wakes an idle worker, of that shard if there is one, and of any other one otherwise; and it
-//! counts in `Shared::help_wanted`, which also workers that are awake read between two turns. If
-//! all workers of a pool are stuck, nobody can help. (Go: sysmon, which retakes a P that is in a
-//! system call or runs one goroutine for long, and polls the network if nobody has for 10 ms.)
+//! workers of all pools periodically. A worker is stuck if it is awake at two inspections in a row,
+//! has begun no poll in between, and does not busy-poll. It needs help if it has tasks that others
+//! may take, if tasks are in the inject queue, or if nobody has polled its shard since then. So
+//! does a shard that nobody has polled for [`TURN`], although a worker is awake: one whose turns
+//! are long. Then the monitor wakes an idle worker, of that shard if there is one, and of any other
+//! one otherwise; and it counts in `Shared::help_wanted`, which also workers that are awake read
+//! between two turns. If all workers of a pool are stuck, nobody can help. (Go: sysmon, which
+//! retakes a P that is in a system call or runs one goroutine for long, and polls the network if
+//! nobody has for 10 ms.)
 //!
 //! **How often.** Most tasks do not compute.
 //!
 //! | found last | next inspection |
 //! |---|---|
-//! | no worker has worked since the inspection before | when one begins to |
+//! | no worker has worked since the inspection before | when one works, by the rows below |
 //! | an idle worker was woken to help | after [`INTERVAL`] |
 //! | one has computed in the last [`FREQUENT_FOR`], and not all are stuck | after [`INTERVAL`] |
 //! | one is idle, and another one may be stuck | after [`TURN`], once |
@@ -150,8 +151,7 @@ struct Found {
     /// Whether one may be stuck beside an idle one.
     is_unsure: bool,
     is_any_stuck: bool,
-    /// Whether a worker was woken to help.
-    needs_help: bool,
+    has_woken_helper: bool,
     /// Whether a worker has computed lately, beside one that is not stuck.
     is_frequent: bool,
 }
@@ -214,7 +214,7 @@ impl Monitor {
                 if found.is_frequent {
                     continue;
                 }
-            } else if found.is_frequent || found.needs_help {
+            } else if found.is_frequent || found.has_woken_helper {
                 thread::sleep(INTERVAL);
                 continue;
             } else if confirms {
@@ -319,7 +319,7 @@ impl Pool {
             return;
         }
         let is_stuck = |index: usize| self.workers[index].is_stuck;
-        let mut needs_help = false;
+        let mut has_woken_helper = false;
         for (shard, seen) in shared.shards.iter().zip(&mut self.shards) {
             let mut workers = shard.workers.clone();
             let may_be_stuck = workers.any(|index| self.workers[index].may_be_stuck);
@@ -327,7 +327,7 @@ impl Pool {
             let is_neglected = !unused_for.is_zero() && shard.workers.clone().any(is_stuck);
             if is_neglected || unused_for >= TURN {
                 shard.is_neglected.store(true, Ordering::Release);
-                needs_help |= shared.want_help(shard.workers.clone());
+                has_woken_helper |= shared.want_help(shard.workers.clone());
             }
         }
         let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
@@ -337,7 +337,8 @@ impl Pool {
         // The first task that a stuck one has spawned was injected without a wake-up.
         let has_tasks = stuck.peek().is_some() && (stuck.any(has_tasks) || shared.has_injected());
         // A worker that was woken for a shard takes tasks, too.
-        found.needs_help |= needs_help || has_tasks && shared.want_help(0..shared.workers());
+        found.has_woken_helper |=
+            has_woken_helper || has_tasks && shared.want_help(0..shared.workers());
     }
 
     fn is_frequent(&self, now: Instant) -> bool {

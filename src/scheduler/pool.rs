@@ -150,11 +150,11 @@ impl Worker {
     ///    sequentially consistent fence. If `unpark` was called before, the exchange reports it,
     ///    and the worker stays awake. Any later `unpark` notifies the poller, which keeps the
     ///    notification.
-    /// 3. It looks at the inject queue and at all run queues (`Local::has_tasks_elsewhere`). A
-    ///    thread that injects a task looks for a parked worker after a fence
-    ///    ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)): so one of the two sees the
-    ///    other. A run queue is never left with tasks: only its worker pushes there, and sleeps
-    ///    only when it is empty.
+    /// 3. It looks at the inject queue and, but for the LIFO slots, at all run queues
+    ///    (`Local::has_tasks_elsewhere`). A thread that injects a task looks for a parked worker
+    ///    after a fence ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)): so one of
+    ///    the two sees the other. A run queue is never left with tasks: only its worker pushes
+    ///    there, and sleeps only when it is empty.
     /// 4. It wakes the main worker if that waits for the last task and none is left. Then it parks
     ///    in the reactor's parker too, and only after that reads the earliest deadline
     ///    ([`Driver::park_in_reactor`]). So an earlier timer is read, or notifies.
@@ -197,8 +197,9 @@ impl Worker {
         self.help() || self.local.has_work() || self.steal(false)
     }
 
-    /// If the monitor wants help: polls for the neglected shards, and steals from stuck workers.
-    /// Returns whether it has taken any task there.
+    /// If the monitor wants help: polls for other neglected shards, and steals from stuck workers.
+    /// (Its own shard it polls in this turn, or as the leader.) Returns whether it has taken any
+    /// task there.
     fn help(&self) -> bool {
         self.is_help_wanted() && self.give_help()
     }

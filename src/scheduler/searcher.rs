@@ -23,7 +23,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Implemented by `Shared`, and by models.
 pub(super) trait IdleWorkers {
-    /// Whether there is a task in the inject queue, or in a run queue.
+    /// Whether there is a task in the inject queue, or in a run queue but for its LIFO slot.
     fn has_stealable(&self) -> bool;
 
     fn find_idle(&self) -> Option<usize>;

@@ -473,8 +473,8 @@ impl Shared {
     /// Wakes an idle worker, one of these if there is one, to help stuck workers. Those that are
     /// awake help, too, between two turns. Returns whether one was idle.
     ///
-    /// After it has parked, a worker reads the count that this writes before it looks for an idle
-    /// one, with a fence on both sides. (A notification may fail, until the next inspection.)
+    /// This writes the count, then looks for an idle worker; a worker parks, then reads the count,
+    /// with a fence on both sides. (A notification may fail, until the next inspection.)
     pub(super) fn want_help(&self, workers: Range<usize>) -> bool {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);

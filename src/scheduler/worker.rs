@@ -70,6 +70,7 @@ pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
     /// The driver's reactor and the worker's parker: copies, to save a dependent load in each turn.
+    /// Of a pool worker the parker is not the reactor's, in which only a leader parks.
     pub(crate) reactor: Arc<Reactor>,
     pub(super) parker: Arc<Parker>,
     /// Whether another thread has sent something since the worker last collected: see
@@ -87,8 +88,8 @@ pub(crate) struct Worker {
     /// Whether it was woken to search and has not begun: see
     /// [`searcher`](super::searcher).
     pub(super) searching: Cell<bool>,
-    /// Whether a pool worker fires timers at the end of this turn: it has held the poller's lock
-    /// since it last did, or has found some due while it busy-polled.
+    /// Whether a pool worker fires timers also in a turn that collects nothing: it has held the
+    /// poller's lock since such a turn, or has found some due while it busy-polled.
     pub(super) fires_timers: Cell<bool>,
     pub(super) sleeper: Sleeper,
     /// The value of `Shared::help_wanted` when it last helped.
@@ -616,6 +617,7 @@ impl Worker {
     fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.has_parked_reactor) {
+            // What this returns is read again before the next sleep: see `park_in_reactor`.
             self.reactor.parker().resume();
         }
         drop(guard);
