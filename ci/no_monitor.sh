@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/lib.sh
 
-# What the monitor is for, and what counts its inspections. All of these block a worker, as a computation does, until
-# what waits for that worker has run elsewhere (rules 75 and 77).
+# What the monitor is for. All of these block a worker, as a computation does, until what waits for that worker has run
+# elsewhere (rules 75 and 77).
 monitored=(
     runtime::stealing::backlog_
     runtime::stealing::computing_worker_does_not_hold_socket
@@ -21,7 +21,6 @@ monitored=(
     runtime::stealing::stolen_tasks_no_longer_counted
     runtime::stealing::computing_worker_does_not_hold_yielding_tasks
     runtime::stealing::due_beside_only_awake_worker_not_held
-    runtime::stealing::backlog_left_by_long_poll_taken_without_sleep
     runtime::stealing::computing_worker_does_not_hold_ready_when_busy
     runtime::outliving::helped_worker_continues_without_descriptors
 )

@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::num::NonZero;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
@@ -52,12 +52,6 @@ impl BusyPollConfig {
             score.saturating_sub(PENALTY)
         }
     }
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct IdlePeriod {
-    pub(super) since: Instant,
-    pub(super) foreign_calls: usize,
 }
 
 /// Accessed only by the worker's thread.

@@ -148,7 +148,7 @@ struct SeenShard {
 struct Found {
     /// Whether a worker is awake, or was since the last inspection.
     has_worked: bool,
-    /// Whether one may be stuck beside an idle one.
+    /// Whether one may be stuck beside an idle one, or it was too soon to tell.
     is_unsure: bool,
     is_any_stuck: bool,
     has_woken_helper: bool,
@@ -330,15 +330,14 @@ impl Pool {
                 has_woken_helper |= shared.want_help(shard.workers.clone());
             }
         }
-        let has_tasks = |index| shared.stealable_tasks_of(index).queue.has_items();
-        let mut stuck = (0..self.workers.len())
-            .filter(|&index| is_stuck(index))
-            .peekable();
         // The first task that a stuck one has spawned was injected without a wake-up.
-        let has_tasks = stuck.peek().is_some() && (stuck.any(has_tasks) || shared.has_injected());
+        let has_tasks = |index| {
+            is_stuck(index)
+                && (shared.has_injected() || shared.stealable_tasks_of(index).queue.has_items())
+        };
         // A worker that was woken for a shard takes tasks, too.
-        found.has_woken_helper |=
-            has_woken_helper || has_tasks && shared.want_help(0..shared.workers());
+        found.has_woken_helper |= has_woken_helper
+            || (0..self.workers.len()).any(has_tasks) && shared.want_help(0..shared.workers());
     }
 
     fn is_frequent(&self, now: Instant) -> bool {
@@ -412,7 +411,7 @@ mod tests {
         assert_eq!(inspect(None), (true, true), "the system does not know");
     }
 
-    /// The sleep by processor time ends while a thread computes, and not otherwise.
+    /// The sleep by processor time ends while a thread computes.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[cfg_attr(miri, ignore = "there is no such clock")]
     #[test]

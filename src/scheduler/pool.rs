@@ -143,18 +143,19 @@ impl Worker {
     ///
     /// **How the last worker falls asleep**, if no leader sleeps in its shard's poller yet:
     ///
-    /// 1. It tries the poller's lock: see [`fall_asleep`](super::sleep::Sleeper::fall_asleep). As
-    ///    no other worker of the shard holds it, this one leads. (A worker of another shard may
-    ///    hold it: see [`PollerGuard::unlock_and_wake`].)
+    /// 1. It tries the poller's lock, unless it was woken for nothing while another was awake: see
+    ///    [`sleep`](super::sleep). As no other worker of the shard holds it, this one leads. (A
+    ///    worker of another shard may hold it: see [`PollerGuard::unlock_and_wake`].)
     /// 2. It parks ([`Parker::park`](crate::reactor::Parker::park)), by an exchange that is also a
     ///    sequentially consistent fence. If `unpark` was called before, the exchange reports it,
     ///    and the worker stays awake. Any later `unpark` notifies the poller, which keeps the
     ///    notification.
-    /// 3. It looks at the inject queue and, but for the LIFO slots, at all run queues
-    ///    (`Local::has_tasks_elsewhere`). A thread that injects a task looks for a parked worker
-    ///    after a fence ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)): so one of
-    ///    the two sees the other. A run queue is never left with tasks: only its worker pushes
-    ///    there, and sleeps only when it is empty.
+    /// 3. It looks at the inject queue, at all run queues but for their LIFO slots
+    ///    (`Local::has_tasks_elsewhere`), and whether the monitor wants help. A thread that injects
+    ///    a task looks for a parked worker after a fence
+    ///    ([`Searcher::wake_one`](super::searcher::Searcher::wake_one)): so one of the two sees the
+    ///    other. A run queue is never left with tasks: only its worker pushes there, and sleeps
+    ///    only when it is empty.
     /// 4. It wakes the main worker if that waits for the last task and none is left. Then it parks
     ///    in the reactor's parker too, and only after that reads the earliest deadline
     ///    ([`Driver::park_in_reactor`]). So an earlier timer is read, or notifies.
@@ -212,7 +213,7 @@ impl Worker {
     fn give_help(&self) -> bool {
         let (shared, own) = (self.shared(), self.shard());
         self.help_given.set(shared.help_wanted());
-        // It does not leave the lock to a stuck worker.
+        // So it tries the lock before it sleeps, although a stuck worker is awake.
         self.sleeper.was_woken.set(false);
         for shard in &shared.shards {
             if shard.is_neglected.swap(false, Ordering::Acquire) && !std::ptr::eq(shard, own) {

@@ -153,6 +153,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
             }
         }
         Some(_) if was_assigned => local.push_stealable(runnable),
+        // Pinned to another worker, new, or woken by the main worker.
         _ => schedule_elsewhere(Some(local), runnable),
     }
 }

@@ -26,8 +26,7 @@ use crate::sys::Process;
 
 pub(super) enum Sleep<'a> {
     /// Not in this turn: something has come, the lock has become free, or nobody else is awake to
-    /// take it. With the lock, if this
-    /// worker took it before it parked.
+    /// take it. With the lock, if this worker took it before it parked.
     StaysAwake(Option<PollerGuard<'a>>),
     Leads(PollerGuard<'a>),
     Follows,
@@ -35,7 +34,7 @@ pub(super) enum Sleep<'a> {
 
 /// Accessed only by the worker's thread.
 pub(super) struct Sleeper {
-    /// Whether it has slept, or is new, and has not worked since.
+    /// Whether it has tried to sleep, or is new, and has not worked since.
     has_slept: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
     pub(super) was_woken: Cell<bool>,
@@ -110,6 +109,7 @@ impl Sleeper {
 /// covered.
 pub(crate) struct MonitorPause {
     is_paused: AtomicBool,
+    /// Wakes the monitor from a pause, and from an interval.
     pub(super) signal: ThreadSignal,
     /// The monitor's. A child of `fork` has no such thread, and the signal's lock may be held.
     process: Process,
@@ -160,9 +160,6 @@ mod loom_tests {
     use crate::sync::atomic::AtomicUsize;
     use loom::sync::Arc;
 
-    const ASLEEP: usize = 1;
-    const LEADS: usize = 2;
-
     /// Workers that fall asleep and wake up. Left out: their work and waits; so a model ends when
     /// all would sleep forever.
     struct Model {
@@ -173,7 +170,7 @@ mod loom_tests {
 
     struct Worker {
         parker: Parker<()>,
-        state: AtomicUsize,
+        leads: AtomicBool,
     }
 
     struct Here<'a> {
@@ -203,7 +200,7 @@ mod loom_tests {
                 let sleep = self
                     .sleeper
                     .fall_asleep(&world.shard, index, is_parked, park);
-                let state = match sleep {
+                let leads = match sleep {
                     Sleep::StaysAwake(guard) => {
                         worker.parker.resume();
                         drop(guard);
@@ -212,21 +209,20 @@ mod loom_tests {
                     }
                     Sleep::Leads(guard) => {
                         let mut others = world.workers.iter();
-                        let leads =
-                            |other: &Worker| other.state.load(Ordering::Relaxed) & LEADS != 0;
+                        let leads = |other: &Worker| other.leads.load(Ordering::Relaxed);
                         assert!(!others.any(leads), "two hold the lock");
                         self.guard.set(Some(guard));
-                        ASLEEP | LEADS
+                        true
                     }
-                    Sleep::Follows => ASLEEP,
+                    Sleep::Follows => false,
                 };
-                return worker.state.store(state, Ordering::Relaxed);
+                return worker.leads.store(leads, Ordering::Relaxed);
             }
         }
 
         fn wake_up(&self) {
             let worker = &self.world.workers[self.index];
-            worker.state.store(0, Ordering::Relaxed);
+            worker.leads.store(false, Ordering::Relaxed);
             if worker.parker.resume() == Wakeup::Notified {
                 self.sleeper.was_woken.set(true);
             }
@@ -258,7 +254,7 @@ mod loom_tests {
                 workers: (0..workers)
                     .map(|_| Worker {
                         parker: Parker::default(),
-                        state: AtomicUsize::new(0),
+                        leads: AtomicBool::new(false),
                     })
                     .collect(),
                 tasks: AtomicUsize::new(0),
@@ -279,7 +275,7 @@ mod loom_tests {
         /// If all sleep or were woken, one of them waits in the poller, or will soon.
         fn assert_is_served(&self) {
             let will_come = |worker: &Worker| {
-                !worker.parker.is_parked() || worker.state.load(Ordering::Relaxed) & LEADS != 0
+                !worker.parker.is_parked() || worker.leads.load(Ordering::Relaxed)
             };
             let mut workers = self.workers.iter();
             assert!(workers.any(will_come), "the poller is alone");

@@ -13,8 +13,7 @@
 //! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
 //! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
 //! steals: see [`pool`](super::pool). The clock is read only for timers, timeouts, busy polling,
-//! checks for a deadlock, traces, and one poll in
-//! [`SAMPLE`](crate::telemetry::SAMPLE).
+//! checks for a deadlock, traces, and one poll in [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked and is not its thread's current
@@ -31,7 +30,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::busy::{BusyPoll, BusyPollConfig, IdlePeriod};
+use super::busy::{BusyPoll, BusyPollConfig};
 use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
@@ -85,11 +84,10 @@ pub(crate) struct Worker {
     /// Whether a foreign loop waits on the poller's descriptor.
     pub(super) embedded: Cell<bool>,
     busy_poll: BusyPoll,
-    /// Whether it was woken to search and has not begun: see
-    /// [`searcher`](super::searcher).
+    /// Whether it was woken to search and has not begun: see [`searcher`](super::searcher).
     pub(super) searching: Cell<bool>,
-    /// Whether a pool worker fires timers also in a turn that collects nothing: it has held the
-    /// poller's lock since such a turn, or has found some due while it busy-polled.
+    /// Of a pool worker: whether this turn fires timers even if it collects nothing. Set when the
+    /// worker has polled its shard, or has found some due while it busy-polled.
     pub(super) fires_timers: Cell<bool>,
     pub(super) sleeper: Sleeper,
     /// The value of `Shared::help_wanted` when it last helped.
@@ -456,11 +454,8 @@ impl Worker {
             None
         };
         let timeout = timeout.or(check.as_ref().map(|_| DEADLOCK_AFTER));
-        let idle = (may_sleep && self.busy_poll.config.is_enabled()).then(|| IdlePeriod {
-            since: now(),
-            foreign_calls: self.foreign_calls.get(),
-        });
-        if idle.is_none_or(|idle| !self.spin(idle, timeout, stay_awake)) {
+        let idle_since = (may_sleep && self.busy_poll.config.is_enabled()).then(now);
+        if idle_since.is_none_or(|since| !self.spin(since, timeout, stay_awake)) {
             match (self.pool_vtable, may_sleep) {
                 (None, _) => self.sleep_or_poll(may_sleep, timeout),
                 (Some(pool), true) => (pool.sleep_in_pool)(self, timeout),
@@ -468,8 +463,8 @@ impl Worker {
             }
         }
         // A worker that was woken to help would have slept for longer.
-        if let Some(idle) = idle.filter(|_| !self.is_help_wanted()) {
-            self.busy_poll.end_idle(now() - idle.since, timeout);
+        if let Some(since) = idle_since.filter(|_| !self.is_help_wanted()) {
+            self.busy_poll.end_idle(now() - since, timeout);
         }
         if let Some(check) = check {
             self.end_deadlock_check(check, stay_awake);
@@ -499,14 +494,14 @@ impl Worker {
     /// now. Meanwhile it counts as awake, since it checks what others send.
     fn spin(
         &self,
-        idle: IdlePeriod,
+        since: Instant,
         timeout: Option<Duration>,
         stay_awake: &dyn Fn() -> bool,
     ) -> bool {
         if !self.busy_poll.is_worthwhile() {
             return false;
         }
-        let local = &*self.local;
+        let (local, foreign_calls) = (&*self.local, self.foreign_calls.get());
         let busy_polls = &local.remote.busy_polls;
         busy_polls.store(true, Ordering::Relaxed);
         let _end = OnDrop(|| busy_polls.store(false, Ordering::Relaxed));
@@ -523,7 +518,7 @@ impl Worker {
             }
             // A source may wake a task in place, under its lock: then only the run queue shows it.
             if self.needs_collect.get()
-                || self.foreign_calls.get() != idle.foreign_calls
+                || self.foreign_calls.get() != foreign_calls
                 || local.has_work()
             {
                 return true;
@@ -544,7 +539,7 @@ impl Worker {
             if local.shared.is_crowded(self.busy_poll.config.cores) {
                 return false;
             }
-            let lasted = now - idle.since;
+            let lasted = now - since;
             if timeout.is_some_and(|timeout| lasted >= timeout) {
                 return true;
             }
@@ -692,7 +687,8 @@ impl Worker {
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
     }
 
-    /// Returns whether there was a ready task.
+    /// Returns whether there was a ready task. (A pool worker's are run by
+    /// [`next_of_pool`](Self::next_of_pool).)
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
         if !self.local.pops_front {

@@ -437,10 +437,7 @@ pub(crate) fn sleep_by_processor_time(time: Duration) -> io::Result<()> {
     {
         use rustix::thread::{ClockId, NanosleepRelativeResult, clock_nanosleep_relative};
 
-        let mut left = rustix::time::Timespec {
-            tv_sec: time.as_secs() as _,
-            tv_nsec: time.subsec_nanos() as _,
-        };
+        let mut left = timespec(time);
         loop {
             match clock_nanosleep_relative(ClockId::ProcessCPUTime, &left) {
                 NanosleepRelativeResult::Ok => return Ok(()),

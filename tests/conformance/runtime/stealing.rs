@@ -96,14 +96,14 @@ where
         .collect()
 }
 
-/// Repeats `round`, in which a worker that sleeps between its looks at the others serves ready
-/// events there, and asserts that it takes few looks. (If a thread is preempted in the middle of a
-/// round, a look finds nothing, so we compare the median.)
-fn after_few_looks(round: impl Fn() -> Vec<usize>) {
-    let mut looks: Vec<_> = (0..8).flat_map(|_| round()).collect();
-    looks.sort_unstable();
-    let median = looks[looks.len() / 2];
-    assert!(median <= 10, "it takes {median} looks: {looks:?}");
+/// Repeats `round`, in which the free worker serves ready events, and asserts that it sleeps a few
+/// times only. (If a thread is preempted in the middle of a round, it is woken for nothing, so we
+/// compare the median.)
+fn after_few_sleeps(round: impl Fn() -> Vec<usize>) {
+    let mut sleeps: Vec<_> = (0..8).flat_map(|_| round()).collect();
+    sleeps.sort_unstable();
+    let median = sleeps[sleeps.len() / 2];
+    assert!(median <= 10, "it takes {median} sleeps: {sleeps:?}");
 }
 
 fn events(workers: usize) -> Arc<[Event]> {
@@ -125,7 +125,7 @@ fn until_set(
 #[test]
 fn computing_worker_does_not_hold_remote_wake() {
     with_every_runtime_of_several(|runtime, _, workers| {
-        after_few_looks(|| {
+        after_few_sleeps(|| {
             let events = events(workers);
             let wait = until_set(&events);
             beside_blocked_workers(&runtime, wait, |_| {}, |index| events[index].set())
@@ -175,7 +175,7 @@ fn computing_worker_does_not_hold_timer() {
 fn computing_worker_does_not_hold_socket() {
     with_every_runtime_of_several(|runtime, _, workers| {
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        after_few_looks(|| {
+        after_few_sleeps(|| {
             let addresses = no_addresses(workers);
             let wait = until_received(&addresses);
             let send = |index: usize| {
@@ -227,7 +227,7 @@ fn always_busy(runtime: &Handle) -> Task<()> {
 
 /// Ready tasks do not wait for a worker that computes, also while the others are busy.
 ///
-/// No worker is idle: only the one that has work can look at the others.
+/// No worker is idle: only the one that has work can help.
 #[test]
 fn computing_worker_does_not_hold_ready_when_busy() {
     with_every_runtime_of_several(|runtime, _, workers| {
@@ -395,8 +395,8 @@ fn taken_from_a_blocked_worker(runtime: &Runtime, run: impl Fn(usize) + Clone + 
 
 /// The backlog behind a long poll is taken over without a sleep in between.
 ///
-/// Otherwise the last of them would wait for as many looks as it takes to halve their number, with
-/// a sleep before each look. (Only the task that would run next is left until it is known that the
+/// Otherwise the last of them would wait for as many inspections as it takes to halve their number,
+/// with a sleep before each. (Only the task that would run next is left until it is known that the
 /// poll lasts.)
 #[test]
 fn backlog_left_by_long_poll_taken_without_sleep() {
