@@ -452,8 +452,4 @@ task on cache lines of its own another 3 %, for 56 bytes a task or more.";
 const HTTP: &str = "\
 Server and generator are three threads or more on two cores, so the system takes a worker off its processor for some milliseconds now and \
 then. That is why the rounds differ so much. As valgrind counts them, a request takes 6,450 user instructions with one worker and 6,650 with \
-two (tokio: 6,560 and 6,770), and both make the same two system calls for it. With two workers the rest is the timer of the worker that looks \
-after the others: one that is earlier than the system's tick traps in this virtual machine (`timerfd_settime`: 4 µs for 350 µs, 0.5 µs for \
-40 ms). Before workers shared the moments of these looks it was 1.25 of tokio's CPU time with 50 connections. With a look each \
-10 ms instead of each 350 µs it was 0.98 to 1.06 in three runs of five or seven rounds, where it was 1.01 to 1.15 otherwise; but what \
-comes due while all compute then waits for 10 ms.";
+two (tokio: 6,560 and 6,770), and both make the same two system calls for it.";

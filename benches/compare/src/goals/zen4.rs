@@ -588,6 +588,7 @@ pub fn why(group: &str, workload: &str) -> &'static str {
     match (group, workload) {
         ("light", "w2-ticker-10" | "w4-ticker-10") => TICKER,
         ("light", "w2-rate-1000" | "w4-rate-1000") => LIGHT,
+        ("light", _) => PLACED,
         ("http", "http-2-1000" | "http-2-200") => FAIR,
         ("http", "https-2-50" | "handshake-2-16") => TLS,
         ("http", _) => HTTP,
@@ -606,21 +607,20 @@ pub fn why(group: &str, workload: &str) -> &'static str {
 }
 
 const TICKER: &str = "\
-Of 190 sleeps a second 100 are the ticker's, and 89 the monitor's: an idle worker that looks each 11.2 ms whether a worker \
-computes. As strace counts them, with two workers: for 102 ticks 102 `timerfd_settime` and 102 `epoll_pwait` of the one thread, and 102 `futex` \
-with a timeout of the other. A task behind one that computes is to be found within 12 ms, and a worker that begins to work makes \
-no call; so the monitor looks at least so often while others work. Waking it when a worker begins to work would be a \
-sleep for each tick as well. tokio looks at nothing, and such a task waits until the other has ended. The experiment: \
-with the monitor switched off there are 100 sleeps a second instead of 190 (tokio: 106), and it is 0.63 of tokio's CPU time with two \
-workers (from 1.55) and 0.79 with four (from 1.04): seven rounds, Xeon.";
+Of 110 sleeps a second 100 are the ticker's, and ten the monitor's (tokio: 104). What a sleep costs depends on the core on which the \
+kernel wakes the thread: in three runs of five to seven rounds polder took 1.17, 1.03 and 0.98 of tokio's CPU time with two workers, and the \
+quartiles lie on both sides of the goal. While the monitor was an idle worker that looked each 11.2 ms, it was 190 sleeps and 1.5 to 2.3 of \
+tokio's CPU time.";
 
 const LIGHT: &str = "\
-The monitor's sleeps: 0.09 a request, by the column of sleeps, which an idle worker spends on looking each 11.2 ms whether a worker \
-computes. What such a sleep costs is in the rows of the ticker, in the same run: 85 more a second than tokio's, and 2.1 ms of CPU time \
-a second more, so 25 µs each, on a core that is idle otherwise. 89 of them are 2.2 µs a request at 1,000 requests a second, and with two \
-workers the difference is 2.2. At 10,000 requests a second it is a tenth of that, and polder takes less than tokio. The experiment: with the monitor switched off \
-it is 0.85 of tokio's CPU time with two workers (from 1.37), 0.88 with four (from 1.53) and 0.72 with eight (from 1.09), at 1.00 sleeps a \
-request: seven rounds, Xeon.";
+1.01 sleeps a request. What is beyond tokio's is the monitor's. The experiment, seven rounds, two workers, Xeon: without a monitor 0.87 of \
+tokio's CPU time, with its clock of processor time alone 0.85, with an inspection each 100 ms alone 0.90, with both 0.95 to 0.98. While the \
+monitor was an idle worker that looked each 11.2 ms, it was 1.40 to 1.62, at 1.09 sleeps a request. A task behind one that computes is \
+found within 12 ms; tokio looks at nothing, and such a task waits until the other has ended.";
+
+const PLACED: &str = "\
+Depends on the core on which the kernel wakes a worker, and is bimodal: one worker, which it wakes on another core than the generator's, takes \
+30 µs a request in both programs (the row of one worker); two take 6, and between the two where it changes within a round.";
 
 const HTTP: &str = "\
 Most of a request is the kernel's, and hyper's and rustls' code is the same in both programs. A request takes 6,450 user instructions \
@@ -640,18 +640,15 @@ request over TLS, eight at a time, is 12,700 (12,900). What polder has more of a
 poller of its own, so the kernel wakes that thread for each connection, and it takes the processor from a worker that computes: a \
 handshake has 1.9 `accept4`, each second of which finds nothing, 1.3 `epoll_pwait` and 1.4 switches to another thread (tokio: 1.2, 0.3 \
 and 0.8; on a busy machine), and 1.1 sleeps (0.35). The experiment: if a task of the workers accepts, in both programs, both have 0.05 \
-sleeps, and a handshake is 1.003 of tokio's CPU time (from 1.048), a request 0.985 (from 1.028); without the monitor they are 1.032 and 1.002: \
+sleeps, and a handshake is 1.003 of tokio's CPU time (from 1.048), a request 0.985 (from 1.028); without the monitor of then they are 1.032 and 1.002: \
 five rounds, Xeon.";
 
 const REDIS: &str = "\
 polder executes fewer instructions than tokio, and makes as many system calls. Pipelined by 16, with two workers, 16 requests are \
 20,370 user instructions (tokio: 20,550; valgrind), and, on a busy machine, one `recvfrom`, one `sendto`, 0.034 `epoll_pwait` \
-(0.044), 0.021 `futex` (0.022), 0.053 switches to another thread (0.049), and 0.016 `timerfd_settime`, which is the monitor's and \
-which tokio does not have. The experiments, seven rounds, Xeon: with the monitor switched off, one request in flight is 0.96 of tokio's CPU time \
-(from 1.01), and 16 are 1.08 (from 1.14); with 16 events at a time instead of 64, 0.99 and 0.93. The monitor took a worker that the \
-system had taken off its processor for one that computes, and looked each 350 µs. Since it looks at the worker's processor time, 16 are 0.92 \
-(from 1.00), and one is 1.00 (from 1.01); HTTP with 50 connections 6.0 µs a request (from 6.5), its 99th percentile 1.06 of tokio's (from \
-1.19): five and seven rounds, before and after by turns.";
+(0.044), 0.021 `futex` (0.022), and 0.053 switches to another thread (0.049). The experiments, seven rounds, Xeon: with the monitor of then \
+switched off, one request in flight is 0.96 of tokio's CPU time (from 1.01), and 16 are 1.08 (from 1.14); with 16 events at a time instead of \
+64, 0.99 and 0.93.";
 
 const UDP: &str = "\
 Threads that block, without a runtime (`blocking`), take 0.85 of tokio's CPU time in the same rounds: for 0.95 a runtime would have to take \
