@@ -612,7 +612,7 @@ impl Worker {
     fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.has_parked_reactor) {
-            // What this returns is read again before the next sleep: see `park_in_reactor`.
+            // `park_in_reactor` reads again what has come.
             self.reactor.parker().resume();
         }
         drop(guard);
