@@ -55,9 +55,9 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, ThreadSignal};
 use crate::sys::{self, PerProcess, start_thread_with_stack};
 
-/// An event that comes while all others compute, and a task behind a long poll, are found within two
-/// of these: that poll, or another shard's help, may have begun just after an inspection. So two of
-/// them, and the time that two threads take to wake up, stay below a millisecond.
+/// An event that comes while all others compute, and a task behind a long poll, are found within
+/// two of these: that poll, or another shard's help, may have begun just after an inspection. So
+/// two of them, and the time that two threads take to wake up, stay below a millisecond.
 const INTERVAL: Duration = Duration::from_micros(350);
 
 /// Longer than most polls, and than the turns of most workers, which poll their shard between two
