@@ -891,9 +891,9 @@ mod tests {
     #[test]
     fn failed_wait_delivers_events_found_before() {
         use crate::poller::{Backend, Capabilities, Change, Event, Poller, Ready, Selector, Token};
+        use crate::reactor::wake_count::WakeCount;
         use crate::reactor::{Direction, Held, Io, Registered};
         use crate::sync::Mutex;
-        use crate::sync::atomic::AtomicUsize;
         use crate::sys::BorrowedDescriptor;
         use std::os::unix::net::UnixStream;
 
@@ -924,14 +924,6 @@ mod tests {
             }
         }
 
-        struct Count(AtomicUsize);
-
-        impl std::task::Wake for Count {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-
         let wait = |driver: &Driver| driver.wait(&Timeout::Zero).map(drop);
         let wait_without_deadline = |driver: &Driver| driver.wait_without_deadline(false).map(drop);
         for wait in [&wait as &dyn Fn(&Driver) -> _, &wait_without_deadline] {
@@ -941,7 +933,7 @@ mod tests {
             let io = Io::new(Held::Owned(UnixStream::pair().unwrap().0.into()), None);
             let (source, direction) = (io.source(), Direction::Read);
             source.clear(direction, source.snapshot(direction));
-            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let count = Arc::new(WakeCount::default());
             let waker = Waker::from(count.clone());
             let registered = source.add_waiter(&reactor, direction, io.id(), &waker);
             assert_eq!(registered.unwrap(), Registered::Pending);
@@ -949,7 +941,7 @@ mod tests {
                 let error = wait(&driver).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
                 driver.call_wakers();
-                assert_eq!(count.0.load(Ordering::Relaxed), 1, "the edge, once");
+                assert_eq!(count.get(), 1, "the edge, once");
             }
             // Otherwise the source would hold itself.
             reactor.close(&mut Vec::new());

@@ -408,6 +408,27 @@ fn closed() -> io::Error {
 }
 
 #[cfg(all(test, unix))]
+mod wake_count {
+    use super::*;
+
+    /// A waker that counts its calls.
+    #[derive(Default)]
+    pub(super) struct WakeCount(AtomicUsize);
+
+    impl WakeCount {
+        pub(super) fn get(&self) -> usize {
+            self.0.load(Ordering::Acquire)
+        }
+    }
+
+    impl std::task::Wake for WakeCount {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;

@@ -981,14 +981,7 @@ mod tests {
 
     use super::*;
     use crate::poller::Backend;
-
-    struct Count(AtomicUsize);
-
-    impl std::task::Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::reactor::wake_count::WakeCount;
 
     /// After a refused wait the waiter of the other direction tries and asks again.
     ///
@@ -1000,7 +993,7 @@ mod tests {
             let (near, _far) = UnixStream::pair().unwrap();
             let io = Io::new(Held::Owned(near.into()), None);
             let source = io.source();
-            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let count = Arc::new(WakeCount::default());
             let waker = Waker::from(count.clone());
             let wait = |direction| {
                 source.clear(direction, source.snapshot(direction));
@@ -1009,7 +1002,7 @@ mod tests {
             assert_eq!(wait(Direction::Read).unwrap(), Registered::Pending);
             source.change(reactor.poller(), Change::Deregister).unwrap();
             wait(Direction::Write).unwrap_err();
-            assert!(count.0.load(Ordering::Relaxed) > 0, "the reader sleeps");
+            assert!(count.get() > 0, "the reader sleeps");
             assert!(wait(Direction::Read).is_err(), "{backend}");
             // Otherwise the source would hold itself.
             reactor.close(&mut Vec::new());
@@ -1065,6 +1058,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::poller::Backend;
+    use crate::reactor::wake_count::WakeCount;
     use std::os::unix::net::UnixStream;
 
     fn reactor() -> Arc<Reactor> {
@@ -1078,14 +1072,6 @@ mod loom_tests {
         let seen = io.source().snapshot(Direction::Read);
         io.source().clear(Direction::Read, seen);
         (io, far)
-    }
-
-    struct Count(AtomicUsize);
-
-    impl std::task::Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Release);
-        }
     }
 
     fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -1104,7 +1090,7 @@ mod loom_tests {
     fn registration_during_close_refused_or_woken() {
         check(|| {
             let (reactor, (io, _far)) = (reactor(), io());
-            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let count = Arc::new(WakeCount::default());
             let closer = {
                 let reactor = reactor.clone();
                 loom::thread::spawn(move || {
@@ -1117,7 +1103,7 @@ mod loom_tests {
             let waits = (io.source()).add_waiter(&reactor, Direction::Read, io.id(), &waker);
             closer.join().unwrap();
             if matches!(waits, Ok(Registered::Pending)) {
-                assert_eq!(count.0.load(Ordering::Acquire), 1, "it waits for ever");
+                assert_eq!(count.get(), 1, "it waits for ever");
             }
             assert!(
                 !is_with(&io, &reactor),

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::busy::BusyPollConfig;
+use super::closing::ClosingWorkers;
 use super::header::{Runnable, Running};
 use super::monitor;
 use super::shard::{PollerGuard, Shard};
@@ -100,9 +101,7 @@ impl Worker {
             // No pool worker polls a task any more.
             self.close_pool();
             // After a failure the main worker may come much later.
-            shared
-                .stealable_tasks()
-                .for_each(|tasks| tasks.owned.wake_all());
+            self.wake_stealable_tasks();
             self.drop_stealable_tasks();
             self.drop_tasks();
         }
