@@ -361,6 +361,11 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Whether the rules run in a [`storm`], whose signals end sleeps.
+pub fn is_in_storm() -> bool {
+    std::env::var_os("POLDER_STORM").is_some()
+}
+
 /// Polls `condition` until it holds: for conditions that cannot be awaited.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1068,7 +1068,7 @@ fn pool_with_little_to_do_is_quiet() {
             runtime.block_on(runtime.spawn(ticks));
             // With inspections every 11 ms there would be half as many more. (A storm of signals
             // makes it more.)
-            sleeps() - before < TICKS * 5 / 4 || std::env::var_os("POLDER_STORM").is_some()
+            sleeps() - before < TICKS * 5 / 4 || crate::support::is_in_storm()
         });
     });
 }
