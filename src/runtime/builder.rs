@@ -561,7 +561,7 @@ impl Builder {
         }
         let shared = observe(shared, self.watch)?;
         // On an error from here on, dropping the runtime joins the threads that were started.
-        let mut runtime = Runtime::with_worker(Worker::with_pool_vtable(
+        let mut runtime = Runtime::with_worker(Worker::with(
             shared.clone(),
             shared.main_index(),
             self.busy_poll,
@@ -572,7 +572,7 @@ impl Builder {
             let shared = shared.clone();
             let (start, stop) = (self.on_thread_start.clone(), self.on_thread_stop.clone());
             let run = move || {
-                let worker = Worker::with_pool_vtable(shared, index, self.busy_poll);
+                let worker = Worker::with(shared, index, self.busy_poll);
                 worker.driver.set_slack(self.timer_slack, origin);
                 worker.run_pool_worker(|| start.iter().for_each(|start| (start.0)(index)));
                 stop.iter().for_each(|stop| stop.stop(index));

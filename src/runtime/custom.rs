@@ -41,8 +41,7 @@ impl CustomRuntime {
         let mut shared = Shared::with_pool(shards, main);
         shared.is_on_one_thread = true;
         let shared = Arc::new(shared);
-        let worker =
-            |index| Worker::with_pool_vtable(shared.clone(), index, BusyPollConfig::default());
+        let worker = |index| Worker::with(shared.clone(), index, BusyPollConfig::default());
         let mut runtime = Runtime::with_worker(worker(shared.main_index()));
         runtime.embedded = (0..pool_workers)
             .map(|index| Rc::new(worker(index)))

@@ -24,17 +24,14 @@
 //! asleep leads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::busy::BusyPollConfig;
 use super::closing::ClosingWorkers;
 use super::header::{Runnable, Running};
 use super::monitor;
 use super::shard::{PollerGuard, Shard};
-use super::shared::Shared;
 use super::sleep::Sleep;
-use super::worker::{EVENT_INTERVAL, PoolVTable, Worker};
+use super::worker::{EVENT_INTERVAL, Worker};
 use crate::poller::Timeout;
 use crate::reactor::Driver;
 use crate::sync::OnDrop;
@@ -44,25 +41,7 @@ use crate::sync::atomic::{Ordering, fence};
 /// cost more than it saves.
 const MANY_READY: usize = 4;
 
-static POOL_VTABLE: PoolVTable = PoolVTable {
-    run_ready: |worker, tasks| worker.run_each(tasks, Worker::next_of_pool),
-    find_work: Worker::find_work,
-    sleep_in_pool: Worker::sleep_in_pool,
-    poll_pool: Worker::poll_pool,
-    end_pool_turn: Worker::end_pool_turn,
-    drop_ready_tasks_of_pool: Worker::drop_ready_tasks_of_pool,
-};
-
 impl Worker {
-    /// Makes a worker of a runtime that may have a pool. Only this refers to [`POOL_VTABLE`].
-    pub(crate) fn with_pool_vtable(
-        shared: Arc<Shared>,
-        index: usize,
-        busy_poll: BusyPollConfig,
-    ) -> Worker {
-        Worker::with(shared, index, busy_poll, Some(&POOL_VTABLE))
-    }
-
     /// Drives a pool worker until the runtime closes, then drops its tasks. First calls `start`,
     /// which is foreign code.
     pub(crate) fn run_pool_worker(&self, start: impl FnOnce()) {
@@ -286,7 +265,7 @@ impl Worker {
         }
     }
 
-    fn end_pool_turn(&self) {
+    pub(super) fn end_pool_turn(&self) {
         let (local, shared) = (&*self.local, &**self.shared());
         local.yield_mark.set(None);
         if self.searching.take() {
@@ -321,7 +300,10 @@ mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
     use crate::reactor::{Direction, Held, Io, Registered, Wakeup};
+    use crate::scheduler::busy::BusyPollConfig;
+    use crate::scheduler::shared::Shared;
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
     use std::task::Waker;
 
     #[test]
@@ -329,7 +311,7 @@ mod tests {
         let poller = || Poller::new(Backend::default()).expect("it opens");
         let shards = vec![(poller(), vec![None]), (poller(), vec![None])];
         let shared = Arc::new(Shared::with_pool(shards, poller()));
-        let worker = Worker::with_pool_vtable(shared.clone(), 1, BusyPollConfig::default());
+        let worker = Worker::with(shared.clone(), 1, BusyPollConfig::default());
         let (shard, sleeps) = (&shared.shards[0], &shared.remote(0).parker);
         let (near, _far) = UnixStream::pair().unwrap();
         let io = Io::new(Held::Owned(near.into()), None);

@@ -379,7 +379,7 @@ mod tests {
             vec![(poller(), vec![None, None])],
             poller(),
         ));
-        let worker = Worker::with_pool_vtable(shared.clone(), 0, BusyPollConfig::default());
+        let worker = Worker::with(shared.clone(), 0, BusyPollConfig::default());
         let spawn = move || {
             let (affinity, meta) = (shared.any_worker(), Location::caller().into());
             // SAFETY: the future is `Send`.

@@ -54,17 +54,6 @@ pub(crate) const EVENT_INTERVAL: usize = BATCH;
 /// answer them soon.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-/// The large functions of a pool worker, and of the main worker for a pool that closes, which a
-/// program without a pool does not link. The one value is `POOL_VTABLE` in `pool`.
-pub(super) struct PoolVTable {
-    pub(super) run_ready: fn(&Worker, usize) -> bool,
-    pub(super) find_work: fn(&Worker) -> bool,
-    pub(super) sleep_in_pool: fn(&Worker, Option<Duration>),
-    pub(super) poll_pool: fn(&Worker),
-    pub(super) end_pool_turn: fn(&Worker),
-    pub(super) drop_ready_tasks_of_pool: fn(&Worker),
-}
-
 pub(crate) struct Worker {
     pub(crate) local: Rc<Local>,
     pub(crate) driver: Rc<Driver>,
@@ -92,10 +81,6 @@ pub(crate) struct Worker {
     pub(super) sleeper: Sleeper,
     /// The value of `Shared::help_wanted` when it last helped.
     pub(super) help_given: Cell<usize>,
-    /// Of a pool worker.
-    pool_vtable: Option<&'static PoolVTable>,
-    /// Of every worker of a runtime that may have a pool.
-    closing_vtable: Option<&'static PoolVTable>,
     nested: Nested,
     is_broken: Cell<bool>,
     /// The number of nested drives: a task or a waker may drive its own runtime.
@@ -106,15 +91,10 @@ impl Worker {
     /// Makes the only worker of a runtime.
     pub(crate) fn new(shared: Arc<Shared>) -> Worker {
         let index = shared.main_index();
-        Worker::with(shared, index, BusyPollConfig::default(), None)
+        Worker::with(shared, index, BusyPollConfig::default())
     }
 
-    pub(super) fn with(
-        shared: Arc<Shared>,
-        index: usize,
-        busy_poll: BusyPollConfig,
-        closing_vtable: Option<&'static PoolVTable>,
-    ) -> Worker {
+    pub(crate) fn with(shared: Arc<Shared>, index: usize, busy_poll: BusyPollConfig) -> Worker {
         let local = Local::new(shared.clone(), index);
         local.counters.set_jiffy(jiffy(now()));
         let reactor = shared.remote(index).reactor.clone();
@@ -127,8 +107,6 @@ impl Worker {
                 !local.is_pool_worker() && !busy_poll.is_enabled() && local.shared.trace.is_none(),
             ),
             foreign_calls: Cell::new(0),
-            pool_vtable: closing_vtable.filter(|_| local.is_pool_worker()),
-            closing_vtable,
             local: Rc::new(local),
             embedded: Cell::new(false),
             busy_poll: BusyPoll::new(busy_poll),
@@ -407,10 +385,8 @@ impl Worker {
             self.fire();
         }
         local.release_yielded();
-        if !waits_directly {
-            if let Some(pool) = self.pool_vtable {
-                (pool.end_pool_turn)(self);
-            }
+        if !waits_directly && local.is_pool_worker() {
+            self.end_pool_turn();
         }
     }
 
@@ -446,7 +422,7 @@ impl Worker {
     fn wait(&self, is_idle: bool, timeout: Option<Duration>, stay_awake: &dyn Fn() -> bool) {
         let local = &*self.local;
         local.poll_ended.set(None);
-        let finds_work = is_idle && self.pool_vtable.is_some_and(|pool| (pool.find_work)(self));
+        let finds_work = is_idle && local.is_pool_worker() && self.find_work();
         let may_sleep = is_idle && !finds_work && timeout != Some(Duration::ZERO);
         let check = if may_sleep && timeout.is_none() {
             self.nested.begin_deadlock_check(local)
@@ -456,10 +432,10 @@ impl Worker {
         let timeout = timeout.or(check.as_ref().map(|_| DEADLOCK_AFTER));
         let idle_since = (may_sleep && self.busy_poll.config.is_enabled()).then(now);
         if idle_since.is_none_or(|since| !self.spin(since, timeout, stay_awake)) {
-            match (self.pool_vtable, may_sleep) {
-                (None, _) => self.sleep_or_poll(may_sleep, timeout),
-                (Some(pool), true) => (pool.sleep_in_pool)(self, timeout),
-                (Some(pool), false) => (pool.poll_pool)(self),
+            match (local.is_pool_worker(), may_sleep) {
+                (false, _) => self.sleep_or_poll(may_sleep, timeout),
+                (true, true) => self.sleep_in_pool(timeout),
+                (true, false) => self.poll_pool(),
             }
         }
         // A worker that was woken to help would have slept for longer.
@@ -511,8 +487,8 @@ impl Worker {
         }
         loop {
             self.resume(); // Already awake: only notes whether something has come.
-            if let Some(pool) = self.pool_vtable {
-                (pool.poll_pool)(self);
+            if local.is_pool_worker() {
+                self.poll_pool();
             } else if self.reactor.has_sources() {
                 self.wait_once(&Timeout::Zero, None);
             }
@@ -709,14 +685,12 @@ impl Worker {
     /// [`policy`](Local::policy), which have several queues or choose from one.
     #[inline(never)]
     fn run_ready_outlined(&self, tasks: usize) -> bool {
-        match self.pool_vtable {
-            Some(pool) => (pool.run_ready)(self, tasks),
-            None => {
-                // A constant without the feature `kernel`: then the loop is not compiled.
-                let is_chosen = self.local.policy().is_some();
-                is_chosen && self.run_each(tasks, |worker| worker.local.pop())
-            }
+        if self.local.is_pool_worker() {
+            return self.run_each(tasks, Worker::next_of_pool);
         }
+        // A constant without the feature `kernel`: then the loop is not compiled.
+        let is_chosen = self.local.policy().is_some();
+        is_chosen && self.run_each(tasks, |worker| worker.local.pop())
     }
 
     #[inline]
@@ -839,10 +813,7 @@ impl ClosingWorkers for Worker {
     }
 
     fn drop_ready_tasks(&self) {
-        match self.closing_vtable {
-            Some(pool) => (pool.drop_ready_tasks_of_pool)(self),
-            None => self.drop_tasks(),
-        }
+        self.drop_ready_tasks_of_pool();
     }
 
     fn has_ready_tasks(&self) -> bool {
