@@ -46,11 +46,13 @@
 //! * The reactor: this file, [`driver`] (the thread's half, and timers), [`source`] with its
 //!   [`back_off`], and `fork`. They import each other in a circle: a reactor has sources, and a
 //!   source is registered with its reactor.
+//! * [`handle`], by which sockets and `Async` hold a source.
 
 mod back_off;
 mod driver;
 #[cfg(unix)]
 mod fork;
+mod handle;
 mod parker;
 mod readiness;
 mod sorted_vec_map;
@@ -58,26 +60,25 @@ mod source;
 mod timer_heap;
 
 use std::collections::VecDeque;
-use std::io;
 use std::iter;
-use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::poller::{Mode, Poller, Token};
-use crate::slab::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, StaticMutex, wake_all};
 use crate::sys::PerProcess;
+use source::SourceTable;
 use timer_heap::{TimerHeap, TimerOps};
 
 pub(crate) use driver::{BATCH, Driver, TimerHandle, TimerState};
+pub(crate) use handle::Io;
 pub(crate) use parker::{Parker, Wakeup};
 pub(crate) use readiness::{Direction, Registered, Snapshot, WaiterId, WakerKind};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
-pub(crate) use source::{Blocked, Held, Io, Source, SourceKind, SourceWait};
+pub(crate) use source::{Blocked, Held, Source, SourceKind, SourceWait};
 pub(crate) use timer_heap::TimerWait;
 
 /// The number of table places visited per acquisition of the lock: some microseconds.
@@ -305,73 +306,6 @@ impl Reactor {
         }
         queued
     }
-
-    fn insert(&self, source: Arc<Source>) -> io::Result<Token> {
-        let mut table = self.sources.lock();
-        if self.is_closed() {
-            return Err(closed());
-        }
-        let token = table.insert(source);
-        (self.source_count).store(self.source_count() + 1, Ordering::Relaxed);
-        Ok(token)
-    }
-
-    /// Removes a source, which must be dropped outside all locks.
-    fn remove(&self, token: Token) -> Option<Arc<Source>> {
-        let mut table = self.sources.lock();
-        let source = table.remove(token)?;
-        (self.source_count).store(self.source_count() - 1, Ordering::Relaxed);
-        Some(source)
-    }
-}
-
-/// The sources of a reactor, by token.
-///
-/// A token names a place in the table (lower half) and the generation of its occupant (upper half).
-/// None is used twice (a place that runs out of generations is retired), so a late event finds no
-/// source. A free place has the generation of its next occupant.
-#[derive(Default)]
-struct SourceTable {
-    sources: Slab<Arc<Source>, u32>,
-}
-
-/// A place that reaches this generation is retired; so no token equals one of the poller's own.
-const LAST_GENERATION: u32 = u32::MAX;
-
-#[inline]
-fn token(generation: u32, index: usize) -> Token {
-    Token(u64::from(generation) << 32 | index as u64)
-}
-
-impl SourceTable {
-    /// Includes free ones.
-    fn places(&self) -> usize {
-        self.sources.places()
-    }
-
-    fn sources(&self, places: Range<usize>) -> impl Iterator<Item = (Token, &Arc<Source>)> {
-        let sources = self.sources.iter_in(places);
-        sources.map(|(index, generation, source)| (token(generation, index), source))
-    }
-
-    fn insert(&mut self, source: Arc<Source>) -> Token {
-        let (index, generation) = self.sources.insert_returning_generation(source);
-        token(generation, index)
-    }
-
-    #[inline]
-    fn get(&self, token: Token) -> Option<&Arc<Source>> {
-        let (generation, source) = self.sources.get_with_generation(token.0 as u32 as usize)?;
-        (generation == (token.0 >> 32) as u32).then_some(source)
-    }
-
-    fn remove(&mut self, token: Token) -> Option<Arc<Source>> {
-        self.get(token)?;
-        let next = (token.0 >> 32) as u32 + 1;
-        let next = (next != LAST_GENERATION).then_some(next);
-        self.sources
-            .remove_setting_generation(token.0 as u32 as usize, next)
-    }
 }
 
 impl Drop for Reactor {
@@ -400,13 +334,6 @@ fn registry() -> std::sync::MutexGuard<'static, Reactors> {
     REGISTRY.get().lock()
 }
 
-fn closed() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NotConnected,
-        "cannot register with the runtime: it has shut down",
-    )
-}
-
 #[cfg(all(test, unix))]
 mod wake_count {
     use super::*;
@@ -425,58 +352,5 @@ mod wake_count {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Release);
         }
-    }
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixStream;
-
-    fn source() -> (Io, UnixStream) {
-        let (near, far) = UnixStream::pair().unwrap();
-        (Io::new(Held::Owned(near.into()), None), far)
-    }
-
-    /// A token is invalid after its source has gone, also when its slot is in use again.
-    ///
-    /// An event taken from the kernel before its source was removed must not be delivered to the
-    /// next occupant, whose user would believe it.
-    #[test]
-    fn stale_token_names_nobody_after_reuse() {
-        let mut table = SourceTable::default();
-        let ((first, _first), (second, _second)) = (source(), source());
-        let old = table.insert(first.source().clone());
-        assert!(table.remove(old).is_some());
-        let new = table.insert(second.source().clone());
-        assert_eq!(
-            (old.0 as u32, table.places()),
-            (new.0 as u32, 1),
-            "one place"
-        );
-        assert_ne!(old, new, "a token is used twice");
-        assert!(
-            table.get(old).is_none(),
-            "a late event finds the next owner"
-        );
-        assert!(
-            table.remove(old).is_none(),
-            "a late removal removes the next owner"
-        );
-        assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
-    }
-
-    /// The poller's own tokens have the last generation.
-    #[test]
-    fn exhausted_generation_not_reused() {
-        let mut table = SourceTable::default();
-        let (io, _far) = source();
-        table.insert(io.source().clone());
-        (table.sources).remove_setting_generation(0, Some(LAST_GENERATION - 1));
-        let last = table.insert(io.source().clone());
-        assert_eq!(last, token(LAST_GENERATION - 1, 0));
-        assert!(table.remove(last).is_some());
-        let next = table.insert(io.source().clone());
-        assert_eq!(next, token(0, 1), "the place is used again");
     }
 }

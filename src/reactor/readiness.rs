@@ -210,7 +210,7 @@ impl<R: Default> Readiness<R> {
     #[inline]
     pub(super) fn store_waker(
         &self,
-        state: &mut State<R>,
+        waiters: &mut Waiters,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
@@ -219,7 +219,7 @@ impl<R: Default> Readiness<R> {
         if self.snapshot(direction).is_ready() {
             return Ok(Registered::AlreadyReady);
         }
-        state.waiters.store(direction, id, waker, spare)?;
+        waiters.store(direction, id, waker, spare)?;
         self.has_waker.store(true, Ordering::Relaxed);
         Ok(Registered::Pending)
     }
@@ -678,7 +678,7 @@ mod loom_tests {
             loop {
                 let mut state = self.readiness.lock();
                 match (self.readiness).store_waker(
-                    &mut state,
+                    &mut state.waiters,
                     Direction::Read,
                     id,
                     waker,
@@ -883,7 +883,13 @@ mod tests {
     fn wait_as(readiness: &Readiness, direction: Direction, id: WaiterId, waker: &Waker) {
         readiness.clear(direction, readiness.snapshot(direction));
         let mut spare = Spare::clone_of(waker);
-        let left = readiness.store_waker(&mut readiness.lock(), direction, id, waker, &mut spare);
+        let left = readiness.store_waker(
+            &mut readiness.lock().waiters,
+            direction,
+            id,
+            waker,
+            &mut spare,
+        );
         assert_eq!(left, Ok(Registered::Pending));
     }
 
@@ -1013,7 +1019,8 @@ mod tests {
         let (_nobody, waker) = waker();
         let (id, mut spare) = (WaiterId::future(1), Spare::clone_of(&waker));
         let mut state = readiness.lock();
-        let left = readiness.store_waker(&mut state, Direction::Read, id, &waker, &mut spare);
+        let left =
+            readiness.store_waker(&mut state.waiters, Direction::Read, id, &waker, &mut spare);
         assert_eq!(left, Ok(Registered::AlreadyReady), "the event is lost");
     }
 
@@ -1031,7 +1038,7 @@ mod tests {
             readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
             let mut state = readiness.lock();
             readiness.store_waker(
-                &mut state,
+                &mut state.waiters,
                 Direction::Read,
                 WaiterId::handle(0),
                 waker,
@@ -1061,7 +1068,7 @@ mod tests {
             let mut state = readiness.lock();
             let id = WaiterId::handle(id);
             let registered =
-                readiness.store_waker(&mut state, Direction::Read, id, waker, &mut spare);
+                readiness.store_waker(&mut state.waiters, Direction::Read, id, waker, &mut spare);
             if registered != Err(NeedsClone) {
                 state.waiters.set_kind(WakerKind::Task);
                 return registered;

@@ -1,9 +1,10 @@
 //! One descriptor, or one socket of another kernel, and the waiters for it.
 //!
 //! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
-//! registered with finds it by token. Users hold it through counted handles, [`Io`]: when the last
-//! one is dropped, the source is deregistered and then closed. (The descriptor in an `Async<T>` is
-//! its user's: it is deregistered before the user gets it back, and stays open.)
+//! registered with finds it by token in its [`SourceTable`]. Users hold it through counted
+//! [handles](super::handle): when the last one is dropped, the source is deregistered and then
+//! closed. (The descriptor in an `Async<T>` is its user's: it is deregistered before the user gets
+//! it back, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
@@ -37,8 +38,8 @@
 //! A waker is called and dropped under none of them, except for a task's own: see
 //! `readiness::Waiters`.
 
-use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -47,10 +48,11 @@ use super::readiness::{Direction, Readiness, Registered, Snapshot, WaiterId, Wak
 use super::{Driver, Reactor, Token};
 use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
+use crate::slab::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
-use crate::telemetry::{SocketType, open_sockets};
+use crate::telemetry::SocketType;
 
 /// Kind of a source, as far as waiting for it differs.
 ///
@@ -104,9 +106,9 @@ type State = super::readiness::State<Registrations>;
 
 pub(crate) struct Source {
     pub(super) readiness: Readiness<Registrations>,
-    held: Held,
+    pub(super) held: Held,
     kind: SourceKind,
-    handles: AtomicUsize,
+    pub(super) handles: AtomicUsize,
     next_id: AtomicU32,
     /// With levels: whether a short read has returned data since the last event.
     pub(super) has_read: AtomicBool,
@@ -116,7 +118,7 @@ pub(crate) struct Source {
     shut_down: [AtomicBool; 2],
     has_bytes_only: AtomicBool,
     /// `None` for a borrowed descriptor.
-    traits: Option<SocketTraits>,
+    pub(super) traits: Option<SocketTraits>,
 }
 
 /// A descriptor, closed with its source or borrowed from its owner; or a socket of another kernel,
@@ -153,7 +155,7 @@ pub(crate) enum Blocked {
 }
 
 impl Source {
-    fn new(held: Held, traits: Option<SocketTraits>) -> Source {
+    pub(super) fn new(held: Held, traits: Option<SocketTraits>) -> Source {
         Source {
             readiness: Readiness::new(),
             held,
@@ -333,28 +335,11 @@ impl Source {
         id: WaiterId,
         waker: &Waker,
     ) -> Option<io::Result<Registered>> {
-        let mut spare = self.readiness.spare(waker);
-        loop {
-            let mut state = self.readiness.lock();
-            let kind = waker_kind(&state.registrations.first.as_ref()?.reactor, waker)?;
-            let registered =
-                (self.readiness).store_waker(&mut state, direction, id, waker, &mut spare);
-            match (registered, &mut state.registrations.first) {
-                (Err(NeedsClone), _) => {
-                    drop(state);
-                    spare.fill(waker);
-                }
-                (Ok(Registered::Pending), Some(registration)) => {
-                    let armed = self.add_interest(registration, direction.interest());
-                    state.waiters.set_kind(kind);
-                    return Some(armed.map_or_else(
-                        |error| self.refuse(state, error),
-                        |()| Ok(Registered::Pending),
-                    ));
-                }
-                _ => return Some(Ok(Registered::AlreadyReady)),
-            }
-        }
+        self.add_waiter_to(direction, id, waker, |registrations| {
+            let first = registrations.first.as_mut()?;
+            let kind = waker_kind(&first.reactor, waker)?;
+            Some((first, kind))
+        })
     }
 
     /// Adds a waiter for the next event of `direction`, and registers the source with `reactor` if
@@ -366,28 +351,47 @@ impl Source {
         id: WaiterId,
         waker: &Waker,
     ) -> io::Result<Registered> {
+        loop {
+            let added = self.add_waiter_to(direction, id, waker, |registrations| {
+                Some((registrations.get_mut(reactor)?, WakerKind::Other))
+            });
+            if let Some(added) = added {
+                return added;
+            }
+            self.register_or_move(reactor, direction, id)?;
+        }
+    }
+
+    /// Adds a waiter for an event of the registration that `find` returns, if any, with the waker's
+    /// kind.
+    #[inline]
+    fn add_waiter_to(
+        &self,
+        direction: Direction,
+        id: WaiterId,
+        waker: &Waker,
+        find: impl Fn(&mut Registrations) -> Option<(&mut Registration, WakerKind)>,
+    ) -> Option<io::Result<Registered>> {
         let mut spare = self.readiness.spare(waker);
         loop {
-            let mut state = self.readiness.lock();
-            if state.registrations.get_mut(reactor).is_none() {
-                self.register_or_move(reactor, state, direction, id)?;
-                continue;
-            }
-            let registered =
-                (self.readiness).store_waker(&mut state, direction, id, waker, &mut spare);
-            match (registered, state.registrations.get_mut(reactor)) {
-                (Err(NeedsClone), _) => {
-                    drop(state);
+            let mut locked = self.readiness.lock();
+            let state = &mut *locked;
+            let (registration, kind) = find(&mut state.registrations)?;
+            let waiters = &mut state.waiters;
+            match (self.readiness).store_waker(waiters, direction, id, waker, &mut spare) {
+                Err(NeedsClone) => {
+                    drop(locked);
                     spare.fill(waker);
                 }
-                (Ok(Registered::Pending), Some(registration)) => {
+                Ok(Registered::AlreadyReady) => return Some(Ok(Registered::AlreadyReady)),
+                Ok(Registered::Pending) => {
                     let armed = self.add_interest(registration, direction.interest());
-                    return armed.map_or_else(
-                        |error| self.refuse(state, error),
+                    waiters.set_kind(kind);
+                    return Some(armed.map_or_else(
+                        |error| self.refuse(locked, error),
                         |()| Ok(Registered::Pending),
-                    );
+                    ));
                 }
-                _ => return Ok(Registered::AlreadyReady),
             }
         }
     }
@@ -398,10 +402,10 @@ impl Source {
     fn register_or_move(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
-        mut state: MutexGuard<'_, State>,
         direction: Direction,
         id: WaiterId,
     ) -> io::Result<()> {
+        let mut state = self.readiness.lock();
         let ended = if state.waiters.contains_others(direction, id) {
             Registrations::default()
         } else {
@@ -469,7 +473,7 @@ impl Source {
         let ended = self.deregister(state.registrations.remove(reactor));
         drop(state);
         ended.free_tokens();
-        Err(super::closed())
+        Err(closed())
     }
 
     #[inline]
@@ -665,6 +669,18 @@ impl Source {
         }
     }
 
+    /// Deregisters the source and drops its waiters' wakers: its last handle is dropped.
+    pub(super) fn detach(&self) {
+        let mut wakers = Vec::new();
+        let ended = {
+            let mut state = self.readiness.lock();
+            state.waiters.take_all(&mut wakers);
+            self.deregister(std::mem::take(&mut state.registrations))
+        };
+        ended.free_tokens();
+        drop_all(wakers);
+    }
+
     /// Calls `call` for those of `directions` that were not shut down yet, if any, and remembers
     /// them unless it fails. All handles share that, so the kernel is never asked twice.
     ///
@@ -738,7 +754,7 @@ impl Source {
         self.traits.expect("a socket's source has its traits")
     }
 
-    fn next_id(&self) -> u32 {
+    pub(super) fn next_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -826,126 +842,84 @@ impl Registration {
     }
 }
 
-/// The counted handle by which a socket, or an `Async`, holds its source. Each clone is a waiter of
-/// its own.
-pub(crate) struct Io {
-    source: Arc<Source>,
-    id: WaiterId,
-}
-
-/// Without the source, its waiters and its reactors.
-impl fmt::Debug for Io {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Io")
-    }
-}
-
-impl Io {
-    /// A descriptor must be non-blocking. Without `traits` it is no socket of `net`, and nothing is
-    /// known of it.
-    pub(crate) fn new(held: Held, traits: Option<SocketTraits>) -> Io {
-        let io = Io {
-            source: Arc::new(Source::new(held, traits)),
-            id: WaiterId::handle(0),
-        };
-        if let Some(open) = io.open_sockets() {
-            open.fetch_add(1, Ordering::Relaxed);
+/// Its table of sources.
+impl Reactor {
+    fn insert(&self, source: Arc<Source>) -> io::Result<Token> {
+        let mut table = self.sources.lock();
+        if self.is_closed() {
+            return Err(closed());
         }
-        io
+        let token = table.insert(source);
+        (self.source_count).store(self.source_count() + 1, Ordering::Relaxed);
+        Ok(token)
     }
 
-    /// Waits for a descriptor that its owner keeps. It must be non-blocking, and must not be a
-    /// file.
-    ///
-    /// # Safety
-    ///
-    /// The descriptor must stay open until the last handle is dropped.
-    pub(crate) unsafe fn borrowed(descriptor: BorrowedDescriptor<'_>) -> Io {
-        // SAFETY: the caller promises it.
-        let descriptor = unsafe { sys::lend(descriptor) };
-        Io::new(Held::Borrowed(descriptor), None)
+    /// Removes a source, which must be dropped outside all locks.
+    fn remove(&self, token: Token) -> Option<Arc<Source>> {
+        let mut table = self.sources.lock();
+        let source = table.remove(token)?;
+        (self.source_count).store(self.source_count() - 1, Ordering::Relaxed);
+        Some(source)
+    }
+}
+
+/// The sources of a reactor, by token.
+///
+/// A token names a place in the table (lower half) and the generation of its occupant (upper half).
+/// None is used twice (a place that runs out of generations is retired), so a late event finds no
+/// source. A free place has the generation of its next occupant.
+#[derive(Default)]
+pub(super) struct SourceTable {
+    sources: Slab<Arc<Source>, u32>,
+}
+
+/// A place that reaches this generation is retired; so no token equals one of the poller's own.
+const LAST_GENERATION: u32 = u32::MAX;
+
+#[inline]
+fn token(generation: u32, index: usize) -> Token {
+    Token(u64::from(generation) << 32 | index as u64)
+}
+
+impl SourceTable {
+    /// Includes free ones.
+    pub(super) fn places(&self) -> usize {
+        self.sources.places()
     }
 
-    fn open_sockets(&self) -> Option<&'static std::sync::atomic::AtomicUsize> {
-        let socket_type = self.source.traits.map(|traits| traits.socket_type);
-        let is_counted = self.source.descriptor_or_custom().is_ok();
-        is_counted.then(|| open_sockets(socket_type))
+    pub(super) fn sources(
+        &self,
+        places: Range<usize>,
+    ) -> impl Iterator<Item = (Token, &Arc<Source>)> {
+        let sources = self.sources.iter_in(places);
+        sources.map(|(index, generation, source)| (token(generation, index), source))
+    }
+
+    fn insert(&mut self, source: Arc<Source>) -> Token {
+        let (index, generation) = self.sources.insert_returning_generation(source);
+        token(generation, index)
     }
 
     #[inline]
-    pub(crate) fn source(&self) -> &Arc<Source> {
-        &self.source
+    pub(super) fn get(&self, token: Token) -> Option<&Arc<Source>> {
+        let (generation, source) = self.sources.get_with_generation(token.0 as u32 as usize)?;
+        (generation == (token.0 >> 32) as u32).then_some(source)
     }
 
-    #[inline]
-    pub(crate) fn id(&self) -> WaiterId {
-        self.id
-    }
-
-    /// Returns an identity for a future, which waits for one operation and is then
-    /// [removed](Self::remove_waiter).
-    pub(crate) fn new_future_id(&self) -> WaiterId {
-        WaiterId::future(self.source.next_id())
-    }
-
-    /// Returns an identity for a waiter that waits again and again.
-    pub(crate) fn new_handle_id(&self) -> WaiterId {
-        WaiterId::handle(self.source.next_id())
-    }
-
-    /// Drops the wakers of a waiter that no longer waits.
-    pub(crate) fn remove_waiter(&self, id: WaiterId) {
-        let wakers = self.source.readiness.remove_waiter(id);
-        drop_all(wakers.into_iter().flatten());
-    }
-
-    /// Returns the descriptor itself, deregistered; or a duplicate of it if other handles share it.
-    ///
-    /// # Errors
-    ///
-    /// If another kernel has the socket, or no descriptor is free.
-    pub(crate) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        let source = self.source.clone();
-        drop(self);
-        match Arc::try_unwrap(source) {
-            Ok(Source {
-                held: Held::Owned(descriptor),
-                ..
-            }) => Ok(descriptor),
-            Ok(source) => source.descriptor()?.try_clone_to_owned(),
-            Err(source) => source.descriptor()?.try_clone_to_owned(),
-        }
+    fn remove(&mut self, token: Token) -> Option<Arc<Source>> {
+        self.get(token)?;
+        let next = (token.0 >> 32) as u32 + 1;
+        let next = (next != LAST_GENERATION).then_some(next);
+        self.sources
+            .remove_setting_generation(token.0 as u32 as usize, next)
     }
 }
 
-impl Clone for Io {
-    fn clone(&self) -> Io {
-        self.source.handles.fetch_add(1, Ordering::Relaxed);
-        Io {
-            id: self.new_handle_id(),
-            source: self.source.clone(),
-        }
-    }
-}
-
-impl Drop for Io {
-    fn drop(&mut self) {
-        let source = &self.source;
-        if source.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return self.remove_waiter(self.id);
-        }
-        if let Some(open) = self.open_sockets() {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
-        let mut wakers = Vec::new();
-        let ended = {
-            let mut state = source.readiness.lock();
-            state.waiters.take_all(&mut wakers);
-            source.deregister(std::mem::take(&mut state.registrations))
-        };
-        ended.free_tokens();
-        drop_all(wakers);
-    }
+fn closed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotConnected,
+        "cannot register with the runtime: it has shut down",
+    )
 }
 
 #[cold]
@@ -981,6 +955,7 @@ mod tests {
 
     use super::*;
     use crate::poller::Backend;
+    use crate::reactor::Io;
     use crate::reactor::wake_count::WakeCount;
 
     /// After a refused wait the waiter of the other direction tries and asks again.
@@ -1051,6 +1026,60 @@ mod tests {
     }
 }
 
+#[cfg(all(test, unix, not(loom)))]
+mod table_tests {
+    use super::*;
+    use crate::reactor::Io;
+    use std::os::unix::net::UnixStream;
+
+    fn source() -> (Io, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (Io::new(Held::Owned(near.into()), None), far)
+    }
+
+    /// A token is invalid after its source has gone, also when its slot is in use again.
+    ///
+    /// An event taken from the kernel before its source was removed must not be delivered to the
+    /// next occupant, whose user would believe it.
+    #[test]
+    fn stale_token_names_nobody_after_reuse() {
+        let mut table = SourceTable::default();
+        let ((first, _first), (second, _second)) = (source(), source());
+        let old = table.insert(first.source().clone());
+        assert!(table.remove(old).is_some());
+        let new = table.insert(second.source().clone());
+        assert_eq!(
+            (old.0 as u32, table.places()),
+            (new.0 as u32, 1),
+            "one place"
+        );
+        assert_ne!(old, new, "a token is used twice");
+        assert!(
+            table.get(old).is_none(),
+            "a late event finds the next owner"
+        );
+        assert!(
+            table.remove(old).is_none(),
+            "a late removal removes the next owner"
+        );
+        assert!(Arc::ptr_eq(table.get(new).unwrap(), second.source()));
+    }
+
+    /// The poller's own tokens have the last generation.
+    #[test]
+    fn exhausted_generation_not_reused() {
+        let mut table = SourceTable::default();
+        let (io, _far) = source();
+        table.insert(io.source().clone());
+        (table.sources).remove_setting_generation(0, Some(LAST_GENERATION - 1));
+        let last = table.insert(io.source().clone());
+        assert_eq!(last, token(LAST_GENERATION - 1, 0));
+        assert!(table.remove(last).is_some());
+        let next = table.insert(io.source().clone());
+        assert_eq!(next, token(0, 1), "the place is used again");
+    }
+}
+
 /// Checks real sources and reactors, on the kernel's own poller. The wait is left out, and so are
 /// events; and so is the lookup of a reactor (`with_reactor`), which looks for another one after a
 /// refusal.
@@ -1058,6 +1087,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::poller::Backend;
+    use crate::reactor::Io;
     use crate::reactor::wake_count::WakeCount;
     use std::os::unix::net::UnixStream;
 
