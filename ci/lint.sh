@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is checked without running the library: scripts that parse, workflows, links, plain English, README's figures,
 # formatting, imports that point down, budgets of lines, the width of comments, the page of unsafe code, lints, what the
-# documentation of each public item needs, and no broken link in it.
+# documentation of each public item needs, and no broken link in it, nor in the comments of private items.
 #
 #     ci/lint.sh [spelling]
 #
@@ -137,4 +137,7 @@ cargo clippy -p polder-replay --all-targets --all-features -- -D warnings
 ci/documented.sh
 PACKAGE=polder-sim ci/documented.sh
 PACKAGE=polder-replay ci/documented.sh
-RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features -p polder -p polder-sim -p polder-replay
+# With the links between private items, for contributors; and as users read it.
+for flags in --document-private-items ""; do
+    RUSTDOCFLAGS="-D warnings $flags" cargo doc --no-deps --all-features --package=polder{,-sim,-replay,-stack}
+done

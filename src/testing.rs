@@ -94,8 +94,8 @@ where
 }
 
 /// Makes a test of an `async fn`: it runs on every backend of the machine, each time in a new
-/// [`Runtime`](crate::Runtime) of one worker, and fails if it takes longer than a limit. With
-/// `POLDER_BACKEND` in the environment it runs on the backends that this names, and no others.
+/// [`Runtime`] of one worker, and fails if it takes longer than a limit. With `POLDER_BACKEND` in
+/// the environment it runs on the backends that this names, and no others.
 ///
 /// The limit is 60 seconds on each backend, or the value of `limit = …;`. It also holds for a test
 /// that blocks its thread. A test that exceeds it prints a [dump](crate::diagnostics::Dump) of its

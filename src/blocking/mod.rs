@@ -1,4 +1,4 @@
-//! Blocking calls: the [pool](pool) of threads that make them, [`unblock`], which runs a function
+//! Blocking calls: the [`pool`] of threads that make them, [`unblock()`], which runs a function
 //! there, and [`Unblock`], which makes blocking I/O types asynchronous. Files (`fs`) and name
 //! lookups use the pool, too.
 //!

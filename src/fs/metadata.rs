@@ -36,7 +36,7 @@ impl From<std::fs::FileType> for files::FileType {
     }
 }
 
-/// Information about a file or directory, returned by [`metadata`](super::metadata),
+/// Information about a file or directory, returned by [`metadata`](super::metadata()),
 /// [`File::metadata`] and [`DirEntry::metadata`].
 ///
 /// ```

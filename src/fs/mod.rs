@@ -16,7 +16,7 @@
 //!
 //! A kernel reports files as always ready, so a poller cannot wait for them. Linux 5.12 and later
 //! can be asked not to block, and then serves what is in memory: [`read`] of a file of less than
-//! 256 KiB, [`metadata`], opening a file for reading, reads and seeks of an open [`File`], and
+//! 256 KiB, [`metadata()`], opening a file for reading, reads and seeks of an open [`File`], and
 //! writes on tmpfs. The task's own thread makes these calls, at nearly the cost of `std::fs`. The
 //! first open on each file system is made by a pool thread, which finds out its type; until then
 //! `metadata` uses the pool, too. A program that answers permission events of fanotify(7) in a task
@@ -542,7 +542,7 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
     .await
 }
 
-/// [`metadata`] that does not follow a symbolic link.
+/// [`metadata()`] that does not follow a symbolic link.
 ///
 /// ```
 /// # polder::block_on(async {
@@ -553,7 +553,7 @@ pub async fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) 
 ///
 /// # Errors
 ///
-/// Those of [`metadata`].
+/// Those of [`metadata()`].
 ///
 /// # Cancel safety
 ///
@@ -577,7 +577,7 @@ pub async fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// # Errors
 ///
-/// Those of [`metadata`] other than [`NotFound`](io::ErrorKind::NotFound).
+/// Those of [`metadata()`] other than [`NotFound`](io::ErrorKind::NotFound).
 ///
 /// # Cancel safety
 ///

@@ -1,6 +1,6 @@
 //! Files of the system. Calls that block run on the thread pool, unless the kernel can serve them
-//! from memory ([`cached`](super::cached)). An open file is read, written and sought by
-//! [`Unblock`]; calls that need no position do not wait for it.
+//! from memory ([`cached`]). An open file is read, written and sought by [`Unblock`]; calls that
+//! need no position do not wait for it.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -2,7 +2,7 @@
 //! type for, and [`Unblock`] for values that can only block.
 //!
 //! The traits and combinators are re-exported from futures-lite, so a program needs no second
-//! dependency. [`copy`] is polder's own: it yields to other tasks. Pitfalls are described at
+//! dependency. [`copy()`] is polder's own: it yields to other tasks. Pitfalls are described at
 //! [`AsyncBufReadExt`] (`read_line`), [`AsyncReadExt`], [`AsyncWriteExt`] and [`BufWriter`].
 //!
 //! ```
@@ -21,7 +21,7 @@
 //! * Sockets: [`crate::net`].
 //! * Pipes, inotify, timerfd, eventfd, terminals, devices, another library's sockets: [`Async`].
 //! * Standard input, output and error: [`Unblock`]. Files: [`crate::fs`], see below.
-//! * Connecting two streams: [`copy_bidirectional`]. A connection within the process: [`duplex`].
+//! * Connecting two streams: [`copy_bidirectional`]. A connection within the process: [`duplex()`].
 //!
 //! # Files
 //!

@@ -158,7 +158,7 @@ pub(super) fn report_limits(error: &io::Error) {
 /// A server to be configured and awaited: see [`serve`].
 ///
 /// `.await` turns it into a future. Functions that take a future, such as [`spawn`](crate::spawn),
-/// [`timeout`](crate::time::timeout), [`zip`](crate::future::zip) and those of [`TaskSet`], need
+/// [`timeout`], [`zip`](crate::future::zip) and those of [`TaskSet`], need
 /// [`into_future`](IntoFuture::into_future).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! [`serve_on_workers`]: a loop of [`serve`](super::serve) on each worker, with its own listener
+//! [`serve_on_workers`]: a loop of [`serve`](super::serve()) on each worker, with its own listener
 //! and handler.
 //!
 //! The server's future spawns the loops, waits for the end, and collects their results. They share

@@ -14,9 +14,9 @@
 //!   and after a task that has woken several, or has spawned one while others are ready: see
 //!   [`searcher`](super::searcher).
 //! * An idle worker takes half of another one's queue. The task in the [LIFO
-//!   slot](super::run_queue) stays, unless its worker is stuck: see [`monitor`](super::monitor).
+//!   slot](super::run_queue) stays, unless its worker is stuck: see [`monitor`].
 //! * A worker that is awake takes half of the tasks of a stuck one between two turns, if the
-//!   [monitor](super::monitor) has found one.
+//!   [`monitor`] has found one.
 //!
 //! **Why no timer is late.** A worker reads the earliest deadline when it becomes the leader. An
 //! earlier one that is set later wakes it ([`Driver::park_in_reactor`]). If no worker leads, one is

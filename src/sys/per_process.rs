@@ -1,4 +1,4 @@
-//! Statics that a child of `fork` can use: see [`Process`](super::Process).
+//! Statics that a child of `fork` can use: see [`Process`].
 //!
 //! If a thread of the parent was initialising a `OnceLock`, or held a lock, the child would wait
 //! for it forever. Neither cell here waits: concurrent first uses each make a value, one of which

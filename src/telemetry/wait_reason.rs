@@ -1,8 +1,9 @@
 //! The wait reason of a task, recorded by the leaf future that it polled last.
 //!
 //! Sockets and timers are found by the wakers that they keep. Other leaves record themselves with
-//! [`record_wait`] when they return `Pending`, in a word of the task's metadata, which is reset
-//! when a poll begins and when the task is woken. Of several leaves in a poll, the last one counts.
+//! [`record_wait`](crate::scheduler::record_wait) when they return `Pending`, in a word of the
+//! task's metadata, which is reset when a poll begins and when the task is woken. Of several leaves
+//! in a poll, the last one counts.
 
 /// The kind of thing that the task waits for, and its identity: an address or number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -65,7 +65,7 @@ pub enum MissedTickBehavior {
 ///
 /// # Panics
 ///
-/// When awaited, as [`Timer`](crate::Timer).
+/// When awaited, as [`Timer`].
 ///
 /// # Cancel safety
 ///
@@ -87,7 +87,7 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Panics
 ///
-/// When awaited, as [`Timer`](crate::Timer).
+/// When awaited, as [`Timer`].
 ///
 /// # Cancel safety
 ///
@@ -208,7 +208,7 @@ impl Interval {
     ///
     /// # Panics
     ///
-    /// As [`Timer`](crate::Timer).
+    /// As [`Timer`].
     ///
     /// # Cancel safety
     ///

@@ -16,10 +16,10 @@
 //!
 //! # Which one to use
 //!
-//! * A single wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout`],
+//! * A single wait: [`sleep`], [`sleep_until`]. A limit for another future: [`timeout()`],
 //!   [`timeout_at`].
-//! * A period: [`interval`], which ticks immediately and then every period; [`MissedTickBehavior`]
-//!   says how missed ticks are treated.
+//! * A period: [`interval()`], which ticks immediately and then every period;
+//!   [`MissedTickBehavior`] says how missed ticks are treated.
 //! * A deadline that changes while it is awaited, and programs that use async-io: [`Timer`]. Its
 //!   [`interval`](Timer::interval) first fires after one period, and always bursts.
 //!

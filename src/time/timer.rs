@@ -146,7 +146,7 @@ impl Timer {
     }
 
     /// Returns a timer that fires every `period`, first after one period. Missed periods burst;
-    /// [`time::interval`](crate::time::interval) can skip them.
+    /// [`time::interval`](crate::time::interval()) can skip them.
     ///
     /// ```
     /// use polder::Timer;

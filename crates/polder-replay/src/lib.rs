@@ -3,8 +3,8 @@
 //! no dump), as often as one likes.
 //!
 //! On one worker a run is a function of what the system gave: readings of the clock, events, bytes,
-//! addresses, errors, names, files, signals. [`record`] runs a future over the system and writes
-//! all that to a *tape*; [`replay`] runs it again from the tape, without network, files or clock,
+//! addresses, errors, names, files, signals. [`record()`] runs a future over the system and writes
+//! all that to a *tape*; [`replay()`] runs it again from the tape, without network, files or clock,
 //! and as fast as it computes.
 //!
 //! ```
@@ -43,9 +43,9 @@
 //! # }
 //! ```
 //!
-//! A program that calls [`run`] in `main` is recorded with `POLDER_RECORD=path`, and replayed with
-//! `POLDER_REPLAY=path`. The command `polder-replay show path` lists a tape. A test in [`test!`] is
-//! recorded, and the tape of a failure is kept.
+//! A program that calls [`run()`] in `main` is recorded with `POLDER_RECORD=path`, and replayed
+//! with `POLDER_REPLAY=path`. The command `polder-replay show path` lists a tape. A test in
+//! [`test!`] is recorded, and the tape of a failure is kept.
 //!
 //! # What a tape has in it
 //!

@@ -25,7 +25,7 @@ use crate::tape::{End, bad};
 /// The tasks of a turn, between which no events are taken: as many as the runtime's own turn has.
 const TASKS: usize = 64;
 
-/// Runs `future` on the system, and writes a tape to `path`. See the [crate](crate).
+/// Runs `future` on the system, and writes a tape to `path`. See the [`crate`].
 ///
 /// A file at `path` is renamed first: an older tape is kept as `path.old`. The backend is the
 /// system's default, also if `POLDER_BACKEND` names another one.

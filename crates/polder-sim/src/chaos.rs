@@ -58,14 +58,14 @@ const LENGTHS: [u64; 16] = [
 /// Every fault ends with the duration, and with [`Sim::quiesce`](super::Sim::quiesce). Only the
 /// jump of a clock stays, as a monotonic clock cannot be set back.
 ///
-/// [`check`](super::check) prints, for each kind that the test names, the number of seeds for which
-/// it was on and the number of its faults, with those of the test's own settings. (The kinds of
-/// [`usual`](Self::usual) are not named, and latencies and orders are no faults.) A kind that was
-/// on for ten of the test's own seeds and never struck fails the test: it would show less than it
-/// says.
+/// [`check`](super::check()) prints, for each kind that the test names, the number of seeds for
+/// which it was on and the number of its faults, with those of the test's own settings. (The kinds
+/// of [`usual`](Self::usual) are not named, and latencies and orders are no faults.) A kind that
+/// was on for ten of the test's own seeds and never struck fails the test: it would show less than
+/// it says.
 ///
 /// Each fault has a number (the first 4,000 of each kind do), and can be left out by it: see
-/// [`check`](super::check).
+/// [`check`](super::check()).
 ///
 /// ```
 /// use std::time::Duration;

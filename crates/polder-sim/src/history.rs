@@ -258,10 +258,10 @@ impl<I, O> History<I, O> {
     /// Fails the run unless the history is linearizable: see [`verdict`](Self::verdict). The report
     /// draws the operations that no order explains.
     ///
-    /// The run also fails if the search was given up. [`check`](super::check) fails if the history
-    /// is empty for all seeds, which then show nothing. The run fails when the test ends if another
-    /// history of this world has operations and was not checked: it has other types, usually by
-    /// accident.
+    /// The run also fails if the search was given up. [`check`](super::check()) fails if the
+    /// history is empty for all seeds, which then show nothing. The run fails when the test ends if
+    /// another history of this world has operations and was not checked: it has other types,
+    /// usually by accident.
     ///
     /// ```
     /// use polder_sim::Model;

@@ -86,7 +86,7 @@ where
 ///   for 100,000 steps, and after 146 years or ten million steps in all.
 ///
 /// A failure is reported with its time, the last events, and what each task waits for. For other
-/// orders of tasks, several hosts, faults and limits there is [`check`](super::check).
+/// orders of tasks, several hosts, faults and limits there is [`check`](super::check()).
 ///
 /// With the crate `macro_rules_attribute` it can be written as an attribute:
 /// `#[apply(polder_sim::test!)]` applies it to one function.

@@ -22,7 +22,7 @@ use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::thread::kernel as with_kernel;
 
-/// A handle to a simulated world, passed to the test's function by [`check`](crate::check). Clones
+/// A handle to a simulated world, passed to the test's function by [`check`](crate::check()). Clones
 /// are handles to the same world.
 ///
 /// ```
@@ -265,7 +265,7 @@ impl Sim {
         with_kernel(|kernel| kernel.core.set_order(order));
     }
 
-    /// Makes [`check`](crate::check) run this test in every order of what is ready or due at the
+    /// Makes [`check`](crate::check()) run this test in every order of what is ready or due at the
     /// same moment, instead of some orders that seeds draw: for a small program that must be right
     /// in all of them. The orders of ready tasks are tried, those of segments, datagrams, timers
     /// and calls of `unblock` that are due at one moment of the world's time, and all results of
@@ -442,7 +442,7 @@ impl Sim {
     }
 
     /// Requires `condition` to be true at some moment for at least one of the seeds of
-    /// [`check`](crate::check), which fails otherwise: a test that never reaches that state does
+    /// [`check`](crate::check()), which fails otherwise: a test that never reaches that state does
     /// not test what it is meant to.
     ///
     /// ```
@@ -460,7 +460,7 @@ impl Sim {
         self.state.sometimes.add(name, 0, condition);
     }
 
-    /// Tells an exploration (`POLDER_SIM_EXPLORE`, see [`check`](crate::check)) the state that
+    /// Tells an exploration (`POLDER_SIM_EXPLORE`, see [`check`](crate::check())) the state that
     /// something has come to, such as the role of a node or the number of an election. Runs with a
     /// state that none has had before, or with another order of states of this name, are continued.
     /// It changes nothing in the world.
@@ -489,7 +489,7 @@ impl Sim {
     /// functions are called in the order in which they were added. (To print every event the moment
     /// it happens, set `POLDER_SIM_LOG=1` instead.)
     ///
-    /// `f` is also called in the second run of a seed: see [`check`](crate::check).
+    /// `f` is also called in the second run of a seed: see [`check`](crate::check()).
     ///
     /// ```
     /// use std::cell::Cell;
@@ -710,7 +710,7 @@ impl Sim {
     /// It applies to the world in which it is called. A failure still depends on the seed alone: a
     /// failing seed runs again on a new thread, and so does the first world that runs on the thread
     /// of another one (with `POLDER_SIM_VERIFY=1`, all do). If the two runs differ,
-    /// [`check`](crate::check) fails. Polder's own thread-locals are as new in each world.
+    /// [`check`](crate::check()) fails. Polder's own thread-locals are as new in each world.
     ///
     /// A test may reset a counter in a thread-local when a world begins. It cannot reset the keys
     /// of the standard library's `HashMap`, which are kept in a thread-local. So a program that

@@ -166,7 +166,7 @@ pub(super) fn one_of_all(end: u64) -> Option<u64> {
 
 impl State {
     /// Returns the state of a world with this configuration. `records` is as in
-    /// [`Setup`](world::Setup).
+    /// [`Setup`](world::setup::Setup).
     pub(super) fn new(config: &RunConfig, records: Option<u64>) -> Rc<State> {
         let choices = Choices {
             instead: config.simplification.chosen.clone(),

@@ -6,7 +6,7 @@
 //! **The first request** sets a flag. The loop reads it in each turn, restores the terminal and
 //! returns. A loop that is busy, or blocked in a write to a terminal that reads nothing, does not
 //! get there. So **the second request** ends the process from the thread that it arrives on. It
-//! restores the terminal first, for which it allows [`PATIENCE`].
+//! restores the terminal first, for which it allows `PATIENCE`.
 //!
 //! **One of the two ends the process**, the one that gets the lock `last`: the second request
 //! before it discards output that was not shown, the loop when it has restored the terminal

@@ -17,9 +17,8 @@ use crate::sys::{self, OwnedDescriptor};
 
 /// A TCP connection.
 ///
-/// It is read and written by [`AsyncRead`](crate::io::AsyncRead) and
-/// [`AsyncWrite`](crate::io::AsyncWrite). Clones share the connection, so one task can read while
-/// another writes; dropping the last one closes it.
+/// It is read and written by [`AsyncRead`] and [`AsyncWrite`]. Clones share the connection, so one
+/// task can read while another writes; dropping the last one closes it.
 ///
 /// # Examples
 ///

@@ -55,8 +55,7 @@
 //!   that was not requested, the source is rearmed.
 //! * **`EBUSY` and `EAGAIN`** of `io_uring_enter` are not failures: completions are collected, and
 //!   the kernel is entered again. Refused submissions stay in the queue, or pending. A wait that is
-//!   refused repeatedly pauses, and fails after about a second
-//!   ([`MAX_REFUSALS`](table::MAX_REFUSALS)).
+//!   refused repeatedly pauses, and fails after about a second (`MAX_REFUSALS` in `table.rs`).
 //! * **`fork`.** The queues are shared memory: the parent would run a child's submissions. So the
 //!   child lacks that memory (`MADV_DONTFORK`), and its `Poller` neither forwards calls to this
 //!   file nor drops the ring.

@@ -12,7 +12,7 @@ pub(super) mod custom;
 pub(super) mod epoll;
 #[cfg(unix)]
 mod fd_table;
-/// On the architectures that the crate `io-uring` supports.
+// On the architectures that the crate `io-uring` supports.
 #[cfg_attr(
     not(all(
         feature = "io-uring",

@@ -1,8 +1,8 @@
 //! [`Errno`]: the errors of the simulated kernel; and those that no other kernel has.
 //!
-//! An `Errno` is converted to an [`io::Error`](std::io::Error) with the system's own number, since
-//! programs examine that. On Windows, which has other numbers, the error has only its kind, or the
-//! number if there is no kind.
+//! An `Errno` is converted to an [`io::Error`] with the system's own number, since programs examine
+//! that. On Windows, which has other numbers, the error has only its kind, or the number if there
+//! is no kind.
 
 use std::io;
 

@@ -9,10 +9,10 @@
 //! port-dependent filtering.) A flow that is idle ends. That is noticed when a message looks for
 //! it: there is no event for it.
 //!
-//! [`Hosts::locate`] finds the next hop to an address. A message that arrives at a host without its
-//! destination address is forwarded, if it comes from a host directly behind this one. A message
-//! that is translated back goes to such a host, or is lost. So messages go up, and then only down:
-//! none circles.
+//! [`Hosts::locate`](super::hosts::Hosts::locate) finds the next hop to an address. A message that
+//! arrives at a host without its destination address is forwarded, if it comes from a host directly
+//! behind this one. A message that is translated back goes to such a host, or is lost. So messages
+//! go up, and then only down: none circles.
 //!
 //! Differences from Linux: a port of the gateway stands for one inside address at a time, even if
 //! the remote addresses differ; if a socket of the gateway is bound to such a port, the flows lose

@@ -1,8 +1,9 @@
 //! Panics of a world's code: which of them fail the run, and where each came from.
 //!
-//! The panic hook notes each panic of the thread ([`note_panic`]). A later report of it has only
-//! its message, by which its site is found. The panic of a task is delivered when the task is
-//! awaited; one that is neither delivered nor reported until everything was dropped fails the run.
+//! The panic hook notes each panic of the thread
+//! ([`note_panic`](super::panic_sites::note_panic)). A later report of it has only its message, by
+//! which its site is found. The panic of a task is delivered when the task is awaited; one that is
+//! neither delivered nor reported until everything was dropped fails the run.
 
 use std::panic::Location;
 

@@ -27,7 +27,7 @@ pub(crate) struct RunConfig {
     pub(crate) simplification: Simplification,
     /// The time at which the run is stopped, to be looked at.
     pub(crate) until: Option<u64>,
-    /// The first choices of a run that is one of all: see [`schedule`].
+    /// The first choices of a run that is one of all: see [`schedule`](super::schedule).
     pub(crate) chosen: Arc<[u32]>,
 }
 

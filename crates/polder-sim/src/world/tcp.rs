@@ -1,11 +1,11 @@
 //! TCP, as a stream of segments between two sockets.
 //!
 //! Implemented: the handshake, with a listener's queue; a send buffer and a receive window, both of
-//! [`BUFFER`] bytes, so that writers block; FIN and half-close; RST, for segments that find no
-//! socket, for bytes that are unread when a socket is closed or arrive after both directions were
-//! shut down, and for a linger of zero; retransmission by timer, and after three duplicate
-//! acknowledgements; keepalive and the user timeout (in `tcp/keepalive.rs`). A loss delays a
-//! connection, and never breaks it before the retries are used up.
+//! [`BUFFER`](socket::BUFFER) bytes, so that writers block; FIN and half-close; RST, for segments
+//! that find no socket, for bytes that are unread when a socket is closed or arrive after both
+//! directions were shut down, and for a linger of zero; retransmission by timer, and after three
+//! duplicate acknowledgements; keepalive and the user timeout (in `tcp/keepalive.rs`). A loss
+//! delays a connection, and never breaks it before the retries are used up.
 //!
 //! Each segment acknowledges what has arrived. If the process answers at the moment at which a
 //! segment arrives, the answer carries the acknowledgement, and no segment is sent for it alone.
