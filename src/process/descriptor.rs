@@ -23,4 +23,8 @@ impl EndDescriptor {
     pub(super) fn kill(&self, _: &mut std::process::Child) -> io::Result<()> {
         match self.0 {}
     }
+
+    pub(super) fn drop_in_child_of_fork(self) {
+        match self.0 {}
+    }
 }

@@ -209,10 +209,11 @@ impl Unreaped {
 
 impl Drop for Unreaped {
     fn drop(&mut self) {
-        // A child of `fork` does not inherit a kqueue (kqueue(2)); its number may be another
-        // descriptor's there. It does inherit a pidfd.
-        if !self.parent.is_current() && !cfg!(target_os = "linux") {
-            std::mem::forget(self.descriptor.take());
+        if self.parent.is_current() {
+            return;
+        }
+        if let Some(descriptor) = self.descriptor.take() {
+            descriptor.drop_in_child_of_fork();
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `uv__wait_children` knows): [`Unreaped::wait`](super::exit::Unreaped::wait) retries.
 
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::ptr;
@@ -47,5 +48,11 @@ impl EndDescriptor {
 
     pub(super) fn kill(&self, child: &mut std::process::Child) -> io::Result<()> {
         super::platform::kill(child)
+    }
+
+    /// A child of `fork` does not inherit a kqueue (kqueue(2)): its number may be another
+    /// descriptor's there.
+    pub(super) fn drop_in_child_of_fork(self) {
+        mem::forget(self);
     }
 }

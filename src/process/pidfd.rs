@@ -52,6 +52,9 @@ impl EndDescriptor {
             Err(_) => super::platform::kill(child),
         }
     }
+
+    /// A child of `fork` inherits a pidfd, and closes its copy.
+    pub(super) fn drop_in_child_of_fork(self) {}
 }
 
 /// Converts to the status that wait(2) would have returned.
