@@ -3,7 +3,7 @@
 use std::fmt;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::mem::MaybeUninit;
-use std::ops::{BitAnd, BitOr, BitOrAssign, Sub, SubAssign};
+use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
 
 /// Identifies a source in events. Chosen freely by the caller.
 ///
@@ -63,7 +63,7 @@ pub enum Mode {
 
 /// The readiness that a source is watched for: a set of [`READABLE`](Self::READABLE),
 /// [`WRITABLE`](Self::WRITABLE) and [`PRIORITY`](Self::PRIORITY), with the operators `|`, `&` and
-/// `-` (difference).
+/// `-` (difference), and `|=`, `&=` and `-=`.
 ///
 /// ```
 /// use polder::poller::Interest;
@@ -73,6 +73,10 @@ pub enum Mode {
 /// assert_eq!(both - Interest::WRITABLE, Interest::READABLE);
 /// assert_eq!(both & (Interest::WRITABLE | Interest::PRIORITY), Interest::WRITABLE);
 /// assert!((both - both).is_empty());
+///
+/// let mut interest = both;
+/// interest &= Interest::WRITABLE | Interest::PRIORITY;
+/// assert_eq!(interest, Interest::WRITABLE);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Interest(u8);
@@ -214,6 +218,13 @@ impl BitAnd for Interest {
     #[inline]
     fn bitand(self, other: Interest) -> Interest {
         Interest(self.0 & other.0)
+    }
+}
+
+impl BitAndAssign for Interest {
+    #[inline]
+    fn bitand_assign(&mut self, other: Interest) {
+        *self = *self & other;
     }
 }
 
