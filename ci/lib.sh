@@ -78,6 +78,12 @@ tool() {
     exit 0
 }
 
+# component fmt|clippy: has that command of cargo's, or rustup gets it.
+component() {
+    cargo "$1" --version >/dev/null 2>&1 ||
+        { may_install "rustup's $1" && rustup component add "${1/#fmt/rustfmt}"; }
+}
+
 # with_rustup TARGET: rustup has that target's standard library, or gets it. TOOLS=debian says no in any case.
 with_rustup() {
     [ "${TOOLS:-}" != debian ] && command -v rustup >/dev/null || return 1

@@ -116,10 +116,8 @@ for script in .ci/run ci/*.sh; do
     bash -n "$script"
 done
 
-for component in fmt clippy; do
-    cargo $component --version >/dev/null 2>&1 ||
-        { may_install "rustup's $component" && rustup component add "${component/#fmt/rustfmt}"; }
-done
+component fmt
+component clippy
 
 actions
 links
