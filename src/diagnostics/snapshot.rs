@@ -292,7 +292,7 @@ impl SharedSnapshot {
     /// Reads their lists before and after the sources and timers that they may wait for.
     fn add_stealable_tasks(&mut self, shared: &Shared, now: Instant) {
         let mut before = Vec::new();
-        for tasks in shared.stealable_tasks() {
+        for tasks in shared.pool_remotes() {
             tasks.owned.for_each(|task| {
                 before.push((task.waker().data().addr() as u64, task.header().id.as_u64()));
             });
@@ -307,7 +307,7 @@ impl SharedSnapshot {
         self.waiting.extend(wakers.waiting());
         // A running task waits for nothing, even if its last poll recorded a reason.
         let mut running = running_tasks(shared);
-        for tasks in shared.stealable_tasks() {
+        for tasks in shared.pool_remotes() {
             tasks.owned.for_each(|task| {
                 let (worker, waker) = (Some(task.header().index()), Some(task.waker()));
                 (self.tasks).push(TaskRecord::of(worker, waker, task.header(), now));

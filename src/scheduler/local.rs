@@ -2,7 +2,7 @@
 //! budget.
 //!
 //! While the thread drives the worker, its [`Local`] is the thread's *current* one. Other threads
-//! reach the worker's [`Remote`], and a pool worker's [`StealableTasks`]; the rest needs neither
+//! reach the worker's [`Remote`], and a pool worker's [`PoolRemote`]; the rest needs neither
 //! atomics nor locks.
 
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,7 @@ use super::header::{Header, Runnable, Running, TaskRef, with_running};
 use super::mutex_queue::capacity;
 use super::policy::KernelPolicy;
 use super::searcher::IdleWorkers;
-use super::shared::{Remote, Shared, StealableTasks};
+use super::shared::{PoolRemote, Remote, Shared};
 
 use crate::clock::{jiffy, now};
 use crate::reactor::Reactor;
@@ -56,7 +56,7 @@ pub(crate) struct Local {
     /// [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
     /// `Some` for pool workers.
-    pub(super) stealable_tasks: Option<Arc<StealableTasks>>,
+    pub(super) pool: Option<Arc<PoolRemote>>,
     pub(super) ready_pinned: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled, which removes the mark.
@@ -111,7 +111,7 @@ impl Local {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },
-            stealable_tasks: shared.remote(index).stealable_tasks.clone(),
+            pool: shared.remote(index).pool.clone(),
             shared,
             index,
             ready_pinned: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -158,7 +158,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
-        self.stealable_tasks.is_some()
+        self.pool.is_some()
     }
 
     #[inline]
@@ -193,8 +193,7 @@ impl Local {
             .metadata()
             .set_wait_reason(WaitReason::WOKEN_WHILE_RUNNING);
         if self.yield_mark.get().is_none() {
-            self.yield_mark
-                .set(Some(self.stealable_tasks().queue.tail()));
+            self.yield_mark.set(Some(self.pool_remote().queue.tail()));
         }
         let yields = self.yields.get().wrapping_add(1);
         self.yields.set(yields);
@@ -203,8 +202,8 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn stealable_tasks(&self) -> &StealableTasks {
-        self.stealable_tasks.as_ref().expect("it is a pool worker")
+    pub(super) fn pool_remote(&self) -> &PoolRemote {
+        self.pool.as_ref().expect("it is a pool worker")
     }
 
     fn postpone_injected(&self) {
@@ -256,7 +255,7 @@ impl Local {
             Some(policy) => policy.injected(&self.shared).into_iter().for_each(take),
             None => {
                 // One more than fits, since the first is not queued.
-                let room = self.stealable_tasks().queue.room() + 1;
+                let room = self.pool_remote().queue.room() + 1;
                 let share = self.shared.injected() / self.shared.workers() + 1;
                 self.shared.inject_queue.take(share.min(room), &mut take);
             }
@@ -288,7 +287,7 @@ impl Local {
         // Other workers can no longer take it, unless this one is stuck: so it runs first, however
         // many LIFO tasks ran in a row.
         self.lifo_polls.set(0);
-        self.push_lifo(self.stealable_tasks(), runnable);
+        self.push_lifo(self.pool_remote(), runnable);
         self.postpone_injected();
         true
     }
@@ -310,7 +309,7 @@ impl Local {
         if let Some(policy) = self.policy() {
             return policy.next(self);
         }
-        let Some(own) = &self.stealable_tasks else {
+        let Some(own) = &self.pool else {
             return self.pop_pinned();
         };
         if self.may_poll_lifo() {
@@ -353,7 +352,7 @@ impl Local {
 
     /// Takes the first stealable task of this turn, or, if there is none, the LIFO slot's.
     #[inline]
-    fn pop_stealable(&self, own: &StealableTasks) -> Option<Runnable> {
+    fn pop_stealable(&self, own: &PoolRemote) -> Option<Runnable> {
         let queue = &own.queue;
         let end = self.yield_mark.get().unwrap_or_else(|| queue.tail());
         queue.pop_before(end).or_else(|| queue.pop_lifo())
@@ -362,7 +361,7 @@ impl Local {
     /// Puts a stealable task in the LIFO slot. Returns whether that has moved another one to the
     /// queue.
     #[inline(always)]
-    pub(super) fn push_lifo(&self, own: &StealableTasks, runnable: Runnable) -> bool {
+    pub(super) fn push_lifo(&self, own: &PoolRemote, runnable: Runnable) -> bool {
         let before = own.queue.push_lifo(runnable);
         before.map(|before| self.push_stealable(before)).is_some()
     }
@@ -371,7 +370,7 @@ impl Local {
     /// be woken for it, since this one looks at the inject queue before it sleeps.
     #[inline]
     pub(super) fn push_stealable(&self, runnable: Runnable) {
-        if let Err(runnable) = self.stealable_tasks().queue.push(runnable) {
+        if let Err(runnable) = self.pool_remote().queue.push(runnable) {
             self.shared.inject_queue.push(runnable);
         }
     }
@@ -405,17 +404,13 @@ impl Local {
 
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        let has_items = |own: &Arc<StealableTasks>| own.queue.has_items();
-        !self.ready_pinned.borrow().is_empty()
-            || self.stealable_tasks.as_ref().is_some_and(has_items)
+        let has_items = |own: &Arc<PoolRemote>| own.queue.has_items();
+        !self.ready_pinned.borrow().is_empty() || self.pool.as_ref().is_some_and(has_items)
     }
 
     /// Returns the number of ready tasks; approximate on a pool worker.
     pub(super) fn ready_tasks(&self) -> usize {
-        let stealable = self
-            .stealable_tasks
-            .as_ref()
-            .map_or(0, |own| own.queue.len());
+        let stealable = self.pool.as_ref().map_or(0, |own| own.queue.len());
         self.ready_pinned.borrow().len() + stealable
     }
 
@@ -440,7 +435,7 @@ impl Local {
         };
         self.ready_pinned.borrow().iter().for_each(&mut call);
         self.remote.inbox.for_each(&mut call);
-        let Some(own) = &self.stealable_tasks else {
+        let Some(own) = &self.pool else {
             return;
         };
         // A thief may take a queued task at any time, so each is taken out to be looked at, and
@@ -461,10 +456,7 @@ impl Local {
     /// Takes half of the stealable tasks that are ready on the pool worker at `victim`, with its
     /// LIFO slot if `takes_lifo`. Returns whether it has taken any.
     pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
-        let (own, other) = (
-            self.stealable_tasks(),
-            self.shared.stealable_tasks_of(victim),
-        );
+        let (own, other) = (self.pool_remote(), self.shared.pool_remote(victim));
         let mut ready = other.queue.count_items(usize::MAX);
         ready += usize::from(takes_lifo && other.queue.has_lifo());
         let count = ready.div_ceil(2).min(own.queue.room());
@@ -545,8 +537,7 @@ impl Local {
             trace.push_at(end, Mark::PollEnds(id));
             // Not for pool workers, which take injected tasks and wake other workers between two
             // polls.
-            self.poll_ended
-                .set(self.stealable_tasks.is_none().then_some(end));
+            self.poll_ended.set(self.pool.is_none().then_some(end));
         }
         end
     }

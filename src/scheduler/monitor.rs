@@ -333,7 +333,7 @@ impl Pool {
         // The first task that a stuck one has spawned was injected without a wake-up.
         let has_tasks = |index| {
             is_stuck(index)
-                && (shared.has_injected() || shared.stealable_tasks_of(index).queue.has_items())
+                && (shared.has_injected() || shared.pool_remote(index).queue.has_items())
         };
         // A worker that was woken for a shard takes tasks, too.
         found.has_woken_helper |= has_woken_helper

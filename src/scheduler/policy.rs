@@ -69,7 +69,7 @@ impl KernelPolicy {
     /// The first task of one of the queues is next in turn until it was taken, so that no queue is
     /// passed over for longer than the kernel's order permits.
     fn choose_of_pool(&self, local: &Local) -> Option<Runnable> {
-        let queue = &local.stealable_tasks().queue;
+        let queue = &local.pool_remote().queue;
         // All are taken out, since none can be taken from the middle, and the others are queued
         // again, with the LIFO slot before or after them.
         let lifo = queue.pop_lifo();

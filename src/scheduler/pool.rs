@@ -276,7 +276,7 @@ impl Worker {
             }
             shared.searcher.end_search(local.index, shared);
         }
-        let queue = &local.stealable_tasks().queue;
+        let queue = &local.pool_remote().queue;
         if queue.len() > MANY_READY && queue.count_items(MANY_READY + 1) > MANY_READY {
             shared.try_wake_one();
         }

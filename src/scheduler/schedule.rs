@@ -144,7 +144,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
         };
     }
     let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
-    match &local.stealable_tasks {
+    match &local.pool {
         Some(_) if was_assigned && yields => local.push_yielded_stealable(runnable),
         // Its input, just written by the running task, is still in the nearest cache.
         Some(own) if was_assigned && local.is_running_task.get() => {
@@ -216,7 +216,7 @@ pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
         debug_assert!(local.owns(header), "a task is polled by its own worker");
         let task = TaskRef::new(header, waker.clone());
         let index = if header.is_stealable() {
-            local.stealable_tasks().owned.insert(task)
+            local.pool_remote().owned.insert(task)
         } else {
             local.remote.pinned.add(1);
             local.owned.borrow_mut().insert(task)
@@ -233,7 +233,7 @@ pub(crate) fn task_ended(header: &Header, mut key: Option<OwnedKey>) {
         trace(header, Mark::Ended(header.id.as_u64()));
     }
     if let Some(key) = key.take_if(|_| header.is_stealable()) {
-        let list = &header.shared.stealable_tasks_of(key.worker as usize).owned;
+        let list = &header.shared.pool_remote(key.worker as usize).owned;
         list.remove(key.index());
     }
     let index = with_local_of(&header.shared, |local| {
@@ -443,7 +443,7 @@ mod tests {
             let (queued, lifo) = (spawn(), spawn());
             let next_id = id(&lifo);
             local.push_pinned(queued);
-            local.push_lifo(local.stealable_tasks(), lifo);
+            local.push_lifo(local.pool_remote(), lifo);
             let is_next = || local.pop().map(|task| id(&task) == next_id);
             assert_eq!(
                 [is_next(), is_next(), is_next()],
@@ -458,7 +458,7 @@ mod tests {
         let (worker, spawn) = pool_worker();
         let next = spawn();
         let is_next = id(&next);
-        worker.local.push_lifo(worker.local.stealable_tasks(), next);
+        worker.local.push_lifo(worker.local.pool_remote(), next);
         let mut known = Vec::new();
         (worker.local).for_each_new(|header| known.push(header.id.as_u64()));
         assert_eq!(known, [is_next]);

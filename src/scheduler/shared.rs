@@ -128,7 +128,7 @@ pub(crate) struct Remote {
     pub(crate) parker: Arc<Parker>,
     pub(crate) counters: Arc<Counters>,
     pub(super) inbox: MutexQueue<Runnable>,
-    pub(super) stealable_tasks: Option<Arc<StealableTasks>>,
+    pub(super) pool: Option<Arc<PoolRemote>>,
     task_counters: TaskCounters,
     /// The number of the worker's pinned tasks that were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
@@ -154,15 +154,15 @@ pub(crate) enum Drive {
     Driven,
 }
 
-/// The stealable tasks of a pool worker, which every thread can reach.
+/// The part of a pool worker, beside its [`Remote`], that every thread can reach: stealable tasks.
 #[derive(Default)]
-pub(crate) struct StealableTasks {
+pub(crate) struct PoolRemote {
     /// Tasks that are ready. Only the worker pushes.
     pub(super) queue: RunQueue<Runnable>,
     pub(crate) owned: OwnedTasks,
 }
 
-impl StealableTasks {
+impl PoolRemote {
     /// Takes a ready stealable task. Called on any thread.
     fn take(&self) -> Option<Runnable> {
         let mut taken = None;
@@ -227,7 +227,7 @@ impl Remote {
             parker,
             counters: Arc::default(),
             inbox: MutexQueue::default(),
-            stealable_tasks: is_pool_worker.then(Arc::default),
+            pool: is_pool_worker.then(Arc::default),
             task_counters: TaskCounters::default(),
             pinned: Counter::default(),
             // A pool worker's thread starts soon.
@@ -292,10 +292,7 @@ impl Remote {
     /// The number of tasks in the worker's lists: those that are pinned to it, and the stealable
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
-        let stealable = self
-            .stealable_tasks
-            .as_ref()
-            .map(|tasks| tasks.owned.count());
+        let stealable = self.pool.as_ref().map(|tasks| tasks.owned.count());
         self.pinned.get() + stealable.unwrap_or(0)
     }
 }
@@ -357,15 +354,15 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn stealable_tasks(&self) -> impl Iterator<Item = &StealableTasks> {
+    pub(crate) fn pool_remotes(&self) -> impl Iterator<Item = &PoolRemote> {
         let remotes = self.pool_workers().iter();
-        remotes.filter_map(|remote| remote.stealable_tasks.as_deref())
+        remotes.filter_map(|remote| remote.pool.as_deref())
     }
 
     #[inline]
-    pub(super) fn stealable_tasks_of(&self, index: usize) -> &StealableTasks {
+    pub(super) fn pool_remote(&self, index: usize) -> &PoolRemote {
         self.remotes[index]
-            .stealable_tasks
+            .pool
             .as_ref()
             .expect("it is a pool worker")
     }
@@ -589,7 +586,7 @@ impl Shared {
     /// that closes the runtime: that pool worker may have exited, or be in the middle of a task.
     pub(crate) fn take_any(&self) -> Option<Runnable> {
         (self.inject_queue.pop())
-            .or_else(|| self.stealable_tasks().find_map(StealableTasks::take))
+            .or_else(|| self.pool_remotes().find_map(PoolRemote::take))
             .or_else(|| self.departed().iter().find_map(|remote| remote.inbox.pop()))
     }
 
@@ -667,7 +664,7 @@ impl IdleWorkers for Shared {
     fn has_stealable(&self) -> bool {
         self.has_injected()
             || self
-                .stealable_tasks()
+                .pool_remotes()
                 .any(|tasks| tasks.queue.count_items(1) > 0)
     }
 

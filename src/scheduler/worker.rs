@@ -296,7 +296,7 @@ impl Worker {
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let Some(tasks) = &local.stealable_tasks {
+            if let Some(tasks) = &local.pool {
                 tasks.owned.wake_all();
             }
             if local.has_work() || schedule::has_late_tasks() {
@@ -809,7 +809,7 @@ impl ClosingWorkers for Worker {
     }
 
     fn wake_stealable_tasks(&self) {
-        (self.shared().stealable_tasks()).for_each(|tasks| tasks.owned.wake_all());
+        (self.shared().pool_remotes()).for_each(|tasks| tasks.owned.wake_all());
     }
 
     fn drop_ready_tasks(&self) {
