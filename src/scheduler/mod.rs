@@ -25,8 +25,8 @@
 //! **Files**: each imports only earlier ones of this list:
 //!
 //! * Protocols that know no tasks, with loom models: [`run_queue`], [`mutex_queue`] (inboxes and
-//!   the inject queue), [`searcher`] (which worker is woken), [`closing`], [`shard`] (the poller's
-//!   lock; its model is in the next one), [`sleep`] (also the monitor's).
+//!   the inject queue), [`searcher`] (which worker is woken), [`closing`], [`sleep`] (shards and
+//!   the poller's lock; also the monitor's pause).
 //! * [`header`] (a task), [`shared`] (what workers share), [`local`] (queues), [`policy`] (another
 //!   order of these): the one circle. A task holds its runtime's `Shared`, with queues that hold
 //!   tasks; and a `Local` answers questions that a `Shared` passes on.
@@ -49,7 +49,6 @@ mod pool;
 mod run_queue;
 mod schedule;
 mod searcher;
-mod shard;
 mod shared;
 mod sleep;
 mod worker;

@@ -1,7 +1,7 @@
 //! The monitor: a thread of the process that finds pool workers that compute, and wakes others.
 //!
 //! A worker that polls one task for long is *stuck*: it delays the tasks in its queue and, if it
-//! was the leader of its [shard](super::shard), events and timers. So the monitor *inspects* the
+//! was the leader of its [shard](super::sleep), events and timers. So the monitor *inspects* the
 //! workers of all pools periodically. A worker is stuck if it is awake at two inspections in a row,
 //! has begun no poll in between, and does not busy-poll. It needs help if it has tasks that others
 //! may take, if tasks are in the inject queue, or if nobody has polled its shard since then. So
@@ -47,9 +47,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::shard::PollerLock;
 use super::shared::Shared;
-use super::sleep::MonitorPause;
+use super::sleep::{MonitorPause, PollerLock};
 use crate::clock::now;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, ThreadSignal};
@@ -138,7 +137,7 @@ struct Seen {
 
 #[derive(Default)]
 struct SeenShard {
-    /// The [uses](super::shard::PollerLock::uses) of its lock.
+    /// The [uses](super::sleep::PollerLock::uses) of its lock.
     uses: usize,
     /// The last inspection that has found the lock held or used, or no worker that may be stuck.
     used_at: Option<Instant>,

@@ -1,8 +1,7 @@
 //! A pool worker: its loop, its waits, stealing, and its exit.
 //!
-//! The workers of a [shard](super::shard) share one reactor; a task that moves to another shard
-//! leaves its sockets there. One of them at a time waits in its poller: see
-//! [`sleep`](super::sleep).
+//! The workers of a [shard](super::sleep) share one reactor, and one of them at a time waits in its
+//! poller. A task that moves to another shard leaves its sockets there.
 //!
 //! * A worker that has tasks to run tries the poller's lock between two turns. If it gets it, it
 //!   polls without sleeping, and fires timers.
@@ -29,8 +28,7 @@ use std::time::Duration;
 use super::closing::ClosingWorkers;
 use super::header::{Runnable, Running};
 use super::monitor;
-use super::shard::{PollerGuard, Shard};
-use super::sleep::Sleep;
+use super::sleep::{PollerGuard, Shard, Sleep};
 use super::worker::{EVENT_INTERVAL, Worker};
 use crate::poller::Timeout;
 use crate::reactor::Driver;
