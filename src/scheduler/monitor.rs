@@ -124,13 +124,10 @@ struct Pool {
 #[derive(Default)]
 struct Seen {
     polls: usize,
-    /// Whether it has polled a task since the inspection before.
-    has_polled: bool,
     /// Whether it is awake, and does not busy-poll.
     may_be_stuck: bool,
     /// Whether that was so at the inspection before, too, and it has begun no poll since.
     is_stuck: bool,
-    computes: bool,
     /// The processor time of its thread, if it is awake and the system knows it.
     cpu_time: Option<Duration>,
 }
@@ -201,8 +198,10 @@ impl Monitor {
     fn run(&self) {
         let (mut stuck_at, mut confirms) = (None, false);
         loop {
-            let now = now();
-            let found = self.inspect(now);
+            let (now, mut found) = (now(), Found::default());
+            for pool in &mut self.pools.lock().list {
+                pool.inspect(now, &mut found);
+            }
             if found.is_any_stuck {
                 stuck_at = Some(now);
             }
@@ -255,13 +254,6 @@ impl Monitor {
         };
         pools.list.iter().any(is_awake)
     }
-
-    fn inspect(&self, now: Instant) -> Found {
-        let mut found = Found::default();
-        let mut pools = self.pools.lock();
-        (pools.list.iter_mut()).for_each(|pool| pool.inspect(now, &mut found));
-        found
-    }
 }
 
 impl Pool {
@@ -298,15 +290,14 @@ impl Pool {
             let thread = is_awake.then(|| remote.thread());
             let cpu_time = thread.and_then(sys::thread_cpu_time);
             let may_be_stuck = is_awake && !remote.busy_polls.load(Ordering::Relaxed);
-            seen.update(polls, may_be_stuck, cpu_time, elapsed);
+            found.has_worked |= is_awake || seen.polls != polls;
+            if seen.update(polls, may_be_stuck, cpu_time, elapsed) {
+                self.computed_at = Some(now);
+            }
             remote.set_stuck_in(seen.is_stuck.then_some(polls));
             is_any_idle |= !may_be_stuck;
             is_unsure |= may_be_stuck && !seen.is_stuck;
-            found.has_worked |= is_awake || seen.has_polled;
             found.is_any_stuck |= seen.is_stuck;
-            if seen.computes {
-                self.computed_at = Some(now);
-            }
         }
         found.is_unsure |= is_unsure && is_any_idle;
         let are_all_stuck = self.workers.iter().all(|seen| seen.is_stuck);
@@ -364,27 +355,26 @@ impl SeenShard {
 
 impl Seen {
     /// Records what an inspection finds of a worker, at a time of `elapsed` after the last one.
+    /// Returns whether it computes.
     fn update(
         &mut self,
         polls: usize,
         may_be_stuck: bool,
         cpu_time: Option<Duration>,
         elapsed: Duration,
-    ) {
-        let has_polled = self.polls != polls;
-        let is_stuck = may_be_stuck && self.may_be_stuck && !has_polled;
+    ) -> bool {
+        let is_stuck = may_be_stuck && self.may_be_stuck && self.polls == polls;
         let has_used_half = match (self.cpu_time, cpu_time) {
             (Some(before), Some(cpu_time)) => cpu_time.saturating_sub(before) * 2 >= elapsed,
             _ => true,
         };
         *self = Seen {
             polls,
-            has_polled,
             may_be_stuck,
             is_stuck,
-            computes: is_stuck && has_used_half,
             cpu_time,
         };
+        is_stuck && has_used_half
     }
 }
 
@@ -399,8 +389,8 @@ mod tests {
         let mut used = Duration::ZERO;
         let mut inspect = |uses: Option<Duration>| {
             used += uses.unwrap_or_default();
-            seen.update(1, true, uses.map(|_| used), INTERVAL);
-            (seen.is_stuck, seen.computes)
+            let computes = seen.update(1, true, uses.map(|_| used), INTERVAL);
+            (seen.is_stuck, computes)
         };
         assert_eq!(inspect(Some(INTERVAL)), (false, false), "seen once");
         assert_eq!(inspect(Some(INTERVAL)), (true, true));
