@@ -56,7 +56,7 @@ pub(super) fn expect_shared() -> &'static Arc<Shared> {
 /// As [`shared`].
 #[cfg(feature = "process")]
 pub(crate) fn spawn_detached(task: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-    super::spawn::spawn_in(shared()?, task, Location::caller()).detach();
+    super::spawn::spawn_in(shared()?, task, Location::caller().into()).detach();
     Ok(())
 }
 

@@ -73,7 +73,7 @@ impl CustomRuntime {
         F: Future<Output = ()> + 'static,
     {
         // SAFETY: a runtime stays on the thread of its worker.
-        unsafe { spawn_local_in(&self.0.worker.local, future, site) }.detach();
+        unsafe { spawn_local_in(&self.0.worker.local, future, site.into()) }.detach();
     }
 
     /// Returns the spawn sites of all tasks but the running one.

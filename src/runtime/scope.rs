@@ -192,7 +192,7 @@ impl<'scope> Scope<'scope, '_> {
         F: Future + Send + 'scope,
         F::Output: Send + 'scope,
     {
-        let site = Location::caller();
+        let meta = Location::caller().into();
         let (future, result) = self.with_result(future);
         let future: Pin<Box<dyn Future<Output = ()> + Send + 'scope>> = Box::pin(future);
         // SAFETY: only the lifetime changes, and the future is dropped before `'scope` ends. `add`
@@ -202,7 +202,7 @@ impl<'scope> Scope<'scope, '_> {
         let future: Pin<Box<dyn Future<Output = ()> + Send>> =
             unsafe { std::mem::transmute(future) };
         self.add(future, result, |future| {
-            spawn_in(&self.shared, future, site)
+            spawn_in(&self.shared, future, meta)
         })
     }
 
@@ -233,7 +233,7 @@ impl<'scope> Scope<'scope, '_> {
         F: Future + 'scope,
         F::Output: 'scope,
     {
-        let site = Location::caller();
+        let meta = Location::caller().into();
         let is_main = |local: &scheduler::Local| {
             Arc::ptr_eq(&local.shared, &self.shared) && local.index == self.shared.main_index()
         };
@@ -246,7 +246,7 @@ impl<'scope> Scope<'scope, '_> {
         let future: Pin<Box<dyn Future<Output = ()>>> = unsafe { std::mem::transmute(future) };
         self.add(future, result, |body| {
             // SAFETY: the current worker belongs to this thread.
-            unsafe { spawn_local_in(&local, body, site) }
+            unsafe { spawn_local_in(&local, body, meta) }
         })
     }
 

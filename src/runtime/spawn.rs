@@ -59,7 +59,7 @@ where
 }
 
 #[inline]
-pub(super) fn spawn_at<F>(future: F, meta: impl Into<SpawnMeta>) -> Task<F::Output>
+pub(super) fn spawn_at<F>(future: F, meta: SpawnMeta) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -106,7 +106,7 @@ where
 }
 
 #[track_caller]
-pub(super) fn spawn_local_at<F>(future: F, meta: impl Into<SpawnMeta>) -> Task<F::Output>
+pub(super) fn spawn_local_at<F>(future: F, meta: SpawnMeta) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
@@ -121,16 +121,12 @@ where
     }
 }
 
-pub(super) fn spawn_in<F>(
-    shared: &Arc<Shared>,
-    future: F,
-    meta: impl Into<SpawnMeta>,
-) -> Task<F::Output>
+pub(super) fn spawn_in<F>(shared: &Arc<Shared>, future: F, meta: SpawnMeta) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (affinity, meta) = (shared.any_worker(), meta.into());
+    let affinity = shared.any_worker();
     // SAFETY: the future is `Send`.
     let (runnable, task) = unsafe { task::new(shared, affinity, future, meta, Kind::Task) };
     scheduler::schedule_new(shared, runnable);
@@ -142,17 +138,12 @@ where
 /// # Safety
 ///
 /// The caller must be on that worker's thread.
-pub(super) unsafe fn spawn_local_in<F>(
-    local: &Local,
-    future: F,
-    meta: impl Into<SpawnMeta>,
-) -> Task<F::Output>
+pub(super) unsafe fn spawn_local_in<F>(local: &Local, future: F, meta: SpawnMeta) -> Task<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let (shared, meta) = (&local.shared, meta.into());
-    let affinity = Affinity::pinned(local.index);
+    let (shared, affinity) = (&local.shared, Affinity::pinned(local.index));
     // SAFETY: the caller is on that worker's thread.
     let (runnable, task) = unsafe { task::new(shared, affinity, future, meta, Kind::Local) };
     scheduler::schedule_new(shared, runnable);
