@@ -442,6 +442,8 @@ impl<T> Call<T> {
         Call::new(Stage::Done(Some(output)))
     }
 
+    /// Out of line, like `poll_call` in `task`.
+    #[inline(never)]
     pub(crate) fn is_done(&self) -> bool {
         self.shared.is_done()
     }

@@ -89,6 +89,7 @@ impl Header {
         self.is_finished.store(true, Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
     }
@@ -202,6 +203,7 @@ impl TaskRef {
         &self.waker
     }
 
+    #[inline]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the metadata is in the task's allocation, which the waker keeps alive.
         unsafe { &*self.header }
@@ -214,6 +216,7 @@ impl TaskRef {
         self.waker.wake_by_ref();
     }
 
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.header().is_finished()
     }

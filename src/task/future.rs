@@ -98,7 +98,8 @@ impl<F: Future> Future for TaskFuture<'_, F> {
         };
         if header.is_aborted() {
             // The task drops this, and so the future, before its result can be taken.
-            return Poll::Ready(TaskResult::cancelled(header));
+            let (result, origin) = (None, Origin::of(header));
+            return Poll::Ready(TaskResult { result, origin });
         }
         scheduler::set_running(cx.waker(), header);
         let poll = |cx: &mut Context<'_>| {
@@ -169,13 +170,6 @@ impl<T> TaskResult<T> {
         TaskResult {
             result: Some(result),
             origin,
-        }
-    }
-
-    fn cancelled(header: &Header) -> TaskResult<T> {
-        TaskResult {
-            result: None,
-            origin: Origin::of(header),
         }
     }
 

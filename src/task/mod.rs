@@ -159,14 +159,15 @@ pub(crate) unsafe fn new<F>(
     shared: &Arc<Shared>,
     affinity: Affinity,
     future: F,
-    mut meta: SpawnMeta,
+    meta: SpawnMeta,
     kind: Kind,
 ) -> (Runnable, Task<F::Output>)
 where
     F: Future + 'static,
     F::Output: 'static,
 {
-    meta.size = meta.size.max(size_of::<F>());
+    let size = meta.size.max(size_of::<F>());
+    let meta = SpawnMeta { size, ..meta };
     // With debug assertions the future is boxed: a program with many tasks builds in half the time,
     // since task code is compiled once for each output type, not twice for each future. Miri and
     // ThreadSanitizer check what is shipped.
@@ -448,10 +449,11 @@ impl<T> Task<T> {
     /// assert!(task.is_finished());
     /// # std::io::Result::Ok(())
     /// ```
+    #[inline]
     pub fn is_finished(&self) -> bool {
         match &self.inner {
             // async-task reports a cancelled task as finished before it drops the future.
-            Inner::Spawned { task, reference } => task.is_finished() && reference.is_finished(),
+            Inner::Spawned { task, reference } => reference.is_finished() && task.is_finished(),
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
         }
