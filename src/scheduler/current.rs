@@ -137,28 +137,22 @@ pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
     }
 }
 
-/// Unparks the worker of `reactor`. Costs no atomic operation if this thread drives it and it is
-/// awake: then it looks everywhere before it sleeps.
-#[inline]
-pub(super) fn unpark(reactor: &Reactor) {
-    let is_awake_here = with_current(|current| {
-        current.is_some_and(|current| current.driver.drives(reactor) && reactor.parker().is_awake())
-    });
-    if !is_awake_here {
-        reactor.parker().unpark();
-    }
-}
-
 impl Wake for MainWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
+    /// Costs no atomic operation if this thread drives the worker and it is awake: then it looks
+    /// everywhere before it sleeps.
     #[inline]
     fn wake_by_ref(self: &Arc<Self>) {
         // The flag is written before the worker is unparked: see `reactor::parker`.
         self.woken.store(true, Ordering::Release);
-        unpark(&self.reactor);
+        let parker = self.reactor.parker();
+        let is_here = |current: &Current| current.driver.drives(&self.reactor);
+        if !(with_current(|current| current.is_some_and(is_here)) && parker.is_awake()) {
+            parker.unpark();
+        }
     }
 }
 
