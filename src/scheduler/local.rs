@@ -152,7 +152,7 @@ impl Local {
         Main {
             local: self,
             future,
-            outer: reason_of_main(),
+            outer: REASON_OF_MAIN.get(),
         }
     }
 
@@ -581,7 +581,7 @@ impl MainFuture {
 
     #[inline]
     pub(super) fn end_poll(&self) {
-        self.wait_reason.set(reason_of_main());
+        self.wait_reason.set(REASON_OF_MAIN.get());
         self.is_in_poll.set(false);
     }
 
@@ -610,13 +610,6 @@ thread_local! {
 #[inline]
 fn set_reason_of_main(word: u64) {
     (REASON_OF_MAIN.try_with(|reason| reason.set(word))).expect("it has no destructor");
-}
-
-#[inline]
-fn reason_of_main() -> u64 {
-    REASON_OF_MAIN
-        .try_with(Cell::get)
-        .expect("it has no destructor")
 }
 
 /// Records what a future that returns `Pending` waits for, in the running task or `block_on`'s
