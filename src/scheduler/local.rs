@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Instant;
 
 use super::header::{Header, Runnable, Running, TaskRef, with_running};
@@ -454,9 +453,10 @@ impl Local {
     }
 
     /// Takes half of the stealable tasks that are ready on the pool worker at `victim`, with its
-    /// LIFO slot if `takes_lifo`. Returns whether it has taken any.
-    pub(super) fn steal_half(&self, victim: usize, takes_lifo: bool) -> bool {
+    /// LIFO slot if it is stuck. Returns whether it has taken any.
+    pub(super) fn steal_half(&self, victim: usize) -> bool {
         let (own, other) = (self.pool_remote(), self.shared.pool_remote(victim));
+        let takes_lifo = self.shared.remote(victim).is_stuck();
         let mut ready = other.queue.count_items(usize::MAX);
         ready += usize::from(takes_lifo && other.queue.has_lifo());
         let count = ready.div_ceil(2).min(own.queue.room());
@@ -591,10 +591,6 @@ impl MainFuture {
         } else {
             self.wait_reason.get()
         }
-    }
-
-    pub(super) fn is_woken_by(&self, waker: &Waker) -> bool {
-        Waker::from(self.waker.clone()).will_wake(waker)
     }
 
     pub(crate) fn waker_address(&self) -> usize {

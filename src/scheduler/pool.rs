@@ -28,6 +28,7 @@ use std::time::Duration;
 use super::closing::ClosingWorkers;
 use super::header::{Runnable, Running};
 use super::monitor;
+use super::shared::Remote;
 use super::sleep::{PollerGuard, Shard, Sleep};
 use super::worker::{EVENT_INTERVAL, Worker};
 use crate::poller::Timeout;
@@ -171,7 +172,7 @@ impl Worker {
 
     /// Helps stuck workers, and steals. Returns whether there is anything to run.
     pub(super) fn find_work(&self) -> bool {
-        self.help() || self.local.has_work() || self.steal(false)
+        self.help() || self.local.has_work() || self.steal(|_| true)
     }
 
     /// If the monitor wants help: polls for other neglected shards, and steals from stuck workers.
@@ -196,23 +197,19 @@ impl Worker {
                 self.poll_for(shard);
             }
         }
-        self.steal(true)
+        self.steal(Remote::is_stuck)
     }
 
-    /// Takes tasks that are ready on another worker; with `only_stuck`, on a stuck one. Returns
-    /// whether there were any.
-    fn steal(&self, only_stuck: bool) -> bool {
+    /// Takes tasks that are ready on another worker of those for which `may_steal` returns true.
+    /// Returns whether there were any.
+    fn steal(&self, may_steal: fn(&Remote) -> bool) -> bool {
         let (local, shared) = (&*self.local, &**self.shared());
         if shared.is_closing() {
             return false;
         }
         let workers = shared.workers();
         let mut others = (1..workers).map(|offset| (local.index + offset) % workers);
-        others.any(|victim| {
-            // A parked one has since returned from that poll.
-            let is_stuck = shared.remote(victim).is_stuck() && !shared.is_parked(victim);
-            (is_stuck || !only_stuck) && local.steal_half(victim, is_stuck)
-        })
+        others.any(|victim| may_steal(shared.remote(victim)) && local.steal_half(victim))
     }
 
     /// Polls for another shard without sleeping, and fires its timers, unless its lock is taken.
@@ -270,7 +267,7 @@ impl Worker {
             // Takes some of the tasks that this worker was woken for, then allows the next one to
             // be woken.
             if !local.queue_share() && !local.has_ready() {
-                self.steal(false);
+                self.steal(|_| true);
             }
             shared.searcher.end_search(local.index, shared);
         }

@@ -250,9 +250,11 @@ impl Remote {
         }
     }
 
-    /// Whether the last inspection has found it stuck, and it has begun no poll since.
+    /// Whether the last inspection has found it stuck, and it has begun no poll and not parked
+    /// since.
     pub(super) fn is_stuck(&self) -> bool {
-        self.stuck_in.load(Ordering::Relaxed) == self.counters.polls.get()
+        let is_in_poll = self.stuck_in.load(Ordering::Relaxed) == self.counters.polls.get();
+        is_in_poll && !self.parker.is_parked()
     }
 
     pub(crate) fn thread(&self) -> u32 {
