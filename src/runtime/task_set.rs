@@ -293,9 +293,7 @@ impl<T> TaskSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        boxed_if_large!(future: F, meta = site => {
-            self.spawn_with(future, meta, |task, meta| spawn_local_at(task, meta))
-        })
+        boxed_if_large!(future: F, meta = site => self.spawn_with(future, meta, spawn_local_at))
     }
 
     /// Spawns a task in this set that waits for a blocking function, as [`unblock`](crate::unblock)

@@ -11,6 +11,16 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
+/// Two short idle times in a row.
+const POLL_THRESHOLD: u8 = 2;
+
+/// Low enough that two long idle times end the polling.
+const MAX_SCORE: u8 = 7;
+
+/// The cost of a long idle time: below three short ones in four, polling costs more time than it
+/// gains.
+const PENALTY: u8 = 3;
+
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct BusyPollConfig {
     pub(super) limit: Duration,
@@ -27,19 +37,7 @@ impl BusyPollConfig {
             cores: thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
-}
 
-/// Two short idle times in a row.
-const POLL_THRESHOLD: u8 = 2;
-
-/// Low enough that two long idle times end the polling.
-const MAX_SCORE: u8 = 7;
-
-/// The cost of a long idle time: below three short ones in four, polling costs more time than it
-/// gains.
-const PENALTY: u8 = 3;
-
-impl BusyPollConfig {
     #[inline]
     pub(super) fn is_enabled(&self) -> bool {
         !self.limit.is_zero()
