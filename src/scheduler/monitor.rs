@@ -283,7 +283,6 @@ impl Pool {
             return;
         }
         self.at = now;
-        let (mut is_any_idle, mut is_unsure) = (false, false);
         for (index, seen) in self.workers.iter_mut().enumerate() {
             let remote = shared.remote(index);
             let (polls, is_awake) = (remote.counters.polls.get(), !shared.is_parked(index));
@@ -295,12 +294,12 @@ impl Pool {
                 self.computed_at = Some(now);
             }
             remote.set_stuck_in(seen.is_stuck.then_some(polls));
-            is_any_idle |= !may_be_stuck;
-            is_unsure |= may_be_stuck && !seen.is_stuck;
-            found.is_any_stuck |= seen.is_stuck;
         }
-        found.is_unsure |= is_unsure && is_any_idle;
-        let are_all_stuck = self.workers.iter().all(|seen| seen.is_stuck);
+        let is_any = |f: fn(&Seen) -> bool| self.workers.iter().any(f);
+        let may_yet_be = |seen: &Seen| seen.may_be_stuck && !seen.is_stuck;
+        found.is_unsure |= is_any(may_yet_be) && is_any(|seen| !seen.may_be_stuck);
+        found.is_any_stuck |= is_any(|seen| seen.is_stuck);
+        let are_all_stuck = !is_any(|seen| !seen.is_stuck);
         if !are_all_stuck {
             self.free_at = Some(now);
         }
