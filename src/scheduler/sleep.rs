@@ -109,34 +109,26 @@ pub(super) enum Sleep<'a> {
 }
 
 /// Accessed only by the worker's thread.
+#[derive(Default)]
 pub(super) struct Sleeper {
-    /// Whether it has tried to sleep, or is new, and has not worked since.
-    has_slept: Cell<bool>,
+    /// Whether it has worked since it last tried to sleep.
+    is_working: Cell<bool>,
     /// Whether it was woken, and has done nothing since.
     pub(super) was_woken: Cell<bool>,
-}
-
-impl Default for Sleeper {
-    fn default() -> Sleeper {
-        Sleeper {
-            has_slept: Cell::new(true),
-            was_woken: Cell::new(false),
-        }
-    }
 }
 
 impl Sleeper {
     /// Called before the worker runs a task or a waker. After a sleep, ends the monitor's pause.
     #[inline]
     pub(super) fn begin_work(&self, pause: Option<&MonitorPause>) {
-        if self.has_slept.get() {
+        if !self.is_working.get() {
             self.begin_work_after_sleep(pause);
         }
     }
 
     #[cold]
     fn begin_work_after_sleep(&self, pause: Option<&MonitorPause>) {
-        self.has_slept.set(false);
+        self.is_working.set(true);
         self.was_woken.set(false);
         pause.inspect(|pause| pause.end());
     }
@@ -156,7 +148,7 @@ impl Sleeper {
             let mut workers = shard.workers.clone();
             workers.any(|other| other != index && !is_parked(other))
         };
-        self.has_slept.set(true);
+        self.is_working.set(false);
         let leaves_lock = self.was_woken.get() && is_other_awake();
         let taken = if leaves_lock { None } else { lock.try_lock() };
         if park(taken.is_some()) {
