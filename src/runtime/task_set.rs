@@ -22,12 +22,10 @@ use pin_project_lite::pin_project;
 
 use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_in, spawn_local_at};
-use crate::scheduler::{self, budget, record_wait};
+use crate::scheduler::{self, Header, budget, record_wait};
 use crate::slab::{Slab, shrink_queue};
 use crate::sync::{Handoff, Mutex, contain};
-use crate::task::{
-    AbortHandle, Origin, Task, TaskResult, poll_and_drop, record_panic, set_finished,
-};
+use crate::task::{AbortHandle, Origin, Task, TaskResult, poll_and_drop, record_panic};
 use crate::telemetry::{SpawnMeta, WaitReason};
 
 /// A set of tasks, for structured concurrency. Outputs are joined in the order in which the tasks
@@ -758,7 +756,8 @@ pub(super) trait Report<T> {
 
 fn report<T, R: Report<T>>(report: &mut Option<R>, result: Option<thread::Result<T>>) {
     if let Some(report) = report.take() {
-        set_finished();
+        // For the task's abort handles: before its result is there, so that both agree.
+        scheduler::with_running(Header::set_finished);
         report.report(result);
     }
 }

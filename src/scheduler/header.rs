@@ -215,11 +215,6 @@ impl TaskRef {
         self.header().is_aborted.store(true, Ordering::Relaxed);
         self.waker.wake_by_ref();
     }
-
-    #[inline]
-    pub(crate) fn is_finished(&self) -> bool {
-        self.header().is_finished()
-    }
 }
 
 thread_local! {

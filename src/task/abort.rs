@@ -81,7 +81,7 @@ impl AbortHandle {
     /// ```
     pub fn is_finished(&self) -> bool {
         match &self.0 {
-            Target::Task(task) => task.is_finished(),
+            Target::Task(task) => task.header().is_finished(),
             Target::Call(call) => call.is_finished(),
         }
     }

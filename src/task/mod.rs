@@ -263,12 +263,6 @@ pub fn name() -> Option<Name> {
     scheduler::with_running(|header| header.name().cloned()).flatten()
 }
 
-/// Records that the running task's future will not be polled again, for its abort handles. Called
-/// before its result is reported by other means, so that both agree.
-pub(crate) fn set_finished() {
-    scheduler::with_running(Header::set_finished);
-}
-
 /// Spawns a task with a [name], which dumps, traces and spans show.
 ///
 /// # Examples
@@ -453,7 +447,9 @@ impl<T> Task<T> {
     pub fn is_finished(&self) -> bool {
         match &self.inner {
             // async-task reports a cancelled task as finished before it drops the future.
-            Inner::Spawned { task, reference } => reference.is_finished() && task.is_finished(),
+            Inner::Spawned { task, reference } => {
+                reference.header().is_finished() && task.is_finished()
+            }
             #[cfg(feature = "blocking")]
             Inner::Blocking(call) => call.is_done(),
         }
