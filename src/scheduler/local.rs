@@ -132,14 +132,13 @@ impl Local {
     }
 
     /// Registers a future of `block_on`, until the result is dropped.
-    pub(super) fn enter_main(
-        &self,
-        site: &'static Location<'static>,
-        waker: Arc<MainWaker>,
-    ) -> Main<'_> {
+    pub(super) fn enter_main(&self, site: &'static Location<'static>) -> Main<'_> {
         let jiffy = self.counters.jiffy();
         let future = Rc::new(MainFuture {
-            waker,
+            waker: Arc::new(MainWaker {
+                woken: AtomicBool::new(true),
+                reactor: self.remote.reactor.clone(),
+            }),
             site,
             began: jiffy,
             polled: Cell::new(jiffy),
@@ -637,19 +636,12 @@ impl Drop for Main<'_> {
 }
 
 pub(super) struct MainWaker {
+    /// Initially true, so that the future is polled once.
     pub(super) woken: AtomicBool,
     pub(super) reactor: Arc<Reactor>,
 }
 
 impl MainWaker {
-    /// Initially woken, so that the future is polled once.
-    pub(super) fn new(reactor: Arc<Reactor>) -> MainWaker {
-        MainWaker {
-            woken: AtomicBool::new(true),
-            reactor,
-        }
-    }
-
     #[inline]
     pub(super) fn reset(&self) {
         self.woken.swap(false, Ordering::Acquire);

@@ -34,7 +34,7 @@ use super::busy::{BusyPoll, BusyPollConfig};
 use super::closing::{self, ClosingWorkers};
 use super::current::{self, Entered};
 use super::header::{Runnable, Running};
-use super::local::{BUDGET, Local, MainWaker};
+use super::local::{BUDGET, Local};
 use super::nested::{DEADLOCK_AFTER, DeadlockCheck, Nested};
 use super::schedule;
 use super::shared::{Drive, Remote, Shared};
@@ -155,10 +155,10 @@ impl Worker {
         site: &'static Location<'static>,
         poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
     ) {
-        let main = Arc::new(MainWaker::new(self.remote().reactor.clone()));
-        let waker = Waker::from(main.clone());
+        let entered = self.local.enter_main(site);
+        let main = &*entered.future.waker;
+        let waker = Waker::from(entered.future.waker.clone());
         let mut cx = Context::from_waker(&waker);
-        let entered = self.local.enter_main(site, main.clone());
         let is_traced = self.local.counters.trace().is_some();
         loop {
             let mut yielded = false;
@@ -504,10 +504,8 @@ impl Worker {
                 self.fires_timers.set(true);
                 return true;
             }
-            if local.remote.has_inbox() || stay_awake() {
-                return true;
-            }
-            if local.is_pool_worker() && local.has_tasks_elsewhere() {
+            let has_more = || local.is_pool_worker() && local.has_tasks_elsewhere();
+            if local.remote.has_inbox() || stay_awake() || has_more() {
                 return true;
             }
             let now = now();
