@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::header::{Header, Running, is_task_waker, with_running};
-use super::local::{Local, MainFuture, MainWaker};
+use super::local::{Local, MainWaker};
 use super::shared::Shared;
 use crate::reactor::{Driver, Reactor, WakerKind};
 use crate::sync::atomic::Ordering;
@@ -122,8 +122,7 @@ pub(crate) fn only_queues(waker: &Waker) -> bool {
     is_task_waker(waker)
         || with_local(|local| {
             let mains = local.mains.borrow();
-            let is_its = |main: &Rc<MainFuture>| Waker::from(main.waker.clone()).will_wake(waker);
-            mains.last().is_some_and(is_its)
+            mains.last().is_some_and(|main| main.is_woken_by(waker))
         }) == Some(true)
 }
 

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 use super::header::{Header, Runnable, Running, TaskRef, with_running};
@@ -590,6 +591,10 @@ impl MainFuture {
         } else {
             self.wait_reason.get()
         }
+    }
+
+    pub(super) fn is_woken_by(&self, waker: &Waker) -> bool {
+        Waker::from(self.waker.clone()).will_wake(waker)
     }
 
     pub(crate) fn waker_address(&self) -> usize {

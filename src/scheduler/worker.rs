@@ -156,8 +156,8 @@ impl Worker {
         poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
     ) {
         let entered = self.local.enter_main(site);
-        let main = &*entered.future.waker;
-        let waker = Waker::from(entered.future.waker.clone());
+        let main = entered.future.waker.clone();
+        let waker = Waker::from(main.clone());
         let mut cx = Context::from_waker(&waker);
         let is_traced = self.local.counters.trace().is_some();
         loop {
