@@ -457,8 +457,8 @@ impl TaskRecord {
             let reference = task.reference();
             let waits = &mut task.waits_for;
             waits.extend(self.sources.iter().filter_map(|wait| {
-                let mut reactors = shared.reactors_of(worker.index);
-                let found = reactors.find_map(|reactor| {
+                let own = &shared.remote(worker.index).reactor;
+                let found = shared.pool_reactors().chain([own]).find_map(|reactor| {
                     reactor.with_source(wait.token, |source| {
                         // Another reactor may have the same token for another source.
                         let is_it = ptr::from_ref(source).addr() == wait.source;

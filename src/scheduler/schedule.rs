@@ -196,15 +196,6 @@ pub(crate) struct OwnedKey {
 
 impl OwnedKey {
     #[inline]
-    fn new(worker: usize, index: usize) -> OwnedKey {
-        let index = u32::try_from(index).expect("fewer than 2^32 tasks");
-        OwnedKey {
-            worker: worker as u32,
-            place: NonZeroU32::MIN.saturating_add(index),
-        }
-    }
-
-    #[inline]
     fn index(self) -> usize {
         self.place.get() as usize - 1
     }
@@ -221,7 +212,11 @@ pub(crate) fn bind(header: &Header, waker: &Waker) -> Option<OwnedKey> {
             local.remote.pinned.add(1);
             local.owned.borrow_mut().insert(task)
         };
-        OwnedKey::new(local.index, index)
+        let index = u32::try_from(index).expect("fewer than 2^32 tasks");
+        OwnedKey {
+            worker: local.index as u32,
+            place: NonZeroU32::MIN.saturating_add(index),
+        }
     })
 }
 

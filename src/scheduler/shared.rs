@@ -548,10 +548,6 @@ impl Shared {
         &self.remote(shard.workers.start).reactor
     }
 
-    pub(crate) fn reactors_of(&self, index: usize) -> impl Iterator<Item = &Arc<Reactor>> {
-        self.pool_reactors().chain([&self.remotes[index].reactor])
-    }
-
     /// The number of sources registered with the reactor that the worker at `index` drives. Those
     /// of a shard count for its first worker only.
     pub(crate) fn sources(&self, index: usize) -> usize {
