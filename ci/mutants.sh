@@ -51,7 +51,7 @@ rooms() {
     # Tested by the crate above: see `run_room`.
     room sim 'crates/polder-sim/src/* src/net/socket/custom.rs src/poller/backends/custom.rs src/kernel/* src/runtime/custom.rs src/checks.rs' \
         polder/kernel "$worlds" '--test=libc_interpose' "--lib --test=sim -- $seeds"
-    room replay 'crates/polder-replay/src/* src/net/socket/exported.rs' polder-replay/libc '--lib --test=replay --test=recorded_test --test=command' '--test=libc'
+    room replay 'crates/polder-replay/src/*' polder-replay/libc '--lib --test=replay --test=recorded_test --test=command' '--test=libc'
     # The functions of all other files that matter in worlds only: see `in_worlds`. No file is its own.
     room worlds '' polder/kernel "$worlds" "--lib --test=sim -- $seeds"
     room async-io 'src/poller/backends/async_io.rs' async-io "$quick" "$core" '--test=one_reactor'

@@ -59,9 +59,8 @@ fn describe_descriptor(descriptor: sys::BorrowedDescriptor<'_>) -> Description {
         Type::DGRAM if is_ip => "UDP",
         _ => "socket",
     };
-    let peer = socket.peer_addr();
-    let peer = peer.and_then(|peer| sys::address_of(&peer));
-    (kind, text(sys::address_of(&local)), text(peer))
+    let peer = socket.peer_addr().map(|peer| sys::address_of(&peer));
+    (kind, text(Ok(sys::address_of(&local))), text(peer))
 }
 
 #[cfg(not(feature = "net"))]

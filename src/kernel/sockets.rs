@@ -158,6 +158,12 @@ pub enum Name {
     Abstract(Vec<u8>),
 }
 
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Address {
+        Address::Internet(address)
+    }
+}
+
 impl Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,10 +4,10 @@ use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
-use socket2::SockAddr;
-
 use super::addresses::{AsyncToSocketAddrs, first_that_works, first_to_bind};
-use super::socket::{Flag, Group, Number, Opt, Receive, Socket, SocketType, internet, kernel};
+use super::socket::{
+    Address, Flag, Group, Number, Opt, Receive, Socket, SocketType, internet, kernel,
+};
 use crate::net::macros::socket;
 use crate::poller::Interest;
 use crate::reactor::Direction;
@@ -1200,6 +1200,6 @@ impl UdpSocket {
 
 socket!(UdpSocket, std::net::UdpSocket, [local_addr, peer_addr]);
 
-fn from_internet((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
+fn from_internet((length, peer): (usize, Address)) -> io::Result<(usize, SocketAddr)> {
     Ok((length, internet(peer)?))
 }

@@ -1,10 +1,13 @@
-//! [`Socket`], the internal type of all sockets of `net`: passes each call to the system
-//! (`system.rs`) or, with the feature `kernel`, to an installed kernel (`custom.rs`).
+//! [`Socket`], the internal type of all sockets of `net`.
 //!
-//! The calls are the trait [`KernelSocket`]. A socket's source holds the system's descriptor or the
-//! other kernel's socket; [`AnySocket`] is either. A kernel that passes calls on has the system's
-//! sockets by `exported.rs`. In the rest of `net` only `unix/descriptors.rs`, `resolver.rs` and
-//! `compat.rs` make system calls on sockets.
+//! The calls on a socket are the trait [`sockets::Socket`]. The system's are made on the descriptor
+//! that the source holds (`system.rs`). With the feature `kernel` a source may hold the socket of
+//! an installed kernel instead. [`Socket::kernel_socket`] is either; a call that is hot, or that
+//! the trait does not have, looks at the descriptor itself. `custom.rs` makes sockets where a
+//! kernel may be installed.
+//!
+//! In the rest of `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls
+//! on sockets.
 //! (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
 //! A call that may wait is an [`Operation`]. This module clears the readiness after a read that has
@@ -12,32 +15,29 @@
 
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, unused_imports))]
 pub(super) mod custom;
-#[cfg(all(feature = "kernel", unix))]
-mod exported;
 pub(super) mod system;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use socket2::{SockAddr, Type};
+use socket2::Type;
 
 /// The functions that make the sockets of this thread.
 #[cfg(feature = "kernel")]
 pub(super) use self::custom as kernel;
-use self::custom::CustomSocket;
-#[cfg(all(feature = "kernel", unix))]
-pub use self::exported::SystemSockets;
 #[cfg(not(feature = "kernel"))]
 pub(super) use self::system as kernel;
-use self::system::SystemSocket;
+#[cfg(all(feature = "kernel", unix))]
+pub use self::system::SystemSockets;
 use crate::io::operation::{Attempt, Operation, charged};
-pub(super) use crate::kernel::sockets::{Flag, Group, Number, Opt};
+use crate::kernel::sockets::{self, Name};
+pub(super) use crate::kernel::sockets::{Address, Flag, Group, Number, Opt};
+use crate::kernel::{Boxed, CLOSED, WRITABLE};
 use crate::poller::Interest;
 use crate::reactor::{Direction, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget;
@@ -108,57 +108,6 @@ pub(super) enum Receive {
     Peek,
 }
 
-/// The calls on a kernel's socket. One that would block fails with `WouldBlock`.
-pub(super) trait KernelSocket {
-    fn local_addr(&self) -> io::Result<SockAddr>;
-    fn peer_addr(&self) -> io::Result<SockAddr>;
-    /// For datagram sockets.
-    fn set_peer(&self, address: &SockAddr) -> io::Result<()>;
-    /// Shuts down the directions `left` of `how`; the others were shut down before.
-    fn shutdown(&self, how: Shutdown, left: Interest) -> io::Result<()>;
-    /// Accepts a connection, a socket of the type `accepted`.
-    fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)>;
-    /// Reads from a stream. Returns the number of bytes, and whether the stream seems drained: the
-    /// system's socket gave less than was asked for (also before an end or an error); another
-    /// kernel's knows. `Source::clear_after_short_read` decides whether to believe it.
-    fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)>;
-    fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)>;
-    fn write(&self, bytes: &[u8]) -> io::Result<usize>;
-    fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
-    /// Receives a datagram, or peeks at the bytes of a stream.
-    fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize>;
-    fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)>;
-    /// Sends a datagram to `to`, or to the peer.
-    fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize>;
-    /// Receives datagrams, at most one for each of `buffers` and `received`, which have the same
-    /// length. Returns their number, which is not zero, and whether nothing is left.
-    fn recv_many(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        received: &mut [Received],
-    ) -> io::Result<(usize, bool)>;
-    /// Sends datagrams, at most [`MAX_DATAGRAMS`](sys::MAX_DATAGRAMS). Returns the number sent,
-    /// which is not zero.
-    fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize>;
-    /// Whether receiving was shut down, although a receive or an accept would block.
-    fn has_ended(&self) -> bool;
-    /// Whether the socket's own buffer has room, although a send would block.
-    fn has_room(&self) -> bool;
-
-    // Options are values. A new one is a variant in `kernel/sockets.rs`, with arms in `system.rs`
-    // and in the simulator, neither of which compiles without: see docs/EXTENDING.md.
-    fn flag(&self, flag: Flag) -> io::Result<bool>;
-    fn linger(&self) -> io::Result<Option<Duration>>;
-    fn number(&self, number: Number) -> io::Result<u32>;
-    /// `None` if the system does not have the option.
-    fn tcp_option(&self, option: TcpOption) -> io::Result<Option<u32>>;
-    fn max_of(&self, option: TcpOption) -> u32;
-    fn set(&self, option: Opt) -> io::Result<()>;
-    /// A Unix socket's peer: user, group, and process if the system reports it.
-    #[cfg(unix)]
-    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)>;
-}
-
 fn shutdown_of(directions: Interest) -> Shutdown {
     match directions {
         Interest::READABLE => Shutdown::Read,
@@ -184,26 +133,6 @@ pub struct Socket {
     io: Io,
 }
 
-/// The system's socket, or an installed kernel's. Without the feature `kernel` it is the system's,
-/// without a branch.
-#[derive(Clone, Copy)]
-pub(super) enum AnySocket<'a> {
-    System(SystemSocket<'a>),
-    Custom(&'a CustomSocket),
-}
-
-impl<'a> Deref for AnySocket<'a> {
-    type Target = dyn KernelSocket + 'a;
-
-    #[inline]
-    fn deref(&self) -> &(dyn KernelSocket + 'a) {
-        match self {
-            AnySocket::System(socket) => socket,
-            AnySocket::Custom(socket) => *socket,
-        }
-    }
-}
-
 impl Socket {
     fn traits(&self) -> SocketTraits {
         self.io.source().traits()
@@ -216,22 +145,34 @@ impl Socket {
     /// Returns the system's descriptor, to pass descriptors; `None` in another kernel.
     #[cfg(unix)]
     pub(super) fn system_descriptor(&self) -> Option<BorrowedDescriptor<'_>> {
-        self.io.source().descriptor_or_custom().ok()
+        self.held().ok()
     }
 
     pub(super) fn is_read_closed(&self) -> bool {
         self.io.source().snapshot(Direction::Read).is_closed()
     }
 
+    /// Returns the system's descriptor, or as `Err` the other kernel's socket. Without the feature
+    /// `kernel` it is the descriptor, without a branch.
+    #[inline]
+    fn held(&self) -> Result<BorrowedDescriptor<'_>, &Boxed<dyn sockets::Socket>> {
+        self.io.source().descriptor_or_custom()
+    }
+
     /// Returns the socket as its kernel has it, for calls that do not wait.
     #[inline]
-    pub(super) fn kernel_socket(&self) -> AnySocket<'_> {
-        match self.io.source().descriptor_or_custom() {
-            Ok(descriptor) => AnySocket::System(SystemSocket {
-                socket: self,
-                descriptor,
-            }),
-            Err(socket) => AnySocket::Custom(socket),
+    pub(super) fn kernel_socket(&self) -> &dyn sockets::Socket {
+        match self.held() {
+            Ok(_) => &self.io,
+            Err(socket) => &**socket,
+        }
+    }
+
+    /// Returns the largest value of an option.
+    pub(super) fn max_of(&self, option: TcpOption) -> u32 {
+        match self.held() {
+            Ok(_) => sys::max_of(option),
+            Err(_) => option.max_of_linux(),
         }
     }
 
@@ -239,33 +180,18 @@ impl Socket {
         self.kernel_socket().set(option)
     }
 
-    /// Foreign code may set options that are unknown here: with `SO_PASSCRED` a read ends between
-    /// two writers. So from now on a Unix socket is read by `sys::receive_message`, which detects
-    /// that.
-    #[inline]
     pub(super) fn lend_descriptor(&self) -> BorrowedDescriptor<'_> {
-        match self.io.source().descriptor_or_custom() {
-            Ok(descriptor) => {
-                if self.socket_type().takes_descriptors() {
-                    self.io.source().set_has_bytes_only(false);
-                }
-                descriptor
-            }
-            Err(socket) => socket.lend(),
-        }
+        self.kernel_socket().lend()
     }
 
     /// Returns the descriptor, which stays non-blocking, or a duplicate if clones share it. It
     /// accepts descriptors from peers again.
     pub(super) fn into_descriptor(self) -> io::Result<OwnedDescriptor> {
-        match self.kernel_socket() {
-            AnySocket::System(socket) => {
-                let of = self.traits();
-                if of.trusts_short_reads && of.socket_type.takes_descriptors() {
-                    socket.set(Opt::Flag(Flag::Passrights, true))?;
-                }
-            }
-            AnySocket::Custom(_) => crate::kernel::permit("the socket's descriptor")?,
+        let of = self.traits();
+        if self.held().is_err() {
+            crate::kernel::permit("the socket's descriptor")?;
+        } else if of.trusts_short_reads && of.socket_type.takes_descriptors() {
+            self.set(Opt::Flag(Flag::Passrights, true))?;
         }
         self.io.into_descriptor()
     }
@@ -280,8 +206,19 @@ impl Socket {
             Shutdown::Write => Interest::WRITABLE,
             Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
         };
-        let source = self.io.source();
-        source.shut_down(directions, |left| self.kernel_socket().shutdown(how, left))
+        let shut_down = |left| match self.kernel_socket().shutdown(shutdown_of(left)) {
+            // XNU refuses to shut down reading once the peer has ended: no error where it is asked
+            // for with writing, which was shut down before.
+            Err(error)
+                if (how, left) == (Shutdown::Both, Interest::READABLE)
+                    && sys::REFUSES_SECOND_SHUTDOWN
+                    && error.kind() == io::ErrorKind::NotConnected =>
+            {
+                Ok(())
+            }
+            result => result,
+        };
+        self.io.source().shut_down(directions, shut_down)
     }
 
     /// Ends writing: the peer sees the end of file. A peer that is gone is no error: `ENOTCONN`; if
@@ -361,10 +298,14 @@ impl Socket {
     }
 
     /// Skips connections that their peers aborted in the queue.
-    pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, SockAddr)>> {
-        let accepted = self.socket_type().accepted();
+    pub(super) fn accept(&self) -> Operation<'_, impl Attempt<(Socket, Address)>> {
         let accept = move || loop {
-            match self.kernel_socket().accept(accepted) {
+            let wrap = |one| custom::wrap(one, self.socket_type().accepted());
+            let accepted = match self.held() {
+                Ok(_) => system::accept(&self.io),
+                Err(listener) => listener.accept().map(|(one, peer)| (wrap(one), peer)),
+            };
+            match accepted {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 other => return other,
             }
@@ -384,22 +325,38 @@ impl Socket {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let attempt = |seen| {
-            // A direct call, which `deref` would not make.
-            let read = match self.kernel_socket() {
-                AnySocket::System(socket) => socket.read(bytes),
-                AnySocket::Custom(socket) => socket.read(bytes),
-            };
-            Ok(self.after_read(seen, read?))
-        };
+        let attempt = |seen| Ok(self.after_read(seen, self.read(bytes)?));
         self.reading(attempt).poll(cx)
+    }
+
+    /// Reads from a stream. Returns the number of bytes, and whether the stream seems drained: the
+    /// system's socket gave less than was asked for (also before an end or an error); another
+    /// kernel's knows. `Source::clear_after_short_read` decides whether to believe it.
+    #[inline]
+    fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
+        let source = self.io.source();
+        match self.held() {
+            Ok(descriptor) if source.has_bytes_only() => {
+                let read = sys::receive(&descriptor, bytes)?;
+                // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
+                Ok((read, read < bytes.len() && source.has_bytes_only()))
+            }
+            _ => self.read_outlined(bytes),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_outlined(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
+        self.kernel_socket()
+            .read(&mut [IoSliceMut::new(bytes)], false)
     }
 
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let attempt = |seen| Ok(self.after_read(seen, self.kernel_socket().read(bytes)?));
+        let attempt = |seen| Ok(self.after_read(seen, self.read(bytes)?));
         self.reading(attempt).attempt()
     }
 
@@ -422,7 +379,7 @@ impl Socket {
     }
 
     fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> Operation<'_, impl Attempt<usize>> {
-        self.reading(|seen| Ok(self.after_read(seen, self.kernel_socket().read_vectored(buffers)?)))
+        self.reading(|seen| Ok(self.after_read(seen, self.kernel_socket().read(buffers, false)?)))
     }
 
     /// Charges for a read. Clears the readiness if it has drained the socket, and was not the end.
@@ -440,8 +397,8 @@ impl Socket {
         let source = self.io.source();
         // This is checked before the loop, which is compiled once for each kernel. A small write
         // needs no charge.
-        if source.descriptor_or_custom().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
-            let attempt = |_| charged(self.kernel_socket().write(bytes));
+        if self.held().is_err() || bytes.len() > budget::BYTES_PER_UNIT {
+            let attempt = |_| charged(self.kernel_socket().write(&[IoSlice::new(bytes)]));
             return self.writing(attempt).poll_outlined(cx.waker());
         }
         self.writing(|_| sys::send(&source.descriptor()?, bytes))
@@ -449,7 +406,7 @@ impl Socket {
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.writing(|_| charged(self.kernel_socket().write(bytes)))
+        self.writing(|_| charged(self.kernel_socket().write(&[IoSlice::new(bytes)])))
             .attempt()
     }
 
@@ -457,7 +414,7 @@ impl Socket {
         &self,
         buffers: &[IoSlice<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
-        self.writing(|_| charged(self.kernel_socket().write_vectored(buffers)))
+        self.writing(|_| charged(self.kernel_socket().write(buffers)))
     }
 
     pub(super) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -484,7 +441,14 @@ impl Socket {
         receive: Receive,
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let recv = || charged(self.kernel_socket().recv(bytes, receive));
+            let recv = || match self.held() {
+                Ok(descriptor) => charged(system::recv(&descriptor, bytes, receive)),
+                Err(socket) => {
+                    let buffers = &mut [IoSliceMut::new(bytes)];
+                    let (length, _) = socket.read(buffers, receive == Receive::Peek)?;
+                    charged(Ok(length))
+                }
+            };
             self.or_end(seen, recv, || Ok(0))
         })
     }
@@ -493,14 +457,19 @@ impl Socket {
         &self,
         bytes: &mut [u8],
         receive: Receive,
-    ) -> Operation<'_, impl Attempt<(usize, SockAddr)>> {
+    ) -> Operation<'_, impl Attempt<(usize, Address)>> {
         self.reading(move |seen| {
             let recv_from = || {
-                let (received, from) = self.kernel_socket().recv_from(bytes, receive)?;
-                Ok((charged(Ok(received))?, from))
+                let (length, from) = match self.held() {
+                    Ok(descriptor) => system::recv_from(&descriptor, bytes, receive)?,
+                    Err(socket) => {
+                        let (length, from, _) = socket.receive(bytes, receive == Receive::Peek)?;
+                        (length, from)
+                    }
+                };
+                Ok((charged(Ok(length))?, from))
             };
-            let end = || Ok((0, no_peer(self.socket_type())?));
-            self.or_end(seen, recv_from, end)
+            self.or_end(seen, recv_from, || Ok((0, no_peer(self.socket_type()))))
         })
     }
 
@@ -510,7 +479,7 @@ impl Socket {
         received: &mut [Received],
     ) -> Operation<'_, impl Attempt<usize>> {
         self.reading(move |seen| {
-            let recv_many = || self.kernel_socket().recv_many(buffers, received).map(Some);
+            let recv_many = || self.receive_now(buffers, received).map(Some);
             let Some((count, is_drained)) = self.or_end(seen, recv_many, || Ok(None))? else {
                 received[0] = Received::default();
                 return Ok(1);
@@ -524,18 +493,70 @@ impl Socket {
         })
     }
 
+    /// Receives datagrams, at most one for each of `buffers` and `received`, which have the same
+    /// length. Returns their number, which is not zero, and whether nothing is left.
+    fn receive_now(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        received: &mut [Received],
+    ) -> io::Result<(usize, bool)> {
+        if let Ok(descriptor) = self.held() {
+            match sys::receive_many(&descriptor, buffers, received) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                // On systems other than Linux an error may also be the reason for fewer datagrams.
+                result => {
+                    let is_short = |count| count < received.len() && sys::ENDS_WHEN_DRAINED;
+                    return result.map(|count| (count, is_short(count)));
+                }
+            }
+        }
+        // One by one, until one fails, which is an error only at the first.
+        let socket = self.kernel_socket();
+        for (count, (buffer, received)) in buffers.iter_mut().zip(&mut *received).enumerate() {
+            match socket.receive(buffer, false) {
+                Ok((length, from, is_truncated)) => {
+                    *received = Received::new(length, internet(from).ok(), is_truncated);
+                }
+                Err(error) if count == 0 => return Err(error),
+                Err(error) => return Ok((count, is_would_block(&error))),
+            }
+        }
+        Ok((received.len(), false))
+    }
+
     pub(super) fn send_many(
         &self,
         datagrams: &[Datagram<'_>],
     ) -> Operation<'_, impl Attempt<usize>> {
         self.writing(move |_| {
-            let count = self.kernel_socket().send_many(datagrams)?;
+            let count = self.send_now(datagrams)?;
             let lengths = datagrams[..count]
                 .iter()
                 .map(|datagram| datagram.bytes.len());
             budget::charge_datagrams(count, lengths.sum());
             Ok(count)
         })
+    }
+
+    /// Sends datagrams, at most [`MAX_DATAGRAMS`](sys::MAX_DATAGRAMS). Returns the number sent,
+    /// which is not zero.
+    fn send_now(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
+        if let Ok(descriptor) = self.held() {
+            match sys::send_many(&descriptor, datagrams) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                result => return result,
+            }
+        }
+        let socket = self.kernel_socket();
+        for (count, datagram) in datagrams.iter().enumerate() {
+            let to = datagram.to.map(Address::from);
+            match socket.send(datagram.bytes, to.as_ref()) {
+                Ok(_) => {}
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => return Ok(count),
+            }
+        }
+        Ok(datagrams.len())
     }
 
     /// Makes an attempt to receive or accept. Returns `end` if it would block forever.
@@ -558,17 +579,31 @@ impl Socket {
         }
     }
 
+    /// Whether receiving was shut down, although a receive or an accept would block.
     fn has_ended(&self, seen: Snapshot) -> bool {
         let may_end = |socket_type: SocketType| {
             socket_type.r#type() == Type::DGRAM || socket_type == SocketType::UnixListener
         };
-        seen.has_sticky_flags() && may_end(self.socket_type()) && self.kernel_socket().has_ended()
+        let has_ended = || match self.held() {
+            Ok(descriptor) => sys::has_ended(&descriptor),
+            // A datagram socket is closed only if its receiving was shut down.
+            Err(socket) => socket.ready().is_ok_and(|ready| ready & CLOSED != 0),
+        };
+        seen.has_sticky_flags() && may_end(self.socket_type()) && has_ended()
+    }
+
+    /// Whether the socket's own buffer has room, although a send would block.
+    fn has_room(&self) -> bool {
+        match self.held() {
+            Ok(descriptor) => sys::has_room(&descriptor),
+            Err(socket) => socket.ready().is_ok_and(|ready| ready & WRITABLE != 0),
+        }
     }
 
     pub(super) fn send(
         &self,
         bytes: &[u8],
-        to: Option<&SockAddr>,
+        to: Option<&Address>,
     ) -> Operation<'_, impl Attempt<usize>> {
         self.writing(move |_| charged(self.kernel_socket().send(bytes, to)))
     }
@@ -582,23 +617,23 @@ impl Socket {
     fn sending_to(
         &self,
         bytes: &[u8],
-        address: &SockAddr,
+        address: &Address,
     ) -> Operation<'_, impl Attempt<Option<usize>>> {
         self.writing(
             move |_| match self.kernel_socket().send(bytes, Some(address)) {
-                Err(error) if is_would_block(&error) && self.kernel_socket().has_room() => Ok(None),
+                Err(error) if is_would_block(&error) && self.has_room() => Ok(None),
                 result => charged(result).map(Some),
             },
         )
     }
 
-    pub(super) fn try_send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+    pub(super) fn try_send_to(&self, bytes: &[u8], address: &Address) -> io::Result<usize> {
         let sent = self.sending_to(bytes, address).attempt()?;
         sent.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     /// A timer repeats attempts for which there is no event.
-    pub(super) async fn send_to(&self, bytes: &[u8], address: &SockAddr) -> io::Result<usize> {
+    pub(super) async fn send_to(&self, bytes: &[u8], address: &Address) -> io::Result<usize> {
         if self.socket_type().is_internet() {
             return self.send(bytes, Some(address)).await;
         }
@@ -637,21 +672,22 @@ fn directions(interest: Interest) -> io::Result<[Option<(Interest, Direction)>; 
     ])
 }
 
-pub(super) fn internet(address: SockAddr) -> io::Result<SocketAddr> {
-    address.as_socket().ok_or_else(|| {
-        io::Error::new(
+pub(super) fn internet(address: Address) -> io::Result<SocketAddr> {
+    match address {
+        Address::Internet(address) => Ok(address),
+        Address::Unix(_) => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the socket's address is not an IP address",
-        )
-    })
+        )),
+    }
 }
 
 /// Placeholder peer address after shutdown.
-fn no_peer(socket_type: SocketType) -> io::Result<SockAddr> {
+fn no_peer(socket_type: SocketType) -> Address {
     if socket_type.is_internet() {
-        Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into())
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()
     } else {
-        SockAddr::unix("")
+        Address::Unix(Name::Unnamed)
     }
 }
 

@@ -14,22 +14,16 @@ use std::time::Duration;
 use socket2::{Domain, MaybeUninitSlice, SockAddr, SockRef, Type};
 
 use super::{
-    BACKLOG, Flag, Group, KernelSocket, Number, Opt, PAUSES, Receive, Socket, SocketType,
-    is_would_block, shutdown_of,
+    Address, BACKLOG, Flag, Group, Number, Opt, PAUSES, Receive, Socket, SocketType, is_would_block,
 };
-use crate::poller::Interest;
+use crate::kernel::Boxed;
+use crate::kernel::sockets;
 use crate::reactor::{Direction, Held, Io, Snapshot, SocketTraits};
 use crate::scheduler::budget::MAX_TRANSFER;
 use crate::sys::{
-    self, BorrowedDescriptor, Datagram, OwnedDescriptor, Received, TcpOption, invalid,
+    self, BorrowedDescriptor, OwnedDescriptor, TcpOption, address_of, invalid, sock_addr,
 };
 use crate::time::Timer;
-
-#[derive(Clone, Copy)]
-pub(in crate::net) struct SystemSocket<'a> {
-    pub(super) socket: &'a Socket,
-    pub(super) descriptor: BorrowedDescriptor<'a>,
-}
 
 /// Wraps a socket that [`create`] made, or an equal one.
 fn wrap(descriptor: OwnedDescriptor, socket_type: SocketType) -> Socket {
@@ -74,7 +68,8 @@ pub(in crate::net) fn adopt(
 }
 
 /// A listener also listens.
-pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+pub(in crate::net) fn bind(socket_type: SocketType, address: &Address) -> io::Result<Socket> {
+    let address = &sock_addr(address)?;
     let socket = create(socket_type, address.domain())?;
     bind_and_listen(&socket, socket_type, address)?;
     Ok(wrap(socket.into(), socket_type))
@@ -84,12 +79,12 @@ pub(in crate::net) fn bind(socket_type: SocketType, address: &SockAddr) -> io::R
 /// one.
 pub(in crate::net) fn bind_balanced(
     socket_type: SocketType,
-    address: &SockAddr,
+    address: &Address,
     count: usize,
 ) -> io::Result<Vec<Socket>> {
-    let (mut sockets, mut bound) = (Vec::new(), address.clone());
+    let (mut sockets, mut bound) = (Vec::new(), sock_addr(address)?);
     for _ in 0..count {
-        let socket = create(socket_type, address.domain())?;
+        let socket = create(socket_type, bound.domain())?;
         if !sys::set_balanced(&socket)? {
             return Ok(vec![bind(socket_type, address)?; count]);
         }
@@ -105,10 +100,10 @@ pub(in crate::net) fn bind_balanced(
 pub(in crate::net) fn bind_with(
     socket: OwnedDescriptor,
     socket_type: SocketType,
-    address: &SockAddr,
+    address: &Address,
 ) -> io::Result<Socket> {
     let socket = prepare(socket, socket_type, "binding a descriptor")?;
-    bind_and_listen(&socket, socket_type, address)?;
+    bind_and_listen(&socket, socket_type, &sock_addr(address)?)?;
     Ok(wrap_foreign(socket.into(), socket_type))
 }
 
@@ -130,9 +125,9 @@ pub(in crate::net) fn pair(socket_type: SocketType) -> io::Result<(Socket, Socke
 
 pub(in crate::net) async fn connect(
     socket_type: SocketType,
-    address: &SockAddr,
+    address: &Address,
 ) -> io::Result<Socket> {
-    let socket = create(socket_type, address.domain())?;
+    let socket = create(socket_type, sock_addr(address)?.domain())?;
     connect_created(socket, socket_type, address, wrap).await
 }
 
@@ -140,7 +135,7 @@ pub(in crate::net) async fn connect(
 pub(in crate::net) async fn connect_with(
     socket: OwnedDescriptor,
     socket_type: SocketType,
-    address: &SockAddr,
+    address: &Address,
 ) -> io::Result<Socket> {
     let socket = prepare(socket, socket_type, "connecting a descriptor")?;
     connect_created(socket, socket_type, address, wrap_foreign).await
@@ -149,10 +144,10 @@ pub(in crate::net) async fn connect_with(
 async fn connect_created(
     socket: socket2::Socket,
     socket_type: SocketType,
-    address: &SockAddr,
+    address: &Address,
     wrap: fn(OwnedDescriptor, SocketType) -> Socket,
 ) -> io::Result<Socket> {
-    let result = while_full(socket_type, || socket.connect(address)).await;
+    let result = while_full(socket_type, || socket.connect(&sock_addr(address)?)).await;
     let socket = wrap(socket.into(), socket_type);
     match result {
         Ok(()) => return Ok(socket),
@@ -174,46 +169,20 @@ async fn connect_created(
         if sys::IS_WRITABLE_ONCE_CONNECTED && is_certain {
             return Ok(());
         }
-        check_connected(&source.descriptor()?)
+        socket.kernel_socket().finish_connect()
     };
     socket.writing(is_connected).await?;
     Ok(socket)
 }
 
-/// Returns the result of connecting.
-pub(super) fn check_connected(descriptor: &BorrowedDescriptor<'_>) -> io::Result<()> {
-    let kernel = SockRef::from(descriptor);
-    if let Some(error) = kernel.take_error()? {
-        return Err(error);
-    }
-    match kernel.peer_addr() {
-        Err(error) if sys::has_been_reset(descriptor, &error) => {
-            Err(io::ErrorKind::ConnectionReset.into())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
-        other => other.map(drop),
-    }
-}
-
 /// Makes one attempt to connect. That of TCP may end later.
 #[cfg(all(feature = "kernel", unix))]
-pub(super) fn begin_to_connect(socket_type: SocketType, address: &SockAddr) -> io::Result<Socket> {
+pub(super) fn begin_to_connect(socket_type: SocketType, address: &Address) -> io::Result<Socket> {
+    let address = &sock_addr(address)?;
     let socket = create(socket_type, address.domain())?;
     match socket.connect(address) {
         Err(error) if !sys::is_in_progress(&error) => Err(error),
         _ => Ok(wrap(socket.into(), socket_type)),
-    }
-}
-
-impl Socket {
-    /// Reads by [`read_vectored`](KernelSocket::read_vectored). A method of `Socket`, so that other
-    /// reads need no `SystemSocket` in memory.
-    #[inline(never)]
-    fn read_outlined(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        self.kernel_socket()
-            .read_vectored(&mut [IoSliceMut::new(bytes)])
     }
 }
 
@@ -226,156 +195,208 @@ impl Receive {
     }
 }
 
-sys::lend_descriptor!(['a] SystemSocket<'a>, |system| system.descriptor);
+pub(super) fn recv(
+    descriptor: &BorrowedDescriptor<'_>,
+    bytes: &mut [u8],
+    receive: Receive,
+) -> io::Result<usize> {
+    SockRef::from(descriptor).recv_with_flags(to_fill(bytes), receive.flags())
+}
 
-impl KernelSocket for SystemSocket<'_> {
-    fn local_addr(&self) -> io::Result<SockAddr> {
-        SockRef::from(self).local_addr()
+pub(super) fn recv_from(
+    descriptor: &BorrowedDescriptor<'_>,
+    bytes: &mut [u8],
+    receive: Receive,
+) -> io::Result<(usize, Address)> {
+    let (length, from) =
+        SockRef::from(descriptor).recv_from_with_flags(to_fill(bytes), receive.flags())?;
+    Ok((length, address_of(&from)))
+}
+
+pub(super) fn accept(listener: &Io) -> io::Result<(Socket, Address)> {
+    let (descriptor, peer) = sys::accept(listener)?;
+    let of = listener.source().traits();
+    let accepted = of.socket_type.accepted();
+    let is_trusted = if accepted.takes_descriptors() {
+        // A connection inherits its listener's options when it is made, and another owner of
+        // the listener may have changed them, so each is checked.
+        listener.source().has_bytes_only() && refuses_descriptors(&descriptor, accepted)
+    } else {
+        of.trusts_short_reads
+    };
+    let socket = wrap_as(is_trusted, descriptor, accepted);
+    Ok((socket, address_of(&peer)))
+}
+
+fn write_vectored(socket: &Io, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut room = MAX_TRANSFER;
+    let fits = |buffer: &&IoSlice<'_>| match room.checked_sub(buffer.len()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    let most = buffers
+        .iter()
+        .take(sys::MAX_SLICES)
+        .take_while(fits)
+        .count();
+    let send = |buffers: &[IoSlice<'_>]| {
+        SockRef::from(socket).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
+    };
+    match buffers.get(most) {
+        // With the beginning of the next one, so that a head and its body are one segment.
+        Some(large) if room > 0 && most < sys::MAX_SLICES => {
+            let mut all = buffers[..most].to_vec();
+            all.push(IoSlice::new(&large[..room]));
+            send(&all)
+        }
+        _ => send(&buffers[..most]),
+    }
+}
+
+sys::lend_descriptor!([] Io, |io| sockets::Socket::descriptor(io));
+
+/// The calls on a socket that the system has made.
+impl sockets::Socket for Io {
+    fn id(&self) -> u64 {
+        self.source().number()
     }
 
-    fn peer_addr(&self) -> io::Result<SockAddr> {
-        SockRef::from(self).peer_addr()
+    #[cfg(unix)]
+    fn ready(&self) -> io::Result<u8> {
+        use crate::kernel::{CLOSED, ERROR, READABLE, WRITABLE};
+        use rustix::event::PollFlags;
+
+        let found = sys::poll_now(self, PollFlags::IN | PollFlags::OUT)?;
+        let flags = [
+            (PollFlags::IN, READABLE),
+            (PollFlags::OUT, WRITABLE),
+            (PollFlags::HUP, CLOSED),
+            (PollFlags::ERR, ERROR),
+        ];
+        let set = flags.iter().filter(|(flag, _)| found.intersects(*flag));
+        Ok(set.fold(0, |all, (_, bit)| all | bit))
     }
 
-    fn set_peer(&self, address: &SockAddr) -> io::Result<()> {
-        SockRef::from(self).connect(address)
+    /// Only a kernel on Unix has the system's sockets.
+    #[cfg(windows)]
+    fn ready(&self) -> io::Result<u8> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn shutdown(&self, how: Shutdown, left: Interest) -> io::Result<()> {
+    fn kind(&self) -> &'static str {
+        self.source().traits().socket_type.kind()
+    }
+
+    /// Foreign code may set options that are unknown here: with `SO_PASSCRED` a read ends between
+    /// two writers. So from now on a Unix socket is read by `sys::receive_message`, which detects
+    /// that.
+    fn lend(&self) -> BorrowedDescriptor<'_> {
+        if self.source().traits().socket_type.takes_descriptors() {
+            self.source().set_has_bytes_only(false);
+        }
+        self.descriptor()
+    }
+
+    fn descriptor(&self) -> BorrowedDescriptor<'_> {
+        match self.source().descriptor_or_custom() {
+            Ok(descriptor) => descriptor,
+            Err(_) => unreachable!("the system has made it"),
+        }
+    }
+
+    fn finish_connect(&self) -> io::Result<()> {
+        let kernel = SockRef::from(self);
+        if let Some(error) = kernel.take_error()? {
+            return Err(error);
+        }
+        match kernel.peer_addr() {
+            Err(error) if sys::has_been_reset(self, &error) => {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Address> {
+        let address = SockRef::from(self).local_addr()?;
+        Ok(address_of(&address))
+    }
+
+    fn peer_addr(&self) -> io::Result<Address> {
+        let address = SockRef::from(self).peer_addr()?;
+        Ok(address_of(&address))
+    }
+
+    #[cfg(unix)]
+    fn peer_cred(&self) -> Option<io::Result<(u32, u32, Option<i32>)>> {
+        Some(sys::peer_cred(self))
+    }
+
+    fn set_peer(&self, address: &Address) -> io::Result<()> {
+        SockRef::from(self).connect(&sock_addr(address)?)
+    }
+
+    /// Once the peer has ended, XNU refuses to shut down reading; both together then fail without
+    /// an effect.
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let socket = SockRef::from(self);
         if how != Shutdown::Both || !sys::REFUSES_SECOND_SHUTDOWN {
-            return socket.shutdown(shutdown_of(left));
+            return socket.shutdown(how);
         }
-        // Once the peer has ended, XNU refuses to shut down reading; both together then fail
-        // without an effect.
-        if left.is_writable() {
-            socket.shutdown(Shutdown::Write)?;
-        }
-        if !left.is_readable() {
-            return Ok(());
-        }
+        socket.shutdown(Shutdown::Write)?;
         match socket.shutdown(Shutdown::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         }
     }
 
-    fn accept(&self, accepted: SocketType) -> io::Result<(Socket, SockAddr)> {
-        let (descriptor, peer) = sys::accept(self)?;
-        let is_trusted = if accepted.takes_descriptors() {
-            // A connection inherits its listener's options when it is made, and another owner of
-            // the listener may have changed them, so each is checked.
-            self.socket.io.source().has_bytes_only() && refuses_descriptors(&descriptor, accepted)
-        } else {
-            self.socket.traits().trusts_short_reads
-        };
-        Ok((wrap_as(is_trusted, descriptor, accepted), peer))
+    fn accept(&self) -> io::Result<(Boxed<dyn sockets::Socket>, Address)> {
+        #[cfg(feature = "kernel")]
+        return accept(self).map(|(socket, peer)| (boxed(socket), peer));
+        #[cfg(not(feature = "kernel"))]
+        unreachable!("no kernel has the system's sockets");
     }
 
-    #[inline]
-    fn read(&self, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
-        let source = self.socket.io.source();
-        if !source.has_bytes_only() {
-            return self.socket.read_outlined(bytes);
+    fn read(&self, buffers: &mut [IoSliceMut<'_>], peeks: bool) -> io::Result<(usize, bool)> {
+        if let ([bytes, ..], true) = (&mut *buffers, peeks) {
+            return Ok((recv(&self.descriptor(), bytes, Receive::Peek)?, false));
         }
-        let read = sys::receive(&self.descriptor, bytes)?;
-        // Checked again: a Unix stream may have begun to accept descriptors meanwhile.
-        Ok((read, read < bytes.len() && source.has_bytes_only()))
-    }
-
-    fn read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<(usize, bool)> {
         // The limit comes before the sum: a read that was not offered all buffers is not short.
         let most = buffers.len().min(sys::MAX_SLICES);
         let buffers = &mut buffers[..most];
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (read, alone) = sys::receive_message(&self.descriptor, buffers)?;
-        let alone = alone || self.socket.socket_type().is_internet();
+        let (read, alone) = sys::receive_message(self, buffers)?;
+        let alone = alone || self.source().traits().socket_type.is_internet();
         Ok((read, alone && read < wanted))
     }
 
-    #[inline]
-    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        sys::send(&self.descriptor, &bytes[..bytes.len().min(MAX_TRANSFER)])
-    }
-
-    fn write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut room = MAX_TRANSFER;
-        let fits = |buffer: &&IoSlice<'_>| match room.checked_sub(buffer.len()) {
-            Some(left) => {
-                room = left;
-                true
-            }
-            None => false,
-        };
-        let most = buffers
-            .iter()
-            .take(sys::MAX_SLICES)
-            .take_while(fits)
-            .count();
-        let send = |buffers: &[IoSlice<'_>]| {
-            SockRef::from(self).send_vectored_with_flags(buffers, sys::SEND_FLAGS)
-        };
-        match buffers.get(most) {
-            // With the beginning of the next one, so that a head and its body are one segment.
-            Some(large) if room > 0 && most < sys::MAX_SLICES => {
-                let mut all = buffers[..most].to_vec();
-                all.push(IoSlice::new(&large[..room]));
-                send(&all)
-            }
-            _ => send(&buffers[..most]),
+    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match buffers {
+            [bytes] => sys::send(self, &bytes[..bytes.len().min(MAX_TRANSFER)]),
+            buffers => write_vectored(self, buffers),
         }
     }
 
-    fn recv(&self, bytes: &mut [u8], receive: Receive) -> io::Result<usize> {
-        SockRef::from(self).recv_with_flags(to_fill(bytes), receive.flags())
+    fn receive(&self, bytes: &mut [u8], peeks: bool) -> io::Result<(usize, Address, bool)> {
+        let how = if peeks { Receive::Peek } else { Receive::Take };
+        let slices = &mut [MaybeUninitSlice::new(to_fill(bytes))];
+        let (length, flags, from) =
+            SockRef::from(self).recv_from_vectored_with_flags(slices, how.flags())?;
+        Ok((length, address_of(&from), flags.is_truncated()))
     }
 
-    fn recv_from(&self, bytes: &mut [u8], receive: Receive) -> io::Result<(usize, SockAddr)> {
-        SockRef::from(self).recv_from_with_flags(to_fill(bytes), receive.flags())
-    }
-
-    fn send(&self, bytes: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
+    fn send(&self, bytes: &[u8], to: Option<&Address>) -> io::Result<usize> {
         let socket = SockRef::from(self);
         match to {
-            Some(address) => socket.send_to_with_flags(bytes, address, sys::SEND_FLAGS),
+            Some(to) => socket.send_to_with_flags(bytes, &sock_addr(to)?, sys::SEND_FLAGS),
             None => socket.send_with_flags(bytes, sys::SEND_FLAGS),
         }
-    }
-
-    fn recv_many(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        received: &mut [Received],
-    ) -> io::Result<(usize, bool)> {
-        let most = buffers.len().min(received.len());
-        match sys::receive_many(self, buffers, received) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                receive_each(received, |place| {
-                    let (length, from, is_truncated) =
-                        self.receive(&mut buffers[place], Receive::Take)?;
-                    Ok(Received::new(length, from.as_socket(), is_truncated))
-                })
-            }
-            // On systems other than Linux an error may also be the reason for fewer datagrams.
-            result => result.map(|count| (count, count < most && sys::ENDS_WHEN_DRAINED)),
-        }
-    }
-
-    fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
-        match sys::send_many(self, datagrams) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                send_each(datagrams, |bytes, to| self.send(bytes, to))
-            }
-            result => result,
-        }
-    }
-
-    fn has_ended(&self) -> bool {
-        sys::has_ended(self)
-    }
-
-    fn has_room(&self) -> bool {
-        sys::has_room(self)
     }
 
     fn flag(&self, flag: Flag) -> io::Result<bool> {
@@ -406,10 +427,6 @@ impl KernelSocket for SystemSocket<'_> {
         sys::tcp_option(self, option)
     }
 
-    fn max_of(&self, option: TcpOption) -> u32 {
-        sys::max_of(option)
-    }
-
     fn set(&self, option: Opt) -> io::Result<()> {
         let socket = SockRef::from(self);
         match option {
@@ -421,7 +438,7 @@ impl KernelSocket for SystemSocket<'_> {
             Opt::Flag(Flag::Passrights, on) => {
                 // Before the kernel lets any in. Refusing them again does not undo this: some may
                 // be queued.
-                self.socket.io.source().set_has_bytes_only(false);
+                self.source().set_has_bytes_only(false);
                 sys::set_passrights(self, on)
             }
             Opt::Join(Group::V4(group, interface)) => socket.join_multicast_v4(&group, &interface),
@@ -440,55 +457,55 @@ impl KernelSocket for SystemSocket<'_> {
             Opt::Tcp(option, value) => sys::set_tcp_option(self, option, value),
         }
     }
-
-    #[cfg(unix)]
-    fn peer_cred(&self) -> io::Result<(u32, u32, Option<i32>)> {
-        sys::peer_cred(self)
-    }
 }
 
-impl SystemSocket<'_> {
-    /// Receives a datagram. Returns its length, the sender, and whether it was truncated.
-    pub(super) fn receive(
+/// The sockets of the system, for another [kernel](crate::kernel). Unstable, as that is.
+///
+/// ```
+/// use polder::kernel::sockets::{Address, SocketType, Sockets};
+/// use polder::net::SystemSockets;
+///
+/// let address = Address::Internet("127.0.0.1:0".parse().unwrap());
+/// let listener = SystemSockets.bind(SocketType::TcpListener, Some(&address), 16)?;
+/// let error = listener.accept().unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+/// # std::io::Result::Ok(())
+/// ```
+#[cfg(all(feature = "kernel", unix))]
+#[derive(Clone, Copy, Debug)]
+pub struct SystemSockets;
+
+/// The length of a listener's queue is always polder's own.
+#[cfg(all(feature = "kernel", unix))]
+impl sockets::Sockets for SystemSockets {
+    fn bind(
         &self,
-        bytes: &mut [u8],
-        receive: Receive,
-    ) -> io::Result<(usize, SockAddr, bool)> {
-        let slices = &mut [MaybeUninitSlice::new(to_fill(bytes))];
-        let (length, flags, from) =
-            SockRef::from(self).recv_from_vectored_with_flags(slices, receive.flags())?;
-        Ok((length, from, flags.is_truncated()))
+        socket_type: SocketType,
+        address: Option<&Address>,
+        _: usize,
+    ) -> io::Result<Box<dyn sockets::Socket>> {
+        let made = address.map_or_else(|| unbound(socket_type), |to| bind(socket_type, to));
+        made.map(boxed)
+    }
+
+    fn pair(&self, socket_type: SocketType) -> io::Result<[Box<dyn sockets::Socket>; 2]> {
+        let (a, b) = pair(socket_type)?;
+        Ok([boxed(a), boxed(b)])
+    }
+
+    fn connect(
+        &self,
+        socket_type: SocketType,
+        address: &Address,
+    ) -> io::Result<Box<dyn sockets::Socket>> {
+        begin_to_connect(socket_type, address).map(boxed)
     }
 }
 
-/// Receives until one fails, which is an error only at the first.
-pub(super) fn receive_each(
-    received: &mut [Received],
-    mut receive: impl FnMut(usize) -> io::Result<Received>,
-) -> io::Result<(usize, bool)> {
-    for (count, received) in received.iter_mut().enumerate() {
-        match receive(count) {
-            Ok(datagram) => *received = datagram,
-            Err(error) if count == 0 => return Err(error),
-            Err(error) => return Ok((count, is_would_block(&error))),
-        }
-    }
-    Ok((received.len(), false))
-}
-
-/// Sends until one fails, which is an error only at the first.
-pub(super) fn send_each(
-    datagrams: &[Datagram<'_>],
-    mut send: impl FnMut(&[u8], Option<&SockAddr>) -> io::Result<usize>,
-) -> io::Result<usize> {
-    for (count, datagram) in datagrams.iter().enumerate() {
-        match send(datagram.bytes, datagram.to.map(SockAddr::from).as_ref()) {
-            Ok(_) => {}
-            Err(error) if count == 0 => return Err(error),
-            Err(_) => return Ok(count),
-        }
-    }
-    Ok(datagrams.len())
+/// A socket of the system for another kernel: no reactor waits for it.
+#[cfg(feature = "kernel")]
+fn boxed(socket: Socket) -> Box<dyn sockets::Socket> {
+    Box::new(socket.io)
 }
 
 /// Retries while a Unix listener's queue is full: no event reports room.
@@ -582,7 +599,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
-    fn local() -> SockAddr {
+    fn local() -> Address {
         SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()
     }
 
@@ -635,6 +652,37 @@ mod tests {
         });
     }
 
+    /// What only another kernel asks.
+    #[test]
+    fn a_kernel_can_wait_for_a_socket() {
+        use crate::kernel::{READABLE, WRITABLE};
+        use std::os::fd::AsRawFd;
+
+        let (near, far) = pair(SocketType::UnixStream).unwrap();
+        let kernels = near.kernel_socket();
+        assert_eq!(kernels.id(), kernels.descriptor().as_raw_fd() as u64);
+        assert_eq!(kernels.kind(), "unix");
+        assert_eq!(kernels.ready().unwrap(), WRITABLE);
+        far.try_write(b"hello").unwrap();
+        assert_eq!(kernels.ready().unwrap(), READABLE | WRITABLE);
+        kernels.finish_connect().unwrap();
+        let unconnected = wrap(make(Protocol::TCP).unwrap().into(), SocketType::TcpStream);
+        let error = unconnected.kernel_socket().finish_connect().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// A kernel that waits for the socket does not slow down its reads; foreign code does.
+    #[test]
+    fn only_lent_sockets_are_distrusted() {
+        let (near, _far) = pair(SocketType::UnixStream).unwrap();
+        let trusts = || near.io.source().has_bytes_only();
+        let before = trusts();
+        let _ = near.kernel_socket().descriptor();
+        assert_eq!(trusts(), before);
+        let _ = near.kernel_socket().lend();
+        assert!(!trusts());
+    }
+
     /// Our own Unix streams carry only bytes, so their reads need no `recvmsg`.
     #[test]
     fn unix_streams_of_ours_carry_bytes_only() {
@@ -660,7 +708,7 @@ mod tests {
             );
 
             // Linux names a listener that asks for no name.
-            let unnamed = SockAddr::unix("").unwrap();
+            let unnamed = Address::Unix(sockets::Name::Unnamed);
             let listener = bind(SocketType::UnixListener, &unnamed).unwrap();
             let address = listener.kernel_socket().local_addr().unwrap();
             crate::block_on(async {

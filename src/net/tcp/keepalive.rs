@@ -139,7 +139,7 @@ fn checked(
     unit: &str,
     got: impl fmt::Debug,
 ) -> io::Result<(TcpOption, u32)> {
-    let max = socket.kernel_socket().max_of(option);
+    let max = socket.max_of(option);
     match u32::try_from(value) {
         Ok(value) if (1..=max).contains(&value) => Ok((option, value)),
         _ => {

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use socket2::SockAddr;
-
 use super::stream::TcpStream;
 use crate::net::addresses::{AsyncToSocketAddrs, first_to_bind};
 use crate::net::macros::socket;
-use crate::net::socket::{Number, Opt, Socket, SocketType, StreamSocket, internet, kernel};
+use crate::net::socket::{
+    Address, Number, Opt, Socket, SocketType, StreamSocket, internet, kernel,
+};
 use crate::sys::{OwnedDescriptor, invalid};
 
 /// A socket that listens for TCP connections.
@@ -306,7 +306,7 @@ impl TcpListener {
     }
 }
 
-fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(TcpStream, SocketAddr)> {
+fn accepted((socket, peer): (Socket, Address)) -> io::Result<(TcpStream, SocketAddr)> {
     Ok((TcpStream::from_socket(socket), internet(peer)?))
 }
 

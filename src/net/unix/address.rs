@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
-use socket2::SockAddr;
+use socket2::{Domain, Type};
 
-use crate::net::socket::Socket;
+use crate::kernel::sockets::Name;
+use crate::net::socket::{Address, Socket};
 use crate::sys::{self, invalid};
 
 /// Returns the address of a path. The standard library rejects invalid paths; the empty path
@@ -42,31 +43,33 @@ pub(super) fn not_bound(action: &str, address: &SocketAddr, error: io::Error) ->
     )
 }
 
-pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SockAddr> {
-    if let Some(name) = sys::abstract_name(address) {
-        let path = [&[0], name].concat();
-        return SockAddr::unix(OsStr::from_bytes(&path));
-    }
-    match address.as_pathname() {
-        Some(path) => SockAddr::unix(path),
+pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<Address> {
+    match (sys::abstract_name(address), address.as_pathname()) {
+        (Some(name), _) => Ok(Address::Unix(Name::Abstract(name.to_vec()))),
+        (None, Some(path)) => Ok(Address::Unix(Name::Path(
+            path.as_os_str().as_bytes().to_vec(),
+        ))),
         // It cannot be reached. Linux's bind would choose an abstract name (unix(7), "Autobind
         // feature"); elsewhere it is an error of varying kind.
-        None => Err(invalid(
+        (None, None) => Err(invalid(
             "an empty path or an unnamed address cannot be a Unix socket's address",
         )),
     }
 }
 
-pub(super) fn from_kernel(address: SockAddr) -> io::Result<SocketAddr> {
-    let name = address.as_abstract_namespace();
-    if let Some(result) = name.and_then(sys::abstract_address) {
-        return result;
-    }
+pub(super) fn from_kernel(address: Address) -> io::Result<SocketAddr> {
+    let path = match address {
+        Address::Unix(Name::Path(path)) => path,
+        Address::Unix(Name::Abstract(name)) => match sys::abstract_address(&name) {
+            Some(result) => return result,
+            None => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
     // The empty path is the address of an unnamed socket. The standard library cannot represent a
     // path without a NUL at its end, which fits the kernel's form: no reason to lose a received
     // datagram or connection.
-    let path = address.as_pathname().unwrap_or(Path::new(""));
-    SocketAddr::from_pathname(path).or_else(|_| SocketAddr::from_pathname(""))
+    SocketAddr::from_pathname(OsStr::from_bytes(&path)).or_else(|_| SocketAddr::from_pathname(""))
 }
 
 /// The credentials of a peer: see [`UnixStream::peer_cred`](super::UnixStream::peer_cred).
@@ -89,7 +92,11 @@ pub struct UCred {
 
 impl UCred {
     pub(super) fn of(socket: &Socket) -> io::Result<UCred> {
-        let (uid, gid, pid) = socket.kernel_socket().peer_cred()?;
+        let (uid, gid, pid) = socket.kernel_socket().peer_cred().unwrap_or_else(|| {
+            // Both ends are this process.
+            let (one, _other) = socket2::Socket::pair(Domain::UNIX, Type::STREAM, None)?;
+            sys::peer_cred(&one)
+        })?;
         Ok(UCred { uid, gid, pid })
     }
 

@@ -7,11 +7,9 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use socket2::SockAddr;
-
 use super::address::{UCred, from_kernel, from_path, not_bound, to_kernel};
 use crate::net::macros::socket;
-use crate::net::socket::{Receive, Socket, SocketType, kernel};
+use crate::net::socket::{Address, Receive, Socket, SocketType, kernel};
 use crate::poller::Interest;
 use crate::reactor::Direction;
 
@@ -771,6 +769,6 @@ socket!(
     [local_addr, peer_addr]
 );
 
-fn from_unix((length, peer): (usize, SockAddr)) -> io::Result<(usize, SocketAddr)> {
+fn from_unix((length, peer): (usize, Address)) -> io::Result<(usize, SocketAddr)> {
     Ok((length, from_kernel(peer)?))
 }

@@ -6,12 +6,10 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use socket2::SockAddr;
-
 use super::address::{from_kernel, from_path, not_bound, to_kernel};
 use super::stream::UnixStream;
 use crate::net::macros::socket;
-use crate::net::socket::{Flag, Opt, Socket, SocketType, StreamSocket, kernel};
+use crate::net::socket::{Address, Flag, Opt, Socket, SocketType, StreamSocket, kernel};
 
 /// A socket that listens for Unix connections.
 ///
@@ -291,7 +289,7 @@ impl UnixListener {
     }
 }
 
-fn accepted((socket, peer): (Socket, SockAddr)) -> io::Result<(UnixStream, SocketAddr)> {
+fn accepted((socket, peer): (Socket, Address)) -> io::Result<(UnixStream, SocketAddr)> {
     Ok((UnixStream::from_socket(socket), from_kernel(peer)?))
 }
 

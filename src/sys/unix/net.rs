@@ -80,27 +80,28 @@ pub(crate) fn receive_message(
 }
 
 /// Returns an address in the form of [`kernel`](crate::kernel).
-pub(crate) fn address_of(address: &SockAddr) -> io::Result<Address> {
+pub(crate) fn address_of(address: &SockAddr) -> Address {
     if let Some(address) = address.as_socket() {
-        return Ok(Address::Internet(address));
+        return Address::Internet(address);
     }
     let name = match (address.as_abstract_namespace(), address.as_pathname()) {
         (Some(name), _) => Name::Abstract(name.to_vec()),
         (None, Some(path)) => Name::Path(path.as_os_str().as_bytes().to_vec()),
         (None, None) => Name::Unnamed,
     };
-    Ok(Address::Unix(name))
+    Address::Unix(name)
 }
 
 /// Returns an address in the system's form.
 pub(crate) fn sock_addr(address: &Address) -> io::Result<SockAddr> {
-    let path = match address {
-        Address::Internet(address) => return Ok((*address).into()),
-        Address::Unix(Name::Unnamed) => Vec::new(),
-        Address::Unix(Name::Path(path)) => path.clone(),
-        Address::Unix(Name::Abstract(name)) => [&[0], &name[..]].concat(),
-    };
-    SockAddr::unix(OsStr::from_bytes(&path))
+    match address {
+        Address::Internet(address) => Ok((*address).into()),
+        Address::Unix(Name::Unnamed) => SockAddr::unix(""),
+        Address::Unix(Name::Path(path)) => SockAddr::unix(OsStr::from_bytes(path)),
+        Address::Unix(Name::Abstract(name)) => {
+            SockAddr::unix(OsStr::from_bytes(&[&[0], &name[..]].concat()))
+        }
+    }
 }
 
 /// Whether a socket's own buffer has room, although a send would block.

@@ -9,7 +9,7 @@ use windows_sys::Win32::Networking::WinSock;
 
 use super::super::{AfterAcceptError, TcpOption, c_result, unsupported};
 use super::OwnedDescriptor;
-use crate::kernel::sockets::Address;
+use crate::kernel::sockets::{Address, Name};
 
 /// Sending to a closed connection raises no signal.
 pub(crate) const SEND_FLAGS: i32 = 0;
@@ -52,9 +52,9 @@ pub(crate) fn send(socket: &impl AsSocket, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send(bytes)
 }
 
-pub(crate) fn address_of(address: &SockAddr) -> io::Result<Address> {
+pub(crate) fn address_of(address: &SockAddr) -> Address {
     let address = address.as_socket().map(Address::Internet);
-    address.ok_or_else(|| unsupported("an address that is not an IP address"))
+    address.unwrap_or(Address::Unix(Name::Unnamed))
 }
 
 pub(crate) fn sock_addr(address: &Address) -> io::Result<SockAddr> {
