@@ -673,6 +673,9 @@ impl<'a> IntoIterator for &'a Events {
     }
 }
 
+/// The absence of a closure that events are reported to: they are left in [`Events`].
+pub(super) const INTO_EVENTS: Option<fn(Token, Ready)> = None;
+
 /// The buffer of `epoll_wait`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Default)]

@@ -102,9 +102,10 @@ use backends::custom::CustomSelector;
 pub(crate) use backends::notifier::WakeDescriptor;
 pub use capabilities::Capabilities;
 use error::{busy, forked_error};
+use event::INTO_EVENTS;
 pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
-#[cfg(any(target_os = "linux", target_os = "android", all(test, unix)))]
+#[cfg(all(test, unix, not(loom)))]
 pub(crate) use selector::Selector;
 pub(crate) use selector::{Change, Request, Timeout};
 
@@ -369,80 +370,59 @@ impl Poller {
         }
         // Clears the flag, even if the selector panics.
         let _done = OnDrop(|| self.waiting.store(false, Ordering::Release));
-        self.wait_unchecked(events, &Timeout::after(timeout, Instant::now), Instant::now)?;
+        let until = Timeout::after(timeout, Instant::now);
+        self.wait_unchecked(events, until, Some(Instant::now), INTO_EVENTS)?;
         Ok(events.len())
     }
 
     /// [`wait`](Self::wait) for the thread that drives the reactor of this poller, or holds its
-    /// shard's lock. Reads `clock` only if the wait was interrupted, as is one that has waited for
-    /// a part of the time.
+    /// shard's lock. Hands each event to `report`, on epoll directly from the kernel's buffer;
+    /// without one, leaves them in `events`. Repeats an interrupted wait, as is one that has waited
+    /// for a part of the time, and then reads the `clock` if there is a deadline; without a clock
+    /// it returns.
     ///
     /// Returns a time that the clock has reached, if known: the deadline, if the kernel reported
     /// that it has passed, or the last reading, if it was not before the deadline.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wait_unchecked(
         &self,
         events: &mut Events,
-        until: &Timeout,
-        clock: fn() -> Instant,
+        mut until: Timeout,
+        clock: Option<fn() -> Instant>,
+        mut report: Option<impl FnMut(Token, Ready)>,
     ) -> io::Result<Option<Instant>> {
-        events.clear();
         self.check_process()?;
-        let mut until = *until;
         loop {
             let is_past = matches!(until, Timeout::At { deadline, now } if deadline <= now);
-            let end = if is_past { &Timeout::Zero } else { &until };
+            let end = if is_past { Timeout::Zero } else { until };
             let result = match &*self.selector {
                 #[cfg(any(target_os = "linux", target_os = "android"))]
-                AnySelector::Epoll(epoll) => epoll.wait(events, end),
-                selector => selector.wait(events, end),
-            };
-            match (result, &mut until) {
-                (Ok(_), Timeout::At { now, .. }) if is_past => return Ok(Some(*now)),
-                // The kernel timed it by its own clock, starting after `now`.
-                (Ok(true), Timeout::At { deadline, .. }) if sys::has_kernel_clock() => {
-                    return Ok(Some(*deadline));
-                }
-                (Ok(_), _) => return Ok(None),
-                (Err(error), until) => {
-                    self.unless_interrupted(error)?;
-                    if let Timeout::At { now, .. } = until {
-                        *now = clock();
+                AnySelector::Epoll(epoll) => epoll.wait(events, end, &mut report),
+                selector => {
+                    events.clear();
+                    let result = selector.wait(events, &{ end });
+                    // Also after an error: no later wait would report these edges.
+                    if let Some(report) = &mut report {
+                        (events.iter()).for_each(|event| report(event.token(), event.ready()));
                     }
+                    result.map(Some)
                 }
+            };
+            match (result, until) {
+                (Ok(Some(_)), Timeout::At { now, .. }) if is_past => return Ok(Some(now)),
+                // The kernel timed it by its own clock, starting after `now`.
+                (Ok(Some(true)), Timeout::At { deadline, .. }) if sys::has_kernel_clock() => {
+                    return Ok(Some(deadline));
+                }
+                (Ok(Some(_)), _) => return Ok(None),
+                (Ok(None), _) => {}
+                (Err(error), _) => self.unless_interrupted(error)?,
+            }
+            let Some(clock) = clock else { return Ok(None) };
+            if let Timeout::At { now, .. } = &mut until {
+                *now = clock();
             }
         }
-    }
-
-    /// Waits without a deadline, or, unless it `may_sleep`, only checks for events. Hands each
-    /// event to `report`, directly from the kernel's buffer where possible. Callers as for
-    /// [`wait_unchecked`](Self::wait_unchecked).
-    #[inline]
-    pub(crate) fn wait_without_deadline(
-        &self,
-        events: &mut Events,
-        may_sleep: bool,
-        mut report: impl FnMut(Token, Ready),
-    ) -> io::Result<()> {
-        self.check_process()?;
-        let result = match &*self.selector {
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            AnySelector::Epoll(epoll) => epoll.wait_without_deadline(events, may_sleep, report),
-            selector => {
-                events.clear();
-                let until = if may_sleep {
-                    Timeout::Infinite
-                } else {
-                    Timeout::Zero
-                };
-                let result = selector.wait(events, &until);
-                for event in &*events {
-                    report(event.token(), event.ready());
-                }
-                result.map(drop)
-            }
-        };
-        result.or_else(|error| self.unless_interrupted(error))
     }
 
     #[cold]

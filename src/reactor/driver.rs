@@ -31,9 +31,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::timer_heap::{Key, TimerHeap, TimerOp, TimerWait};
-use super::{Parker, Reactor};
+use super::{Parker, Reactor, SourceTable};
 use crate::clock::{end_of_jiffy, jiffy, now};
-use crate::poller::{Events, Timeout};
+use crate::poller::{Events, Ready, Timeout, Token};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, Spare, drop_all, wake_all};
 use crate::telemetry::{Counters, Mark};
@@ -257,57 +257,47 @@ impl Driver {
     /// Waits once in its reactor's poller, and wakes the tasks with ready sources. Returns whether
     /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them, also
     /// after an error. See "Foreign code" in `parker`.
-    #[inline]
-    pub(crate) fn wait(&self, until: &Timeout) -> io::Result<bool> {
+    ///
+    /// An interrupted wait is repeated. With `DIRECT`, where `until` is no deadline, it returns, and
+    /// is not traced.
+    #[inline(always)]
+    pub(crate) fn wait<const DIRECT: bool>(&self, until: Timeout) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let may_sleep = !matches!(until, Timeout::Zero);
-        self.trace_if(may_sleep, Mark::Sleeps);
-        let result = (self.reactor.poller).wait_unchecked(&mut scratch.events, until, now);
-        // Also after an error: no later wait would report these edges.
-        if !scratch.events.is_empty() {
-            self.deliver(&mut scratch);
+        let Scratch { events, wakers, .. } = &mut *scratch;
+        self.reached.set(None);
+        let trace_if_sleeps = |mark| self.trace_if(!DIRECT && until != Timeout::Zero, mark);
+        trace_if_sleeps(Mark::Sleeps);
+        let mut table = None;
+        // Never before a sleep: a wait that is repeated has reported nothing.
+        let deliver = |token, ready| self.deliver::<DIRECT>(&mut table, token, ready, wakers);
+        let clock = (!DIRECT).then_some(now as fn() -> Instant);
+        let result = (self.reactor.poller).wait_unchecked(events, until, clock, Some(deliver));
+        drop(table);
+        trace_if_sleeps(Mark::Awakes);
+        if let Ok(reached @ Some(_)) = result {
+            self.reached.set(reached);
         }
-        self.trace_if(may_sleep, Mark::Awakes);
-        self.reached.set(*result.as_ref().unwrap_or(&None));
         let has_wakers = self.keep_found_wakers(scratch);
         result.map(|_| has_wakers)
     }
 
-    fn deliver(&self, scratch: &mut Scratch) {
-        let Scratch { events, wakers, .. } = scratch;
-        self.counters.events.add(events.len());
-        let trace = self.counters.trace();
-        let table = self.reactor.sources.lock();
-        for event in &*events {
-            let Some(source) = table.get(event.token()) else {
-                continue;
-            };
-            if let Some(trace) = trace {
-                trace.push(Mark::Ready(source.number()));
+    /// Delivers an event of a wait, whose first one locks the `table`.
+    #[inline(never)]
+    fn deliver<'a, const DIRECT: bool>(
+        &'a self,
+        table: &mut Option<MutexGuard<'a, SourceTable>>,
+        token: Token,
+        ready: Ready,
+        wakers: &mut Vec<Waker>,
+    ) {
+        self.counters.events.add(1);
+        let table = table.get_or_insert_with(|| self.reactor.sources.lock());
+        if let Some(source) = table.get(token) {
+            if !DIRECT {
+                self.trace_if(true, Mark::Ready(source.number()));
             }
-            source.deliver(self, event.token(), event.ready(), wakers);
+            source.deliver(self, token, ready, wakers);
         }
-    }
-
-    /// [`wait`](Self::wait) without a deadline or trace; polls without sleeping unless it
-    /// `may_sleep`. Also returns if it was interrupted.
-    #[inline]
-    pub(crate) fn wait_without_deadline(&self, may_sleep: bool) -> io::Result<bool> {
-        let mut scratch = self.scratch.take().unwrap_or_default();
-        let Scratch { events, wakers, .. } = &mut *scratch;
-        self.reached.set(None);
-        let (reactor, mut table) = (&*self.reactor, None);
-        let deliver = |token, ready| {
-            self.counters.events.add(1);
-            let table = table.get_or_insert_with(|| reactor.sources.lock());
-            if let Some(source) = table.get(token) {
-                source.deliver(self, token, ready, wakers);
-            }
-        };
-        let result = (reactor.poller).wait_without_deadline(events, may_sleep, deliver);
-        drop(table);
-        let has_wakers = self.keep_found_wakers(scratch);
-        result.map(|()| has_wakers)
     }
 
     /// Keeps the wakers that were found for [`call_wakers`](Self::call_wakers), and the buffers.
@@ -347,8 +337,8 @@ impl Driver {
     }
 
     #[inline]
-    fn trace_if(&self, may_sleep: bool, what: Mark) {
-        if let (true, Some(trace)) = (may_sleep, self.counters.trace()) {
+    fn trace_if(&self, is_traced: bool, what: Mark) {
+        if let Some(trace) = is_traced.then(|| self.counters.trace()).flatten() {
             trace.push(what);
         }
     }
@@ -924,9 +914,7 @@ mod tests {
             }
         }
 
-        let wait = |driver: &Driver| driver.wait(&Timeout::Zero).map(drop);
-        let wait_without_deadline = |driver: &Driver| driver.wait_without_deadline(false).map(drop);
-        for wait in [&wait as &dyn Fn(&Driver) -> _, &wait_without_deadline] {
+        for until in [Timeout::Zero, Timeout::Infinite] {
             let poller = Poller::of_selector(FailsAfterEvent(Mutex::default()));
             let reactor = Reactor::new(poller, None);
             let driver = Driver::new(reactor.clone(), Arc::default());
@@ -938,7 +926,7 @@ mod tests {
             let registered = source.add_waiter(&reactor, direction, io.id(), &waker);
             assert_eq!(registered.unwrap(), Registered::Pending);
             for _ in 0..2 {
-                let error = wait(&driver).unwrap_err();
+                let error = driver.wait::<false>(until).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
                 driver.call_wakers();
                 assert_eq!(count.get(), 1, "the edge, once");

@@ -563,7 +563,7 @@ impl Source {
     }
 
     /// Delivers an event of `driver`'s reactor for the token that this source has there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn deliver(
         self: &Arc<Self>,
         driver: &Driver,

@@ -345,33 +345,16 @@ impl Worker {
             self.collect();
         }
         let is_idle = !local.has_work() && !stay_awake();
-        let mut may_sleep = is_idle && timeout != Some(Duration::ZERO);
+        let may_sleep = is_idle && timeout != Some(Duration::ZERO);
         // Not read again after the wait: a timer that is set meanwhile is fired in the next turn,
         // which does not sleep if it is due.
         let has_timers = self.driver.has_timers_or_wakers();
         let waits_directly = self.waits_directly.get();
         if !waits_directly || may_sleep && (has_timers || timeout.is_some()) {
             self.wait(is_idle, timeout, &stay_awake);
-        } else {
-            // `sleep_or_poll` without decisions: saves a fifth of the instructions of a TCP round
-            // trip.
-            if may_sleep {
-                local.counters.parks.add(1);
-                self.record_wakeup(self.parker.park());
-                if self.needs_collect.get() {
-                    may_sleep = false;
-                    self.resume();
-                }
-            }
-            if may_sleep || self.reactor.has_sources() {
-                let result = self.driver.wait_without_deadline(may_sleep);
-                let until = if may_sleep {
-                    Timeout::Infinite
-                } else {
-                    Timeout::Zero
-                };
-                self.end_wait(&until, result, None);
-            }
+        } else if may_sleep || self.reactor.has_sources() {
+            // Without the decisions: saves a fifth of the instructions of a TCP round trip.
+            self.sleep_or_poll::<true>(may_sleep, None);
         }
         if self.needs_collect.get() {
             self.collect();
@@ -432,7 +415,10 @@ impl Worker {
         let idle_since = (may_sleep && self.busy_poll.config.is_enabled()).then(now);
         if idle_since.is_none_or(|since| !self.spin(since, timeout, stay_awake)) {
             match (local.is_pool_worker(), may_sleep) {
-                (false, _) => self.sleep_or_poll(may_sleep, timeout),
+                (false, _) if may_sleep || self.polls() => {
+                    self.sleep_or_poll::<false>(may_sleep, timeout);
+                }
+                (false, _) => {}
                 (true, true) => self.sleep_in_pool(timeout),
                 (true, false) => self.poll_pool(),
             }
@@ -446,22 +432,36 @@ impl Worker {
         }
     }
 
+    /// Whether polling may find anything: always, where a foreign loop has seen the descriptor.
+    fn polls(&self) -> bool {
+        self.reactor.has_sources() || self.embedded.get()
+    }
+
     /// Sleeps for at most `timeout` if it `may_sleep`; otherwise polls once without blocking.
-    #[inline]
-    fn sleep_or_poll(&self, may_sleep: bool, timeout: Option<Duration>) {
-        let polls = self.reactor.has_sources() || self.embedded.get();
-        let mut until = polls.then_some(Timeout::Zero);
+    /// `DIRECT`: as a worker that [waits directly](Self::waits_directly), with no timeout or timer.
+    #[inline(never)]
+    fn sleep_or_poll<const DIRECT: bool>(&self, mut may_sleep: bool, timeout: Option<Duration>) {
         if may_sleep {
             self.local.counters.parks.add(1);
             self.record_wakeup(self.parker.park());
             if self.needs_collect.get() {
-                self.resume()
-            } else {
-                until = Some(self.driver.timeout_until_due(timeout))
+                self.resume();
+                if !self.polls() {
+                    return;
+                }
+                may_sleep = false;
             }
         }
-        if let Some(until) = until {
-            self.wait_once(&until, None);
+        let until = match may_sleep {
+            false => Timeout::Zero,
+            true if DIRECT => Timeout::Infinite,
+            true => self.driver.timeout_until_due(timeout),
+        };
+        if DIRECT {
+            let result = self.driver.wait::<true>(until);
+            self.end_wait(until, result, None);
+        } else {
+            self.wait_once(until, None);
         }
     }
 
@@ -489,7 +489,7 @@ impl Worker {
             if local.is_pool_worker() {
                 self.poll_pool();
             } else if self.reactor.has_sources() {
-                self.wait_once(&Timeout::Zero, None);
+                self.wait_once(Timeout::Zero, None);
             }
             // A source may wake a task in place, under its lock: then only the run queue shows it.
             if self.needs_collect.get()
@@ -582,7 +582,7 @@ impl Worker {
     /// Ends a wait, where `result` is whether it has found wakers: resumes the worker, and the
     /// shard's reactor if it parked that, releases the lock, and then calls the wakers.
     #[inline(always)]
-    fn end_wait(&self, until: &Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
+    fn end_wait(&self, until: Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.has_parked_reactor) {
             // `park_in_reactor` reads again what has come.
@@ -613,12 +613,12 @@ impl Worker {
 
     /// Waits once, then releases the `guard` before wakers are called.
     #[inline(never)]
-    pub(super) fn wait_once(&self, until: &Timeout, guard: Option<PollerGuard<'_>>) {
+    pub(super) fn wait_once(&self, until: Timeout, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
             self.end_wait(until, Ok(false), guard);
             return self.sleep_briefly(until);
         }
-        let result = self.driver.wait(until);
+        let result = self.driver.wait::<false>(until);
         self.end_wait(until, result, guard);
     }
 
@@ -626,7 +626,7 @@ impl Worker {
     /// notifications would never be reported: foreign code has closed the poller's descriptor, or
     /// the process may no longer poll as many descriptors.
     #[cold]
-    fn cannot_wait(&self, until: &Timeout, error: &io::Error) {
+    fn cannot_wait(&self, until: Timeout, error: &io::Error) {
         // Of memory, since poll and select allocate in each call, which some systems report as
         // EAGAIN; or of descriptors, since a wait on another thread takes one on io-uring.
         let shortages = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
@@ -654,7 +654,7 @@ impl Worker {
     /// Sleeps when a wait is not possible, after [`end_wait`](Self::end_wait). Anything sent
     /// meanwhile is found afterwards.
     #[cold]
-    fn sleep_briefly(&self, until: &Timeout) {
+    fn sleep_briefly(&self, until: Timeout) {
         debug_assert!(self.parker.is_awake(), "it has resumed");
         let timeout = until.duration();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));

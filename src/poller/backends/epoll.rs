@@ -40,7 +40,7 @@ use super::notifier::Notifier;
 use super::poll;
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
-use crate::poller::event::{EpollBuffer, Event, Events, Mode, Ready, Token};
+use crate::poller::event::{Event, Events, INTO_EVENTS, Mode, Ready, Token};
 use crate::poller::selector::{Change, Request, Selector, Timeout};
 use crate::sync::Mutex;
 use crate::sys::{self, BorrowedDescriptor, Race, timespec};
@@ -96,7 +96,8 @@ impl Epoll {
         // before the first runtime. So opening another one costs no further call.
         static HAS_WAITED: Race<()> = Race::new();
         if HAS_WAITED.get().is_none() {
-            let trial = made.wait_without_deadline(&mut Events::with_capacity(1), false, |_, _| {});
+            let events = &mut Events::with_capacity(1);
+            let trial = made.wait(events, Timeout::Zero, &mut { INTO_EVENTS });
             let is_proven = trial.is_ok();
             tried(trial)?;
             if is_proven {
@@ -143,88 +144,97 @@ impl Epoll {
         sys::set_timerfd(descriptor, left).map_err(|error| failed("timerfd_settime", error))
     }
 
-    /// Prepares a call that waits until `deadline`: its timeout, and the result that proves that
-    /// the deadline has passed.
-    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, IsPast) {
+    /// Prepares a call that waits until `deadline`: its timeout, and what proves that the deadline
+    /// has passed.
+    fn prepare(&self, deadline: Instant, now: Instant) -> (Option<Duration>, Proof) {
         let timeout = deadline.saturating_duration_since(now);
         if timeout >= COARSE_TIMEOUT {
-            return (Some(shortened(timeout)), |_| false); // It ends before that.
+            return (Some(shortened(timeout)), Proof::Never); // It ends before that.
         }
         match self.set_timer(deadline, now) {
-            Ok(()) => (None, |end| end.fired),
+            Ok(()) => (None, Proof::Fired),
             // Without a descriptor for the timer, whole milliseconds have to suffice.
-            Err(_) => (Some(in_millis(timeout)), |end| end.timed_out),
+            Err(_) => (Some(in_millis(timeout)), Proof::TimedOut),
         }
     }
 
-    /// See [`Poller::wait_without_deadline`](crate::poller::Poller::wait_without_deadline).
-    #[inline]
-    pub(in crate::poller) fn wait_without_deadline(
+    /// [`Selector::wait`], which hands the events to `report`, if there is one, and returns `None`
+    /// instead of `Interrupted` if the wait has ended for nothing.
+    #[inline(always)]
+    pub(in crate::poller) fn wait(
         &self,
         events: &mut Events,
-        may_sleep: bool,
-        report: impl FnMut(Token, Ready),
-    ) -> io::Result<()> {
+        until: Timeout,
+        report: &mut Option<impl FnMut(Token, Ready)>,
+    ) -> io::Result<Option<bool>> {
         const ZERO: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
+        let prepared;
+        let (timeout, proof) = match until {
+            Timeout::Infinite => (None, Proof::Never),
+            Timeout::Zero => (Some(&ZERO), Proof::Always),
+            Timeout::At { deadline, now } => {
+                let (timeout, proof) = self.prepare(deadline, now);
+                prepared = timeout.map(timespec);
+                (prepared.as_ref(), proof)
+            }
+        };
         let limit = events.limit();
-        let timeout = (!may_sleep).then_some(&ZERO);
-        let outcome = self.wait_and_report(&mut events.epoll_buffer, limit, timeout, report)?;
-        if outcome.is_full {
-            // See `Notifier::reset`. A worker learns of a notification from `Parker::resume`.
-            self.notifier.reset();
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn wait_and_report(
-        &self,
-        buffer: &mut EpollBuffer,
-        limit: usize,
-        timeout: Option<&Timespec>,
-        mut report: impl FnMut(Token, Ready),
-    ) -> io::Result<WaitOutcome> {
-        let buffer = &mut buffer.0;
+        let buffer = &mut events.epoll_buffer.0;
         if buffer.is_empty() {
             buffer.resize_with(limit, MaybeUninit::uninit);
         }
         // Events of the notifier and the timer take places too; the kernel keeps what does not fit.
         let (reported, _) = epoll::wait(&self.epoll, buffer, timeout)
             .map_err(|error| failed("epoll_pwait", error))?;
-        let mut outcome = WaitOutcome {
-            timed_out: reported.is_empty(),
-            is_full: reported.len() == limit,
-            fired: false,
-            notified: false,
-        };
+        let (is_empty, is_full) = (reported.is_empty(), reported.len() == limit);
+        let (mut is_found, mut is_notified, mut has_fired) = (false, false, false);
         for event in reported {
             match event.data.u64() {
-                NOTIFIER => outcome.notified |= self.notifier.acknowledge(),
-                TIMER => outcome.fired = true,
-                token => report(Token(token), ready(event.flags)),
+                NOTIFIER => is_notified |= self.notifier.acknowledge(),
+                TIMER => has_fired = true,
+                token => {
+                    is_found = true;
+                    let (token, ready) = (Token(token), ready(event.flags));
+                    match report {
+                        Some(report) => report(token, ready),
+                        None => events.list.push(Event::new(token, ready)),
+                    }
+                }
             }
         }
-        if outcome.fired {
+        if has_fired {
             self.timer.lock().armed = None;
         }
-        Ok(outcome)
+        if is_full {
+            // See `Notifier::reset`.
+            is_notified |= self.notifier.reset();
+        }
+        let is_over = match proof {
+            Proof::Never => false,
+            Proof::Always => true,
+            Proof::Fired => has_fired,
+            Proof::TimedOut => is_empty,
+        };
+        if !(is_over || is_notified || is_found) {
+            // A stale timer has fired, or a part of the timeout has elapsed.
+            return Ok(None);
+        }
+        Ok(Some(is_over))
     }
 }
 
-struct WaitOutcome {
-    timed_out: bool,
-    /// Whether there may be more events.
-    is_full: bool,
-    fired: bool,
-    notified: bool,
-}
-
-/// Whether the end of a wait shows that its deadline has passed. Otherwise the caller reads the
+/// What shows, at the end of a call, that the deadline has passed. Otherwise the caller reads the
 /// clock.
-type IsPast = fn(&WaitOutcome) -> bool;
+enum Proof {
+    Never,
+    Always,
+    /// The timerfd has fired.
+    Fired,
+    TimedOut,
+}
 
 impl Selector for Epoll {
     fn capabilities(&self) -> Capabilities {
@@ -256,32 +266,8 @@ impl Selector for Epoll {
     }
 
     fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
-        let (timeout, is_past): (_, IsPast) = match *until {
-            Timeout::Infinite => (None, |_| false),
-            Timeout::Zero => (Some(Duration::ZERO), |_| true),
-            Timeout::At { deadline, now } => self.prepare(deadline, now),
-        };
-        let limit = events.limit();
-        let Events {
-            list, epoll_buffer, ..
-        } = events;
-        let timeout = timeout.map(timespec);
-        let outcome =
-            self.wait_and_report(epoll_buffer, limit, timeout.as_ref(), |token, ready| {
-                list.push(Event::new(token, ready));
-            })?;
-        let is_over = is_past(&outcome);
-        if outcome.is_full && (is_over || !list.is_empty()) {
-            // The buffer was full: see `Notifier::reset`.
-            self.notifier.reset();
-        }
-        if is_over || outcome.notified || !list.is_empty() {
-            Ok(is_over)
-        } else {
-            // A stale timer has fired, or a part of the timeout has elapsed: the caller waits
-            // again.
-            Err(Errno::INTR.into())
-        }
+        self.wait(events, *until, &mut { INTO_EVENTS })?
+            .ok_or_else(|| Errno::INTR.into())
     }
 
     fn notify(&self) -> io::Result<()> {
@@ -450,7 +436,7 @@ mod tests {
                     deadline,
                     now: clock,
                 };
-                let result = epoll.wait(&mut events, &until);
+                let result = Selector::wait(&epoll, &mut events, &until);
                 let took = start.elapsed();
                 match result {
                     Ok(passed) => {
@@ -480,7 +466,10 @@ mod tests {
                 deadline: end,
                 now: now + jump,
             };
-            while epoll.wait(&mut events, &until).is_err() {}
+            while epoll
+                .wait(&mut events, until, &mut { INTO_EVENTS })
+                .is_err()
+            {}
             assert!(start.elapsed() >= timeout);
             assert!(start.elapsed() < Duration::from_secs(30));
         }
