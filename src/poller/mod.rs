@@ -107,7 +107,7 @@ pub(crate) use event::Ready;
 pub use event::{Event, Events, Interest, Mode, Token};
 #[cfg(all(test, unix, not(loom)))]
 pub(crate) use selector::Selector;
-pub(crate) use selector::{Change, Request, Timeout};
+pub(crate) use selector::{Change, Request, WaitUntil};
 
 /// An open backend. See the [module](self) for the contract.
 ///
@@ -370,7 +370,7 @@ impl Poller {
         }
         // Clears the flag, even if the selector panics.
         let _done = OnDrop(|| self.waiting.store(false, Ordering::Release));
-        let until = Timeout::after(timeout, Instant::now);
+        let until = WaitUntil::after(timeout, Instant::now);
         self.wait_unchecked(events, until, Some(Instant::now), INTO_EVENTS)?;
         Ok(events.len())
     }
@@ -387,14 +387,14 @@ impl Poller {
     pub(crate) fn wait_unchecked(
         &self,
         events: &mut Events,
-        mut until: Timeout,
+        mut until: WaitUntil,
         clock: Option<fn() -> Instant>,
         mut report: Option<impl FnMut(Token, Ready)>,
     ) -> io::Result<Option<Instant>> {
         self.check_process()?;
         loop {
-            let is_past = matches!(until, Timeout::At { deadline, now } if deadline <= now);
-            let end = if is_past { Timeout::Zero } else { until };
+            let is_past = matches!(until, WaitUntil::At { deadline, now } if deadline <= now);
+            let end = if is_past { WaitUntil::Now } else { until };
             let result = match &*self.selector {
                 #[cfg(any(target_os = "linux", target_os = "android"))]
                 AnySelector::Epoll(epoll) => epoll.wait(events, end, &mut report),
@@ -409,9 +409,9 @@ impl Poller {
                 }
             };
             match (result, until) {
-                (Ok(Some(_)), Timeout::At { now, .. }) if is_past => return Ok(Some(now)),
+                (Ok(Some(_)), WaitUntil::At { now, .. }) if is_past => return Ok(Some(now)),
                 // The kernel timed it by its own clock, starting after `now`.
-                (Ok(Some(true)), Timeout::At { deadline, .. }) if sys::has_kernel_clock() => {
+                (Ok(Some(true)), WaitUntil::At { deadline, .. }) if sys::has_kernel_clock() => {
                     return Ok(Some(deadline));
                 }
                 (Ok(Some(_)), _) => return Ok(None),
@@ -419,7 +419,7 @@ impl Poller {
                 (Err(error), _) => self.unless_interrupted(error)?,
             }
             let Some(clock) = clock else { return Ok(None) };
-            if let Timeout::At { now, .. } = &mut until {
+            if let WaitUntil::At { now, .. } = &mut until {
                 *now = clock();
             }
         }
@@ -491,7 +491,7 @@ impl Poller {
         (self.selector.descriptor()).map_err(|error| self.backend.with_name(error))
     }
 
-    pub(crate) fn arm(&self, until: Timeout) -> io::Result<()> {
+    pub(crate) fn arm(&self, until: WaitUntil) -> io::Result<()> {
         self.check_process()?;
         (self.selector.arm(until)).map_err(|error| self.backend.with_name(error))
     }

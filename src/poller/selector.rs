@@ -39,7 +39,7 @@ pub(crate) trait Selector: Send + Sync {
     /// Any other error may come after reports (of kqueue, and of the crate `polling`): `events` has
     /// these, and no later wait reports them. (On Windows `polling` loses what it would have
     /// reported after the error.)
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool>;
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
 
@@ -51,7 +51,7 @@ pub(crate) trait Selector: Send + Sync {
 
     /// Makes the descriptor also readable at the end of `until`. Called only if there is a
     /// descriptor, and never while a thread waits.
-    fn arm(&self, _until: Timeout) -> io::Result<()> {
+    fn arm(&self, _until: WaitUntil) -> io::Result<()> {
         Err(unsupported("a deadline in the kernel"))
     }
 
@@ -68,9 +68,9 @@ pub(crate) trait Selector: Send + Sync {
 
 /// When a wait without events ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Timeout {
+pub(crate) enum WaitUntil {
     /// Immediately.
-    Zero,
+    Now,
     /// At `deadline`, by a clock that was last read at `now`. [`Selector::wait`] gets only
     /// deadlines in the future. A backend passes the difference to the kernel, never the deadline:
     /// the process's clock need not be the kernel's.
@@ -78,20 +78,20 @@ pub(crate) enum Timeout {
         deadline: Instant,
         now: Instant,
     },
-    Infinite,
+    Forever,
 }
 
-impl Timeout {
+impl WaitUntil {
     /// Reads the clock only if necessary.
-    pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> Timeout {
+    pub(crate) fn after(timeout: Option<Duration>, clock: fn() -> Instant) -> WaitUntil {
         match timeout {
-            None => Timeout::Infinite,
-            Some(Duration::ZERO) => Timeout::Zero,
+            None => WaitUntil::Forever,
+            Some(Duration::ZERO) => WaitUntil::Now,
             Some(timeout) => {
                 let now = clock();
                 match now.checked_add(timeout) {
-                    Some(deadline) => Timeout::At { deadline, now },
-                    None => Timeout::Infinite,
+                    Some(deadline) => WaitUntil::At { deadline, now },
+                    None => WaitUntil::Forever,
                 }
             }
         }
@@ -101,9 +101,9 @@ impl Timeout {
     #[inline]
     pub(crate) fn duration(self) -> Option<Duration> {
         match self {
-            Timeout::Zero => Some(Duration::ZERO),
-            Timeout::At { deadline, now } => Some(deadline.saturating_duration_since(now)),
-            Timeout::Infinite => None,
+            WaitUntil::Now => Some(Duration::ZERO),
+            WaitUntil::At { deadline, now } => Some(deadline.saturating_duration_since(now)),
+            WaitUntil::Forever => None,
         }
     }
 }

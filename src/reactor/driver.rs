@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use super::timer_heap::{Key, TimerHeap, TimerOp, TimerWait};
 use super::{Parker, Reactor, SourceTable};
 use crate::clock::{end_of_jiffy, jiffy, now};
-use crate::poller::{Events, Ready, Timeout, Token};
+use crate::poller::{Events, Ready, Token, WaitUntil};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, Spare, drop_all, wake_all};
 use crate::telemetry::{Counters, Mark};
@@ -155,34 +155,34 @@ impl Driver {
     /// timer. The old deadline of one that was pushed back may cause a spurious wake-up. Reads the
     /// clock only if there is a timeout or a timer.
     #[inline]
-    pub(crate) fn timeout_until_due(&self, timeout: Option<Duration>) -> Timeout {
+    pub(crate) fn until_due(&self, timeout: Option<Duration>) -> WaitUntil {
         self.apply_timer_ops();
         if self.has_wakers_left() {
-            return Timeout::Zero;
+            return WaitUntil::Now;
         }
         if self.has_timers() {
             self.until_earliest(timeout)
         } else {
-            Timeout::after(timeout, now)
+            WaitUntil::after(timeout, now)
         }
     }
 
     /// Parks a pool worker, which sleeps in the shard's poller next, in the reactor's parker,
-    /// beside its own. Returns [how long](Self::timeout_until_due) it may sleep.
+    /// beside its own. Returns [how long](Self::until_due) it may sleep.
     ///
     /// **Why no timer is late.** The earliest deadline is read after `park`. A thread that sets an
     /// earlier one does so under the heap's lock, and then unparks the reactor's parker. If that
     /// comes before `park`, the deadline is read here; if it comes after, the poller is notified.
     /// `loom` checks this below.
-    pub(crate) fn park_in_reactor(&self, timeout: Option<Duration>) -> Timeout {
+    pub(crate) fn park_in_reactor(&self, timeout: Option<Duration>) -> WaitUntil {
         // Anything sent before is read below.
         self.reactor.parker.park();
-        self.timeout_until_due(timeout)
+        self.until_due(timeout)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.update_tops();
-        self.timeout_until_due(None).duration()
+        self.until_due(None).duration()
     }
 
     /// Whether [`fire`](Self::fire) would find anything. Ignores slack, since the worker is awake.
@@ -239,7 +239,7 @@ impl Driver {
         }
     }
 
-    fn until_earliest(&self, timeout: Option<Duration>) -> Timeout {
+    fn until_earliest(&self, timeout: Option<Duration>) -> WaitUntil {
         let now = self.read_clock();
         let end = timeout.and_then(|timeout| now.checked_add(timeout));
         let slack = self.slack.get();
@@ -249,8 +249,8 @@ impl Driver {
             _ => next,
         };
         match self.next_deadline().map(after).into_iter().chain(end).min() {
-            Some(deadline) => Timeout::At { deadline, now },
-            None => Timeout::Infinite,
+            Some(deadline) => WaitUntil::At { deadline, now },
+            None => WaitUntil::Forever,
         }
     }
 
@@ -261,11 +261,11 @@ impl Driver {
     /// An interrupted wait is repeated. With `DIRECT`, where `until` is no deadline, it returns, and
     /// is not traced.
     #[inline(always)]
-    pub(crate) fn wait<const DIRECT: bool>(&self, until: Timeout) -> io::Result<bool> {
+    pub(crate) fn wait<const DIRECT: bool>(&self, until: WaitUntil) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
         self.reached.set(None);
-        let trace_if_sleeps = |mark| self.trace_if(!DIRECT && until != Timeout::Zero, mark);
+        let trace_if_sleeps = |mark| self.trace_if(!DIRECT && until != WaitUntil::Now, mark);
         trace_if_sleeps(Mark::Sleeps);
         let mut table = None;
         // Never before a sleep: a wait that is repeated has reported nothing.
@@ -902,7 +902,7 @@ mod tests {
                 Ok(())
             }
 
-            fn wait(&self, events: &mut Events, _: &Timeout) -> io::Result<bool> {
+            fn wait(&self, events: &mut Events, _: &WaitUntil) -> io::Result<bool> {
                 if let Some(token) = self.0.lock().take() {
                     events.push(Event::new(token, Ready::READABLE));
                 }
@@ -914,7 +914,7 @@ mod tests {
             }
         }
 
-        for until in [Timeout::Zero, Timeout::Infinite] {
+        for until in [WaitUntil::Now, WaitUntil::Forever] {
             let poller = Poller::of_selector(FailsAfterEvent(Mutex::default()));
             let reactor = Reactor::new(poller, None);
             let driver = Driver::new(reactor.clone(), Arc::default());

@@ -31,7 +31,7 @@ use super::monitor;
 use super::shared::Remote;
 use super::sleep::{PollerGuard, Shard, Sleep};
 use super::worker::{EVENT_INTERVAL, Worker};
-use crate::poller::Timeout;
+use crate::poller::WaitUntil;
 use crate::reactor::Driver;
 use crate::sync::OnDrop;
 use crate::sync::atomic::{Ordering, fence};
@@ -110,7 +110,7 @@ impl Worker {
     fn poll_with(&self, guard: PollerGuard<'_>) {
         self.fires_timers.set(true);
         if self.reactor.has_sources() {
-            self.wait_once(Timeout::Zero, Some(guard))
+            self.wait_once(WaitUntil::Now, Some(guard))
         } else {
             self.driver.forget_time()
         }
@@ -158,7 +158,7 @@ impl Worker {
         let Some(mut guard) = leader else {
             if self.reactor.poller().is_inherited() {
                 // In a child of `fork` there is no leader. The wait fails, with a reason.
-                return self.wait_once(Timeout::Zero, None);
+                return self.wait_once(WaitUntil::Now, None);
             }
             self.driver.sleep_as_follower(&self.parker, timeout);
             return self.resume();
@@ -223,7 +223,7 @@ impl Worker {
         // If the wait fails here, it fails on the shard's own threads too; but it may have found
         // wakers before: see `Selector::wait`.
         let has_sources = driver.reactor().has_sources();
-        let has_wakers = has_sources && driver.wait::<false>(Timeout::Zero).unwrap_or(true);
+        let has_wakers = has_sources && driver.wait::<false>(WaitUntil::Now).unwrap_or(true);
         guard.unlock_and_wake(|| shared.wake_idle_of(shard.workers.clone()));
         if has_wakers {
             self.before_foreign_code();

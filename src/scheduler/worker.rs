@@ -40,7 +40,7 @@ use super::schedule;
 use super::shared::{Drive, Remote, Shared};
 use super::sleep::{PollerGuard, Sleeper};
 use crate::clock::{jiffy, now};
-use crate::poller::Timeout;
+use crate::poller::WaitUntil;
 use crate::reactor::{BATCH, Driver, Parker, Reactor, Wakeup};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{OnDrop, contain};
@@ -453,9 +453,9 @@ impl Worker {
             }
         }
         let until = match may_sleep {
-            false => Timeout::Zero,
-            true if DIRECT => Timeout::Infinite,
-            true => self.driver.timeout_until_due(timeout),
+            false => WaitUntil::Now,
+            true if DIRECT => WaitUntil::Forever,
+            true => self.driver.until_due(timeout),
         };
         if DIRECT {
             let result = self.driver.wait::<true>(until);
@@ -489,7 +489,7 @@ impl Worker {
             if local.is_pool_worker() {
                 self.poll_pool();
             } else if self.reactor.has_sources() {
-                self.wait_once(Timeout::Zero, None);
+                self.wait_once(WaitUntil::Now, None);
             }
             // A source may wake a task in place, under its lock: then only the run queue shows it.
             if self.needs_collect.get()
@@ -582,7 +582,7 @@ impl Worker {
     /// Ends a wait, where `result` is whether it has found wakers: resumes the worker, and the
     /// shard's reactor if it parked that, releases the lock, and then calls the wakers.
     #[inline(always)]
-    fn end_wait(&self, until: Timeout, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
+    fn end_wait(&self, until: WaitUntil, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.has_parked_reactor) {
             // `park_in_reactor` reads again what has come.
@@ -613,7 +613,7 @@ impl Worker {
 
     /// Waits once, then releases the `guard` before wakers are called.
     #[inline(never)]
-    pub(super) fn wait_once(&self, until: Timeout, guard: Option<PollerGuard<'_>>) {
+    pub(super) fn wait_once(&self, until: WaitUntil, guard: Option<PollerGuard<'_>>) {
         if self.is_broken.get() {
             self.end_wait(until, Ok(false), guard);
             return self.sleep_briefly(until);
@@ -626,7 +626,7 @@ impl Worker {
     /// notifications would never be reported: foreign code has closed the poller's descriptor, or
     /// the process may no longer poll as many descriptors.
     #[cold]
-    fn cannot_wait(&self, until: Timeout, error: &io::Error) {
+    fn cannot_wait(&self, until: WaitUntil, error: &io::Error) {
         // Of memory, since poll and select allocate in each call, which some systems report as
         // EAGAIN; or of descriptors, since a wait on another thread takes one on io-uring.
         let shortages = [io::ErrorKind::OutOfMemory, io::ErrorKind::WouldBlock];
@@ -654,7 +654,7 @@ impl Worker {
     /// Sleeps when a wait is not possible, after [`end_wait`](Self::end_wait). Anything sent
     /// meanwhile is found afterwards.
     #[cold]
-    fn sleep_briefly(&self, until: Timeout) {
+    fn sleep_briefly(&self, until: WaitUntil) {
         debug_assert!(self.parker.is_awake(), "it has resumed");
         let timeout = until.duration();
         std::thread::sleep(timeout.map_or(RETRY_DELAY, |timeout| timeout.min(RETRY_DELAY)));
@@ -725,9 +725,7 @@ impl Worker {
         let descriptor = self.reactor.poller().descriptor()?;
         if !self.embedded.get() {
             // Allocates what arming needs here, where an error can be returned.
-            let far = self
-                .driver
-                .timeout_until_due(Some(Duration::from_secs(3_600)));
+            let far = self.driver.until_due(Some(Duration::from_secs(3_600)));
             self.reactor.poller().arm(far)?;
             if !self.is_driven() {
                 self.remote().set_drive(Drive::BetweenTurns);
@@ -787,8 +785,8 @@ impl Worker {
             self.needs_collect.set(true);
             self.parker.notify();
         }
-        let until = self.driver.timeout_until_due(None);
-        let has_end = until != Timeout::Infinite;
+        let until = self.driver.until_due(None);
+        let has_end = until != WaitUntil::Forever;
         if self.reactor.poller().arm(until).is_err() && has_end {
             // The deadline cannot be armed, so the foreign loop spins until it is due.
             self.parker.notify();

@@ -47,7 +47,7 @@ use super::polling as parker;
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::event::{Event, Events, Interest, Mode, Ready};
-use crate::poller::selector::{Change, Request, Selector, Timeout};
+use crate::poller::selector::{Change, Request, Selector, WaitUntil};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::{
@@ -510,9 +510,9 @@ impl Selector for AsyncIo {
         }
     }
 
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
         self.rearm(events);
-        let at_once = *until == Timeout::Zero;
+        let at_once = *until == WaitUntil::Now;
         if at_once {
             self.poll_now();
         }

@@ -6,7 +6,7 @@ use std::io;
 use crate::kernel;
 use crate::poller::capabilities::Capabilities;
 use crate::poller::event::{Event, Events, Ready, Token};
-use crate::poller::selector::{Change, Selector, Timeout};
+use crate::poller::selector::{Change, Selector, WaitUntil};
 use crate::sys::BorrowedDescriptor;
 
 pub(in crate::poller) struct CustomSelector(
@@ -54,7 +54,7 @@ impl Selector for CustomSelector {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn wait(&self, events: &mut Events, _: &Timeout) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, _: &WaitUntil) -> io::Result<bool> {
         self.0.take(events.limit(), &mut |token, flags| {
             events.push(Event::new(Token(token), ready(flags)));
         });
@@ -66,11 +66,11 @@ impl Selector for CustomSelector {
         Ok(())
     }
 
-    fn arm(&self, until: Timeout) -> io::Result<()> {
+    fn arm(&self, until: WaitUntil) -> io::Result<()> {
         match until {
-            Timeout::Zero => self.0.notify(),
-            Timeout::At { deadline, .. } => self.0.arm(Some(deadline)),
-            Timeout::Infinite => self.0.arm(None),
+            WaitUntil::Now => self.0.notify(),
+            WaitUntil::At { deadline, .. } => self.0.arm(Some(deadline)),
+            WaitUntil::Forever => self.0.arm(None),
         }
         Ok(())
     }

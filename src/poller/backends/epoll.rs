@@ -41,7 +41,7 @@ use super::poll;
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::event::{Event, Events, INTO_EVENTS, Mode, Ready, Token};
-use crate::poller::selector::{Change, Request, Selector, Timeout};
+use crate::poller::selector::{Change, Request, Selector, WaitUntil};
 use crate::sync::Mutex;
 use crate::sys::{self, BorrowedDescriptor, Race, timespec};
 
@@ -97,7 +97,7 @@ impl Epoll {
         static HAS_WAITED: Race<()> = Race::new();
         if HAS_WAITED.get().is_none() {
             let events = &mut Events::with_capacity(1);
-            let trial = made.wait(events, Timeout::Zero, &mut { INTO_EVENTS });
+            let trial = made.wait(events, WaitUntil::Now, &mut { INTO_EVENTS });
             let is_proven = trial.is_ok();
             tried(trial)?;
             if is_proven {
@@ -164,7 +164,7 @@ impl Epoll {
     pub(in crate::poller) fn wait(
         &self,
         events: &mut Events,
-        until: Timeout,
+        until: WaitUntil,
         report: &mut Option<impl FnMut(Token, Ready)>,
     ) -> io::Result<Option<bool>> {
         const ZERO: Timespec = Timespec {
@@ -173,9 +173,9 @@ impl Epoll {
         };
         let prepared;
         let (timeout, proof) = match until {
-            Timeout::Infinite => (None, Proof::Never),
-            Timeout::Zero => (Some(&ZERO), Proof::Always),
-            Timeout::At { deadline, now } => {
+            WaitUntil::Forever => (None, Proof::Never),
+            WaitUntil::Now => (Some(&ZERO), Proof::Always),
+            WaitUntil::At { deadline, now } => {
                 let (timeout, proof) = self.prepare(deadline, now);
                 prepared = timeout.map(timespec);
                 (prepared.as_ref(), proof)
@@ -265,7 +265,7 @@ impl Selector for Epoll {
         })
     }
 
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
         self.wait(events, *until, &mut { INTO_EVENTS })?
             .ok_or_else(|| Errno::INTR.into())
     }
@@ -278,15 +278,15 @@ impl Selector for Epoll {
         Ok(self.epoll.as_fd())
     }
 
-    fn arm(&self, until: Timeout) -> io::Result<()> {
+    fn arm(&self, until: WaitUntil) -> io::Result<()> {
         let left = match until {
-            Timeout::At { deadline, now } => return self.set_timer(deadline, now),
-            Timeout::Zero => Duration::from_nanos(1),
-            Timeout::Infinite => Duration::ZERO, // Disarms it.
+            WaitUntil::At { deadline, now } => return self.set_timer(deadline, now),
+            WaitUntil::Now => Duration::from_nanos(1),
+            WaitUntil::Forever => Duration::ZERO, // Disarms it.
         };
         let mut timer = self.timer.lock();
         match (timer.armed.take(), until) {
-            (None, Timeout::Infinite) => Ok(()),
+            (None, WaitUntil::Forever) => Ok(()),
             _ => self.arm_timer(&mut timer, left),
         }
     }
@@ -432,7 +432,7 @@ mod tests {
                 let timeout = Duration::from_micros(micros);
                 let start = Instant::now();
                 let deadline = clock + timeout;
-                let until = Timeout::At {
+                let until = WaitUntil::At {
                     deadline,
                     now: clock,
                 };
@@ -462,7 +462,7 @@ mod tests {
             let start = Instant::now();
             // As for a foreign loop.
             epoll.set_timer(end, now).unwrap();
-            let until = Timeout::At {
+            let until = WaitUntil::At {
                 deadline: end,
                 now: now + jump,
             };

@@ -81,7 +81,7 @@ use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::failed;
 use crate::poller::event::Events;
-use crate::poller::selector::{Change, Selector, Timeout};
+use crate::poller::selector::{Change, Selector, WaitUntil};
 use crate::sync::Mutex;
 use crate::sys::{self, BorrowedDescriptor, Race};
 
@@ -319,11 +319,11 @@ impl Selector for Uring {
         self.change_entry(descriptor.as_raw_fd(), change)
     }
 
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
-        let may_sleep = *until != Timeout::Zero;
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
+        let may_sleep = *until != WaitUntil::Now;
         let timeout = match *until {
-            Timeout::At { deadline, now } => Some(self.timeout(deadline, now)),
-            Timeout::Zero | Timeout::Infinite => None,
+            WaitUntil::At { deadline, now } => Some(self.timeout(deadline, now)),
+            WaitUntil::Now | WaitUntil::Forever => None,
         };
         let mut table = self.table.lock();
         table.is_idle = false;
@@ -390,16 +390,16 @@ impl Selector for Uring {
         Ok(self.eventfd.get().expect("it is there").descriptor())
     }
 
-    fn arm(&self, until: Timeout) -> io::Result<()> {
+    fn arm(&self, until: WaitUntil) -> io::Result<()> {
         let mut table = self.table.lock();
         self.acquire(&mut table)?;
         let (left, end, is_armed) = match until {
-            Timeout::At { deadline, now } => {
+            WaitUntil::At { deadline, now } => {
                 let is_armed = table.timeout_end == Some(deadline) && sys::has_kernel_clock();
                 (self.timeout(deadline, now), Some(deadline), is_armed)
             }
-            Timeout::Zero => (Duration::from_nanos(1), None, false),
-            Timeout::Infinite => (MAX_TIMEOUT, None, table.timeout == 0),
+            WaitUntil::Now => (Duration::from_nanos(1), None, false),
+            WaitUntil::Forever => (MAX_TIMEOUT, None, table.timeout == 0),
         };
         if !is_armed {
             // This also changes a submission that is still in the queue.

@@ -46,7 +46,7 @@ use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::failed;
 use crate::poller::event::{Event, Events, Interest, Mode, Ready};
-use crate::poller::selector::{Change, Request, Selector, Timeout};
+use crate::poller::selector::{Change, Request, Selector, WaitUntil};
 use crate::sync::Mutex;
 use crate::sys::{self as system, BorrowedDescriptor, LONGEST_TIMEOUT};
 
@@ -409,7 +409,7 @@ impl Selector for Kqueue {
         result
     }
 
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
         let timeout = until.duration();
         let cut = timeout.map(|timeout| timeout.min(LONGEST_TIMEOUT));
         let limit = events.limit();
@@ -422,9 +422,9 @@ impl Selector for Kqueue {
             .kevent(&[], &mut buffer[..limit], cut)
             .map_err(|error| failed("kevent", error))?;
         let over = match until {
-            Timeout::Zero => true,
-            Timeout::At { .. } => count == 0 && cut == timeout,
-            Timeout::Infinite => false,
+            WaitUntil::Now => true,
+            WaitUntil::At { .. } => count == 0 && cut == timeout,
+            WaitUntil::Forever => false,
         };
         let mut notified = false;
         if count > 0 {
@@ -464,27 +464,27 @@ impl Selector for Kqueue {
         Ok(self.queue.descriptor())
     }
 
-    fn arm(&self, until: Timeout) -> io::Result<()> {
+    fn arm(&self, until: WaitUntil) -> io::Result<()> {
         let mut armed = self.armed.lock();
         let timer =
             |flags| sys::kevent_of(SELF_IDENT, EVFILT_TIMER, flags | EV_RECEIPT, SELF_UDATA);
         let delete = timer(EV_DELETE);
         let (result, deadline) = match until {
-            Timeout::At { deadline, .. }
+            WaitUntil::At { deadline, .. }
                 if *armed == Some(deadline) && system::has_kernel_clock() =>
             {
                 return Ok(());
             }
-            Timeout::At { deadline, now } => {
+            WaitUntil::At { deadline, now } => {
                 let mut add = timer(EV_ADD | EV_ONESHOT);
                 sys::set_timer(&mut add, (deadline - now).min(LONGEST_TIMEOUT));
                 // DragonFly does not restart a timer that is only added again (`kqueue_register` in
                 // its sys/kern/kern_event.c).
                 (change_all(&self.queue, [delete, add]), Some(deadline))
             }
-            Timeout::Zero => return self.notifier.wake(),
-            Timeout::Infinite if armed.is_none() => return Ok(()),
-            Timeout::Infinite => (change_one(&self.queue, delete), None),
+            WaitUntil::Now => return self.notifier.wake(),
+            WaitUntil::Forever if armed.is_none() => return Ok(()),
+            WaitUntil::Forever => (change_one(&self.queue, delete), None),
         };
         match result {
             // `NOENT`: one-shot, and reported.
@@ -593,7 +593,7 @@ mod tests {
 
     fn look(kqueue: &Kqueue, events: &mut Events) -> usize {
         events.clear();
-        match kqueue.wait(events, &Timeout::Zero) {
+        match kqueue.wait(events, &WaitUntil::Now) {
             Ok(_) => events.len(),
             Err(error) => panic!("{error}"),
         }
@@ -611,18 +611,18 @@ mod tests {
         for _ in 0..1_000 {
             kqueue.notify().unwrap();
             kqueue.notify().unwrap();
-            assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
+            assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
             assert!(events.is_empty());
         }
         let interrupted = kqueue.wait(
             &mut events,
-            &Timeout::after(Some(Duration::from_millis(5)), Instant::now),
+            &WaitUntil::after(Some(Duration::from_millis(5)), Instant::now),
         );
         assert!(interrupted.unwrap(), "a notification was left over");
         std::thread::scope(|scope| {
             for _ in 0..100 {
                 scope.spawn(|| kqueue.notify().unwrap());
-                assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
+                assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
             }
         });
     }
@@ -639,13 +639,13 @@ mod tests {
             }
             kqueue.notify().unwrap();
             let mut events = Events::with_capacity(room);
-            assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
+            assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
             assert!(!events.is_empty(), "{room}: nothing was reported");
             for (ours, _) in &pairs {
                 kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
             }
             let start = Instant::now();
-            let until = Timeout::after(Some(Duration::from_millis(5)), Instant::now);
+            let until = WaitUntil::after(Some(Duration::from_millis(5)), Instant::now);
             events.clear();
             match kqueue.wait(&mut events, &until) {
                 Ok(over) => assert!(
@@ -841,7 +841,7 @@ mod tests {
             };
             break_it();
             events.clear();
-            assert!(!kqueue.wait(&mut events, &Timeout::Infinite).unwrap());
+            assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
             let event = events.iter().next().unwrap();
             assert!(event.is_writable() && event.is_error(), "{event:?}");
             let again = usize::from(mode == Mode::Level);

@@ -27,7 +27,7 @@ use polling::{Event as Report, PollMode};
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::{failed, not_registered, registered_already, tried};
 use crate::poller::event::{Event, Events, Interest, Mode, Ready, Token};
-use crate::poller::selector::{Change, Request, Selector, Timeout};
+use crate::poller::selector::{Change, Request, Selector, WaitUntil};
 use crate::slab::{Slab, less_room};
 use crate::sync::Mutex;
 use crate::sys::{AsRawDescriptor, BorrowedDescriptor, LONGEST_TIMEOUT, RawDescriptor};
@@ -87,14 +87,14 @@ impl Polling {
 
     /// Whether the wait that has just ended, if without events, was too short. A late wake ends the
     /// next wait, which need not have been woken itself.
-    fn was_too_short(&self, until: &Timeout) -> bool {
+    fn was_too_short(&self, until: &WaitUntil) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
         let too_early = match *until {
             // A check without sleeping has seen everything, and must end, however often it is
             // woken.
-            Timeout::Zero => false,
-            Timeout::At { deadline, .. } => Instant::now() < deadline,
-            Timeout::Infinite => true,
+            WaitUntil::Now => false,
+            WaitUntil::At { deadline, .. } => Instant::now() < deadline,
+            WaitUntil::Forever => true,
         };
         // Elsewhere only a timeout that was cut ends a wait early.
         let may_be = cfg!(windows) || cut(until) != until.duration();
@@ -102,7 +102,7 @@ impl Polling {
     }
 }
 
-fn cut(until: &Timeout) -> Option<Duration> {
+fn cut(until: &WaitUntil) -> Option<Duration> {
     until.duration().map(|timeout| timeout.min(LONGEST_TIMEOUT))
 }
 
@@ -188,7 +188,7 @@ impl Selector for Polling {
         result
     }
 
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
         let mut buffer = self.buffer.lock();
         let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
         if buffer.capacity() != limit {
@@ -292,12 +292,12 @@ mod tests {
     fn interrupted_wait_repeated_unless_notified() {
         let platform = Polling::new().unwrap();
         let now = Instant::now();
-        let after = |time| Timeout::At {
+        let after = |time| WaitUntil::At {
             deadline: now + time,
             now,
         };
         assert_eq!(cut(&after(LONGEST_TIMEOUT)), Some(LONGEST_TIMEOUT));
-        assert_eq!(cut(&Timeout::Infinite), None);
+        assert_eq!(cut(&WaitUntil::Forever), None);
         let long = after(LONGEST_TIMEOUT * 2_000);
         assert_eq!(cut(&long), Some(LONGEST_TIMEOUT));
         assert!(platform.was_too_short(&long));
@@ -320,7 +320,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, &Timeout::Infinite).unwrap();
+                platform.wait(&mut events, &WaitUntil::Forever).unwrap();
                 events.iter().map(|event| event.token()).collect::<Vec<_>>()
             });
             let start = Instant::now();
@@ -353,7 +353,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, &Timeout::Infinite).unwrap();
+                platform.wait(&mut events, &WaitUntil::Forever).unwrap();
                 events.len()
             });
             let start = Instant::now();

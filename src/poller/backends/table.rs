@@ -32,7 +32,7 @@ use super::long_timeout::{self, LongTimeout, Part};
 use super::notifier::{Notifier, WakeDescriptor, WakeSource};
 use crate::poller::capabilities::Capabilities;
 use crate::poller::event::{Event, Events, Interest, Mode, Ready};
-use crate::poller::selector::{Change, Selector, Timeout};
+use crate::poller::selector::{Change, Selector, WaitUntil};
 use crate::slab::shrink;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::{BorrowedDescriptor, LONGEST_TIMEOUT};
@@ -282,7 +282,7 @@ impl Selector for TablePoller {
         Ok(())
     }
 
-    fn wait(&self, events: &mut Events, until: &Timeout) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
         self.wait_once(events, until.duration())
     }
 

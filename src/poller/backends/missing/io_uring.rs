@@ -5,7 +5,7 @@ use std::io;
 use crate::poller::capabilities::Capabilities;
 use crate::poller::error::unsupported;
 use crate::poller::event::Events;
-use crate::poller::selector::{Change, Selector, Timeout};
+use crate::poller::selector::{Change, Selector, WaitUntil};
 use crate::sys::BorrowedDescriptor;
 
 pub(in crate::poller) const IS_BUILT: bool = false;
@@ -35,7 +35,7 @@ impl Selector for Uring {
         match *self {}
     }
 
-    fn wait(&self, _: &mut Events, _: &Timeout) -> io::Result<bool> {
+    fn wait(&self, _: &mut Events, _: &WaitUntil) -> io::Result<bool> {
         match *self {}
     }
 
