@@ -22,7 +22,7 @@
 //! scheduler ensures that only one of them waits on the poller at a time. Timers, readiness and
 //! waiters are behind locks, so any of them may fire and deliver.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::io;
 use std::iter;
@@ -140,15 +140,15 @@ impl Driver {
         std::ptr::eq(&*self.reactor, reactor)
     }
 
-    /// Calls `f` with the local timers, after the operations requested elsewhere. `None` if this is
-    /// not the driver of the reactor `id`, or the reactor has closed.
+    /// Borrows the local timers, after the operations requested elsewhere. `None` if this is not
+    /// the driver of the reactor `id`, or the reactor has closed.
     #[inline(always)]
-    pub(super) fn with_timers<R>(&self, id: u64, f: impl FnOnce(&mut TimerHeap) -> R) -> Option<R> {
+    fn timers_of(&self, id: u64) -> Option<RefMut<'_, TimerHeap>> {
         if self.reactor.id != id || self.reactor.is_closed() {
             return None;
         }
         self.apply_timer_ops();
-        Some(f(&mut self.timers.borrow_mut()))
+        Some(self.timers.borrow_mut())
     }
 
     /// Returns how long the worker may sleep: at most for `timeout`, and not beyond its earliest
@@ -259,7 +259,7 @@ impl Driver {
     /// after an error. See "Foreign code" in `parker`.
     ///
     /// An interrupted wait is repeated. With `DIRECT`, where `until` is no deadline, it returns, and
-    /// is not traced.
+    /// is not traced: so the worker's plain path has none of these branches.
     #[inline(always)]
     pub(crate) fn wait<const DIRECT: bool>(&self, until: WaitUntil) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -554,7 +554,7 @@ impl TimerHandle {
         let waker = waker.clone();
         let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.pool.is_none();
         if let Some(driver) = driver.filter(is_local) {
-            let (key, _) = driver.with_timers(reactor.id, |timers| timers.insert(when, waker))?;
+            let (key, _) = driver.timers_of(reactor.id)?.insert(when, waker);
             let heap = Heap::Local(reactor.id);
             return Some(TimerHandle { key, heap });
         }
@@ -585,7 +585,7 @@ impl TimerHandle {
         f: impl FnOnce(&mut TimerHeap) -> R,
     ) -> Option<R> {
         match &self.heap {
-            Heap::Local(id) => driver?.with_timers(*id, f),
+            Heap::Local(id) => Some(f(&mut *driver?.timers_of(*id)?)),
             Heap::Locked(reactor) => {
                 // Checked under the lock: a closing reactor fires all timers, although none is due.
                 let mut timers = reactor.locked_timers.lock();
@@ -608,15 +608,12 @@ impl TimerHandle {
     /// until it is reset. The waker stays, but a timer that has fired has none until it is polled.
     #[inline]
     pub(crate) fn reset(&self, driver: Option<&Driver>, when: Option<Instant>) {
-        let reset = |timers: &mut TimerHeap| timers.reset(self.key, when);
         match &self.heap {
             Heap::Local(id) => {
                 // The result does not matter: the worker is awake.
-                if driver
-                    .and_then(|driver| driver.with_timers(*id, reset))
-                    .is_none()
-                {
-                    push_timer_op(*id, self.key, TimerOp::Reset(when));
+                match driver.and_then(|driver| driver.timers_of(*id)) {
+                    Some(mut timers) => _ = timers.reset(self.key, when),
+                    None => push_timer_op(*id, self.key, TimerOp::Reset(when)),
                 }
             }
             Heap::Locked(reactor) => reactor.reset_locked_timer(self.key, when),
@@ -629,8 +626,8 @@ impl TimerHandle {
         // The waker is dropped outside all locks and borrows.
         match std::mem::replace(&mut self.heap, Heap::Removed) {
             Heap::Local(id) => {
-                let remove = |timers: &mut TimerHeap| timers.remove(self.key);
-                match driver.and_then(|driver| driver.with_timers(id, remove)) {
+                let timers = driver.and_then(|driver| driver.timers_of(id));
+                match timers.map(|mut timers| timers.remove(self.key)) {
                     Some(waker) => drop_all(waker),
                     None => push_timer_op(id, self.key, TimerOp::Remove),
                 }
@@ -914,7 +911,11 @@ mod tests {
             }
         }
 
-        for until in [WaitUntil::Now, WaitUntil::Forever] {
+        for (wait, until) in [
+            (Driver::wait::<false> as fn(&Driver, _) -> _, WaitUntil::Now),
+            (Driver::wait::<false>, WaitUntil::Forever),
+            (Driver::wait::<true>, WaitUntil::Forever),
+        ] {
             let poller = Poller::of_selector(FailsAfterEvent(Mutex::default()));
             let reactor = Reactor::new(poller, None);
             let driver = Driver::new(reactor.clone(), Arc::default());
@@ -926,7 +927,7 @@ mod tests {
             let registered = source.add_waiter(&reactor, direction, io.id(), &waker);
             assert_eq!(registered.unwrap(), Registered::Pending);
             for _ in 0..2 {
-                let error = driver.wait::<false>(until).unwrap_err();
+                let error = wait(&driver, until).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
                 driver.call_wakers();
                 assert_eq!(count.get(), 1, "the edge, once");
