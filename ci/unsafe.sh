@@ -21,6 +21,7 @@ find src crates -name '*.rs' | LC_ALL=C sort | xargs awk -v errors="$work/errors
         if (text ~ /borrow_raw|sys::lend|Io::borrowed|from_raw_fd|from_raw_socket|IoSafe|poller\.register|\.add_with_mode/) return "io"
         if (text ~ /libc::|CStr::from_ptr|WSA|ioctlsocket|[gs]etsockopt\(|select\(|zeroed|MaybeUninit|assume_init|from_raw_parts|kevent\(|rustix|submission\(\)|impl S(end|ync) for (Epoll)?Buffer|low_level::register|asm!|pre_exec\(|WaitForSingleObject/) return "kernel"
         if (text ~ /__llvm_profile/) return "counters"
+        if (text ~ /Waker::from_raw/) return "waker"
         return ""
     }
     # The first sentence, as far as it goes.
@@ -141,6 +142,8 @@ END
         "Statics that neither wait nor are freed, and what a child does not drop since it is its parent's." "why it is sound"
     table counters "Counters of edges" \
         "Coverage counters of the program, which its own instructions change: only with \`--cfg polder_edges\`." "why it is sound"
+    table waker "Wakers" \
+        "Wakers of tests with functions of their own." "why it is sound"
     table duty "Duties of callers" \
         "Functions and traits that are unsafe to call or to implement; their documentation says what is asked." "what"
 } >"$work/page"

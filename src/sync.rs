@@ -152,14 +152,28 @@ impl<S> Handoff<S> {
     pub(crate) fn poll<R>(
         &self,
         cx: &Context<'_>,
+        check: impl FnMut(&mut S) -> Option<R>,
+    ) -> Poll<R> {
+        self.poll_and_note(cx, check, |_| ())
+    }
+
+    /// [`poll`](Self::poll), if the state describes the waker: `note` runs under the lock that has
+    /// stored it. Not `check`: another waker may be stored then, which stays while the lock is
+    /// released for the clone. The clone may be foreign code, which polls too or takes that waker.
+    pub(crate) fn poll_and_note<R>(
+        &self,
+        cx: &Context<'_>,
         mut check: impl FnMut(&mut S) -> Option<R>,
+        mut note: impl FnMut(&mut S),
     ) -> Poll<R> {
         Spare::retry(cx.waker(), |spare| {
             let (state, waker) = &mut *self.0.lock();
-            match check(state) {
-                Some(result) => Ok(Poll::Ready(result)),
-                None => spare.store(waker, cx.waker()).map(|()| Poll::Pending),
+            if let Some(result) = check(state) {
+                return Ok(Poll::Ready(result));
             }
+            spare.store(waker, cx.waker())?;
+            note(state);
+            Ok(Poll::Pending)
         })
     }
 
@@ -231,4 +245,41 @@ pub(crate) fn note_contained(panic: &(dyn Any + Send)) {
 fn forget(panic: Box<dyn Any + Send>) {
     note_contained(&*panic);
     std::mem::forget(panic); // Its destructor may panic too.
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use std::task::Wake;
+
+    struct Idle;
+
+    impl Wake for Idle {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
+
+    /// One future is polled with two wakers in turn, while a thread takes what is stored.
+    #[test]
+    fn a_taken_waker_comes_with_its_own_note() {
+        loom::model(|| {
+            let wakers = [(), ()].map(|()| Waker::from(std::sync::Arc::new(Idle)));
+            let handoff = Arc::new(Handoff::new(0));
+            let (shared, known) = (handoff.clone(), wakers.clone());
+            let taker = loom::thread::spawn(move || {
+                for _ in 0..2 {
+                    let (note, waker) = shared.update_and_take(|note| *note);
+                    if let Some(waker) = waker {
+                        assert!(waker.will_wake(&known[note - 1]), "the note of another one");
+                    }
+                }
+            });
+            for (waker, number) in wakers.iter().zip(1..) {
+                let cx = Context::from_waker(waker);
+                let polled = handoff.poll_and_note(&cx, |_| None::<()>, |note| *note = number);
+                assert!(polled.is_pending());
+            }
+            taker.join().unwrap();
+        });
+    }
 }

@@ -352,8 +352,8 @@ pub(crate) struct Call<T> {
 
 pub(crate) struct SharedCall<T> {
     stage: Handoff<Stage<T>>,
-    /// Whether the last registered waker only queues its task: see [`Awaiter`]. Accessed under the
-    /// stage's lock.
+    /// Whether the stored waker only queues its task: see [`Awaiter`]. Written under the lock of the
+    /// stage that has stored it, and read under the one that takes it, so it is of no other waker.
     only_queues: AtomicBool,
     /// Whether its [`Call`] was dropped. Accessed under the stage's lock.
     is_unwanted: AtomicBool,
@@ -415,15 +415,15 @@ impl<T> Call<T> {
         if !self.shared.process.is_current() {
             return Poll::Ready(None);
         }
-        self.shared.stage.poll(cx, |stage| {
-            if let Stage::Done(output) = stage {
-                return Some(output.take());
-            }
+        let output = |stage: &mut Stage<T>| match stage {
+            Stage::Done(output) => Some(output.take()),
+            _ => None,
+        };
+        self.shared.stage.poll_and_note(cx, output, |_| {
             let only_queues = only_queues(cx.waker());
             self.shared
                 .only_queues
                 .store(only_queues, Ordering::Relaxed);
-            None
         })
     }
 
@@ -578,7 +578,10 @@ mod tests {
     use super::*;
     use crate::sync::StaticMutex;
     use futures_lite::future::{block_on, poll_once};
+    use std::cell::Cell;
+    use std::rc::Rc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::task::{RawWaker, RawWakerVTable};
     use std::thread;
     use std::time::Instant;
 
@@ -755,6 +758,47 @@ mod tests {
         gate.open();
         all(calls);
         pool.wait_until_empty();
+    }
+
+    thread_local! {
+        static IN_CLONE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    /// Calls what `IN_CLONE` has when it is cloned.
+    fn foreign_waker() -> Waker {
+        static TABLE: RawWakerVTable = RawWakerVTable::new(
+            |data| {
+                IN_CLONE.take().into_iter().for_each(|f| f());
+                RawWaker::new(data, &TABLE)
+            },
+            |_| (),
+            |_| (),
+            |_| (),
+        );
+        // SAFETY: it has no data, and its functions may be called on any thread.
+        unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
+    }
+
+    /// The call ends while a foreign waker is cloned, which is to replace the task's own. (The
+    /// reverse, a foreign waker that runs on a thread which counts as awake, stops the pool.)
+    #[test]
+    fn call_that_ends_within_a_clone_knows_its_waker() {
+        crate::block_on(std::future::poll_fn(|cx| {
+            let (call, job) = Call::submitted(|| 5);
+            assert!(call.poll(cx).is_pending());
+            let ended = Rc::new(Cell::new(Awaiter::default()));
+            let end = ended.clone();
+            IN_CLONE.set(Some(Box::new(move || end.set(job.run()))));
+            let foreign = foreign_waker();
+            assert_eq!(
+                call.poll(&Context::from_waker(&foreign)),
+                Poll::Ready(Some(5))
+            );
+            let awaiter = ended.take();
+            assert!(awaiter.waker.unwrap().will_wake(cx.waker()));
+            assert!(awaiter.only_queues, "taken for a foreign one");
+            Poll::Ready(())
+        }));
     }
 
     /// The thread that fell asleep last takes each of these calls.
