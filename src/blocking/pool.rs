@@ -39,7 +39,9 @@
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
 //! **A child of `fork`** has none of the threads, and gets a separate pool. There a [`Call`] of the
-//! parent's pool completes without an output.
+//! parent's pool completes without an output. If a job has forked, the child has its thread, and a
+//! copy of the queues: the jobs are the parent's, and the locks may be held by its threads. So that
+//! thread locks nothing more of its pool and its jobs, wakes nobody, and ends.
 
 use std::collections::VecDeque;
 use std::io;
@@ -118,6 +120,7 @@ impl Awaiter {
 
 pub(crate) struct Pool {
     state: Mutex<State>,
+    process: Process,
     /// Starts a thread that calls [`Pool::work`]. Tests replace it by one that fails.
     start: fn(&'static Pool) -> io::Result<()>,
 }
@@ -206,6 +209,7 @@ impl Pool {
                 asleep: Vec::new(),
                 done: 0,
             }),
+            process: Process::current(),
             start,
         }
     }
@@ -295,6 +299,11 @@ impl Pool {
                 discard(job);
                 if !awaiter.only_queues {
                     std::mem::take(&mut awaiter).wake();
+                }
+                // All foreign code that this thread runs is above, and any of it may fork.
+                if !self.process.is_current() {
+                    std::mem::forget(awaiter);
+                    return;
                 }
                 state = self.state.lock();
                 state.done(class);
@@ -530,6 +539,12 @@ fn called<T>(function: Box<dyn FnOnce() -> T + Send>) -> Option<T> {
 impl<T: Send> SharedCall<T> {
     #[inline]
     fn hand_over(&self, mut output: Option<T>) -> Awaiter {
+        if !self.process.is_current() {
+            // The function has forked, and this is the child: a thread of the parent may hold the
+            // lock, and the task that awaits the output is the parent's.
+            std::mem::forget(output);
+            return Awaiter::default();
+        }
         let awaiter = self.stage.update_and_take(|stage| {
             let is_wanted = !self.is_unwanted.load(Ordering::Relaxed);
             *stage = Stage::Done(output.take_if(|_| is_wanted));
@@ -564,7 +579,11 @@ impl<T: Send> BlockingCall for SharedCall<T> {
         let function = (self.stage).update(|stage| stage.take_function(Stage::Running));
         if let Some(function) = function {
             let output = called(function);
-            self.stage.update(|stage| *stage = Stage::Called(output));
+            if self.process.is_current() {
+                self.stage.update(|stage| *stage = Stage::Called(output));
+            } else {
+                std::mem::forget(output); // As in `hand_over`.
+            }
         }
     }
 }

@@ -10,6 +10,8 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use polder::io::{AsyncReadExt, AsyncWriteExt};
@@ -369,6 +371,44 @@ fn call_in_progress_panics_in_child() {
         .ends();
         go_on.send(()).unwrap();
         assert_eq!(plainly(task.take().unwrap()), 4);
+    });
+}
+
+/// A call that forks: the child returns into the pool, which has a copy of its parent's queue.
+///
+/// Its only thread ends, and the process with it.
+#[test]
+fn a_pool_thread_ends_in_a_child_and_makes_no_queued_call() {
+    in_children(|_| {
+        // SAFETY: no other thread of this process reads the environment now.
+        unsafe { std::env::set_var("BLOCKING_MAX_THREADS", "1") };
+        let is_queued = Arc::new(AtomicBool::new(false));
+        let may_fork = is_queued.clone();
+        let forks = polder::unblock(move || {
+            while !may_fork.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // SAFETY: as in `fork`; the child goes on in polder's code alone.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: always allowed; nothing handles the signal.
+                unsafe { libc::alarm(SECONDS) };
+            }
+            child
+        });
+        let parent = std::process::id();
+        let queued = polder::unblock(move || {
+            if std::process::id() != parent {
+                // SAFETY: always allowed.
+                unsafe { libc::_exit(1) };
+            }
+            4
+        });
+        is_queued.store(true, Ordering::SeqCst);
+        let child = plainly(forks);
+        assert!(child > 0, "{}", io::Error::last_os_error());
+        Child(Pid::from_raw(child).unwrap()).ends();
+        assert_eq!(plainly(queued), 4);
     });
 }
 
