@@ -34,7 +34,13 @@
 //!
 //! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the existing
 //! threads, each of which tries again when it takes a job. If none is certain to become free,
-//! [`Pool::submit`] fails, and queues nothing.
+//! [`Pool::submit`] fails, and queues nothing. But the calls that these threads make may never end.
+//! So the polls of waiting calls try again too, and a thread that cannot start another one wakes the
+//! task of a waiting call, which polls it. No poll is too early: the failure is noted before that
+//! thread looks for a waker under the lock of the call, where a poll stores it before it looks for
+//! a failure. If that task drops or aborts its call instead, this tries again as well. If the system
+//! refuses again, the next poll, submission or end of a job tries. (The lock of a call may be taken
+//! under the pool's, and not the reverse.)
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
@@ -97,6 +103,11 @@ pub(crate) trait Job: Send + Sync {
     /// Makes the call. Returns the waker of the task that awaits it, for the thread to wake: see
     /// the head.
     fn run(&self) -> Awaiter;
+
+    /// Takes the waker of the task that awaits it, and will poll it again when it is woken.
+    fn take_waker(&self) -> Option<Waker> {
+        None
+    }
 }
 
 /// The waker of the task, if any, that awaits a [`Job`].
@@ -121,6 +132,9 @@ impl Awaiter {
 pub(crate) struct Pool {
     state: Mutex<State>,
     process: Process,
+    /// Whether no thread was asleep and none could be started when one was last needed. Written
+    /// under the lock.
+    is_short: AtomicBool,
     /// Starts a thread that calls [`Pool::work`]. Tests replace it by one that fails.
     start: fn(&'static Pool) -> io::Result<()>,
 }
@@ -192,6 +206,11 @@ impl State {
         self.done = self.done.wrapping_add(1);
     }
 
+    fn take_waker(&self) -> Option<Waker> {
+        let mut jobs = self.queues.iter().flat_map(|queue| &queue.jobs);
+        jobs.find_map(|job| job.take_waker())
+    }
+
     /// Whether an existing thread is certain to become free for a job of this class. A call may
     /// never end, so only calls wait for it.
     fn is_served(&self, class: Class) -> bool {
@@ -210,6 +229,7 @@ impl Pool {
                 done: 0,
             }),
             process: Process::current(),
+            is_short: AtomicBool::new(false),
             start,
         }
     }
@@ -263,7 +283,7 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let (call, job) = Call::submitted(function);
+        let (call, job) = Call::submitted(self, function);
         self.submit(class, job)?;
         Ok(call)
     }
@@ -275,13 +295,28 @@ impl Pool {
             return Ok(None);
         }
         let found = state.asleep.pop();
-        if found.is_none() {
+        let started = match found {
+            Some(_) => Ok(()),
             // Under the lock, which the new thread takes first: a thread that fails to start was
             // never seen as awake.
-            (self.start)(self)?;
-        }
+            None => (self.start)(self),
+        };
+        self.is_short.store(started.is_err(), Ordering::Relaxed);
+        started?;
         state.awake += 1;
         Ok(found)
+    }
+
+    /// Tries again, if the last thread that was needed could not be started: see the head. Costs a
+    /// load otherwise. The locks of calls order it, so relaxed is enough.
+    #[inline]
+    fn start_if_short(&'static self) {
+        if self.is_short.load(Ordering::Relaxed) {
+            let mut state = self.state.lock();
+            let found = self.find_thread(&mut state);
+            drop(state);
+            wake(found.ok().flatten());
+        }
     }
 
     fn work(&'static self) {
@@ -290,11 +325,14 @@ impl Pool {
         let mut state = self.state.lock();
         loop {
             if let Some((class, job)) = state.take() {
-                // If no thread can be started, this one takes the next job later.
-                let found = self.find_thread(&mut state).ok().flatten();
+                // If no thread can be started, this one takes the next job later, if this job ends.
+                let found = self.find_thread(&mut state);
+                let waiting = found.is_err().then(|| state.take_waker()).flatten();
                 drop(state);
                 std::mem::take(&mut awaiter).wake();
-                wake(found);
+                wake(found.ok().flatten());
+                // A foreign one may block, as below: this thread counts as busy.
+                wake_all(waiting);
                 contain(|| awaiter = job.run());
                 discard(job);
                 if !awaiter.only_queues {
@@ -366,6 +404,8 @@ pub(crate) struct SharedCall<T> {
     only_queues: AtomicBool,
     /// Whether its [`Call`] was dropped. Accessed under the stage's lock.
     is_unwanted: AtomicBool,
+    /// The pool that it is for, unless it was never queued. (A kernel may have taken it.)
+    pool: Option<&'static Pool>,
     /// The process that made it. In a child of `fork` the lock may be held by a thread of the
     /// parent.
     process: Process,
@@ -396,24 +436,26 @@ impl<T> Stage<T> {
 }
 
 impl<T> Call<T> {
-    fn new(stage: Stage<T>) -> Call<T> {
+    fn new(stage: Stage<T>, pool: Option<&'static Pool>) -> Call<T> {
         Call {
             shared: Arc::new(SharedCall {
                 stage: Handoff::new(stage),
                 only_queues: AtomicBool::new(false),
                 is_unwanted: AtomicBool::new(false),
+                pool,
                 process: Process::current(),
             }),
             is_detached: false,
         }
     }
 
-    pub(crate) fn submitted<F>(function: F) -> (Call<T>, Arc<dyn Job>)
+    /// Returns a call and the job for `pool`, which the caller submits.
+    pub(crate) fn submitted<F>(pool: &'static Pool, function: F) -> (Call<T>, Arc<dyn Job>)
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let call = Call::new(Stage::Submitted(Box::new(function)));
+        let call = Call::new(Stage::Submitted(Box::new(function)), Some(pool));
         let job = call.shared.clone();
         (call, job)
     }
@@ -428,12 +470,16 @@ impl<T> Call<T> {
             Stage::Done(output) => Some(output.take()),
             _ => None,
         };
-        self.shared.stage.poll_and_note(cx, output, |_| {
+        let polled = self.shared.stage.poll_and_note(cx, output, |_| {
             let only_queues = only_queues(cx.waker());
             self.shared
                 .only_queues
                 .store(only_queues, Ordering::Relaxed);
-        })
+        });
+        if !matches!(polled, Poll::Ready(Some(_))) {
+            self.shared.start_if_short();
+        }
+        polled
     }
 
     /// [`poll`](Self::poll), for a future that a task waits for. Fails in a child of the process
@@ -448,7 +494,7 @@ impl<T> Call<T> {
     }
 
     pub(crate) fn done(output: T) -> Call<T> {
-        Call::new(Stage::Done(Some(output)))
+        Call::new(Stage::Done(Some(output)), None)
     }
 
     /// Out of line, like `poll_call` in `task`.
@@ -495,6 +541,13 @@ impl<T> SharedCall<T> {
             discard(function);
             self.stage
                 .update_and_wake(|stage| *stage = Stage::Done(None));
+            self.start_if_short();
+        }
+    }
+
+    fn start_if_short(&self) {
+        if let Some(pool) = self.pool {
+            pool.start_if_short();
         }
     }
 }
@@ -516,8 +569,12 @@ impl<T> Drop for Call<T> {
                 stage => (stage.take_function(Stage::Done(None)), None),
             }
         });
+        let is_cancelled = function.is_some();
         discard(function);
         discard(output);
+        if is_cancelled {
+            self.shared.start_if_short();
+        }
     }
 }
 
@@ -528,6 +585,10 @@ impl<T: Send> Job for SharedCall<T> {
             return Awaiter::default(); // It was cancelled.
         };
         self.hand_over(called(function))
+    }
+
+    fn take_waker(&self) -> Option<Waker> {
+        self.stage.update_and_take(|_| ()).1
     }
 }
 
@@ -803,7 +864,7 @@ mod tests {
     #[test]
     fn call_that_ends_within_a_clone_knows_its_waker() {
         crate::block_on(std::future::poll_fn(|cx| {
-            let (call, job) = Call::submitted(|| 5);
+            let (call, job) = Call::submitted(pool(1, 1), || 5);
             assert!(call.poll(cx).is_pending());
             let ended = Rc::new(Cell::new(Awaiter::default()));
             let end = ended.clone();
@@ -1095,6 +1156,61 @@ mod tests {
         gate.open();
         all(calls);
         pool.wait_until_empty();
+    }
+
+    /// The start of the second thread fails once, and the call of the first one never ends. The
+    /// other call is polled before that, or after; or a third one is, and then dropped.
+    #[test]
+    fn polls_start_the_thread_that_could_not_be_started() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let start: fn(&'static Pool) -> io::Result<()> = |pool| {
+            match ATTEMPTS.fetch_add(1, Ordering::SeqCst) {
+                0 => Ok(()), // By the test.
+                1 => Err(io::ErrorKind::WouldBlock.into()),
+                _ => start(pool),
+            }
+        };
+        for [is_polled_before, is_third_dropped] in [[false; 2], [true, false], [true, true]] {
+            ATTEMPTS.store(0, Ordering::SeqCst);
+            let pool = started_by(start, 1, 5);
+            let gate = Gate::default();
+            let calls = gate.calls(pool, Class::Call, 1);
+            let third = is_third_dropped.then(|| pool.call(Class::Call, || ()).unwrap());
+            // The first waker in the queue, which is woken; but that does not poll it.
+            let cx = Context::from_waker(Waker::noop());
+            assert!(third.iter().all(|call| call.poll(&cx).is_pending()));
+            let other = pool.call(Class::Call, || 5).unwrap();
+            let (begins, begun) = std::sync::mpsc::channel();
+            let wait = move || {
+                block_on(std::future::poll_fn(|cx| {
+                    let polled = other.poll(cx);
+                    let _ = begins.send(());
+                    polled
+                }))
+            };
+            let fail = || {
+                thread::spawn(|| pool.work());
+                eventually("a thread could not be started", || {
+                    let _whole_step = pool.state.lock();
+                    ATTEMPTS.load(Ordering::SeqCst) > 1
+                });
+            };
+            let waits = if is_polled_before {
+                let waits = thread::spawn(wait);
+                begun.recv().unwrap();
+                fail();
+                waits
+            } else {
+                fail();
+                thread::spawn(wait)
+            };
+            drop(third);
+            eventually("another thread is started", || waits.is_finished());
+            assert_eq!(waits.join().unwrap(), Some(5));
+            gate.open();
+            all(calls);
+            pool.wait_until_empty();
+        }
     }
 
     #[test]

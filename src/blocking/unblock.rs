@@ -76,12 +76,13 @@ where
         }
         TaskResult::new(result.map_err(|panic| record_panic(site, panic)), origin)
     };
-    let (call, job) = Call::submitted(work);
+    let pool = POOL.get();
+    let (call, job) = Call::submitted(pool, work);
     let is_taken = kernel::current().is_some_and(|kernel| kernel.block(call.shared().clone()));
     let submitted = if is_taken {
         Ok(())
     } else {
-        POOL.get().submit(Class::Call, job)
+        pool.submit(Class::Call, job)
     };
     let call = submitted.map(|()| call).unwrap_or_else(|error| {
         // A real panic, so that the panic hook reports it.
