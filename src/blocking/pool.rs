@@ -29,6 +29,9 @@
 //! The queues are plain lists under the lock, since jobs and counts change together. Queueing and
 //! taking a job costs 94 instructions, 6 of them locked; with `concurrent-queue`, 292 and 11.
 //!
+//! **Cancelled jobs** stay queued, since finding one would take long, until they are the majority
+//! ([`Pool::note_cancelled`]). The queues' memory is freed when the jobs have left them.
+//!
 //! Each [`Class`] of jobs has a separate limit, so that blocked calls do not delay name lookups,
 //! nor lookups that wait for a dead name server calls.
 //!
@@ -60,6 +63,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::BlockingCall;
 use crate::scheduler::{only_queues, record_wait};
+use crate::slab::{KEPT, shrink_queue};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Handoff, Mutex, MutexGuard, contain, wake_all};
 use crate::sys::{PerProcess, Process, start_thread, unsupported};
@@ -104,6 +108,9 @@ pub(crate) trait Job: Send + Sync {
     /// the head.
     fn run(&self) -> Awaiter;
 
+    /// Whether it was cancelled before it began. Called under the lock of the pool.
+    fn is_cancelled(&self) -> bool;
+
     /// Takes the waker of the task that awaits it, and will poll it again when it is woken.
     fn take_waker(&self) -> Option<Waker> {
         None
@@ -146,6 +153,9 @@ struct State {
     /// The sleeping threads, in the order in which they fell asleep.
     asleep: Vec<Thread>,
     done: usize,
+    /// Counts the jobs that were cancelled since the queues were last cleared of them. Those that
+    /// have left the queues otherwise are not subtracted.
+    cancelled: usize,
 }
 
 struct Queue {
@@ -195,6 +205,7 @@ impl State {
     fn take(&mut self) -> Option<(usize, Arc<dyn Job>)> {
         let class = self.queues.iter().position(|queue| queue.startable() > 0)?;
         let job = self.queues[class].jobs.pop_front()?;
+        shrink_queue(&mut self.queues[class].jobs);
         self.queues[class].running += 1;
         self.awake -= 1;
         Some((class, job))
@@ -204,6 +215,22 @@ impl State {
         self.queues[class].running -= 1;
         self.awake += 1;
         self.done = self.done.wrapping_add(1);
+    }
+
+    /// Removes the cancelled jobs, which the caller drops outside the lock, if they may be the
+    /// majority. Then it inspects no more than two jobs for each that was cancelled meanwhile.
+    fn remove_cancelled(&mut self) -> Option<[VecDeque<Arc<dyn Job>>; 2]> {
+        let queued: usize = self.queues.iter().map(|queue| queue.jobs.len()).sum();
+        if self.cancelled < KEPT || self.cancelled <= queued / 2 {
+            return None;
+        }
+        self.cancelled = 0;
+        Some(self.queues.each_mut().map(|queue| {
+            let jobs = std::mem::take(&mut queue.jobs).into_iter();
+            let (cancelled, live) = jobs.partition(|job| job.is_cancelled());
+            queue.jobs = live;
+            cancelled
+        }))
     }
 
     fn take_waker(&self) -> Option<Waker> {
@@ -227,6 +254,7 @@ impl Pool {
                 awake: 0,
                 asleep: Vec::new(),
                 done: 0,
+                cancelled: 0,
             }),
             process: Process::current(),
             is_short: AtomicBool::new(false),
@@ -236,10 +264,13 @@ impl Pool {
 
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
-        let full = (state.queues.iter())
-            .find(|queue| !queue.jobs.is_empty() && queue.running >= queue.limit);
+        let mut full = state.queues.iter().filter_map(|queue| {
+            let waiting = queue.jobs.iter().filter(|job| !job.is_cancelled());
+            let waiting = (queue.running >= queue.limit).then(|| waiting.count())?;
+            (waiting > 0).then_some((waiting, queue.running))
+        });
         Load {
-            full: full.map(|queue| (queue.jobs.len(), queue.running)),
+            full: full.next(),
             is_idle: (state.queues.iter()).all(|queue| queue.jobs.is_empty() && queue.running == 0),
             done: state.done,
         }
@@ -305,6 +336,19 @@ impl Pool {
         started?;
         state.awake += 1;
         Ok(found)
+    }
+
+    /// Called after a job was cancelled that may be queued. Never the other way round: a job that is
+    /// counted too early would stay, and one that was removed before it is counted does no harm.
+    #[cold]
+    pub(crate) fn note_cancelled(&'static self) {
+        let mut state = self.state.lock();
+        state.cancelled += 1;
+        let removed = state.remove_cancelled();
+        drop(state);
+        discard(removed);
+        // Its task may have been woken to do this: see the head.
+        self.start_if_short();
     }
 
     /// Tries again, if the last thread that was needed could not be started: see the head. Costs a
@@ -476,8 +520,8 @@ impl<T> Call<T> {
                 .only_queues
                 .store(only_queues, Ordering::Relaxed);
         });
-        if !matches!(polled, Poll::Ready(Some(_))) {
-            self.shared.start_if_short();
+        if let (Poll::Pending, Some(pool)) = (&polled, self.shared.pool) {
+            pool.start_if_short();
         }
         polled
     }
@@ -541,13 +585,13 @@ impl<T> SharedCall<T> {
             discard(function);
             self.stage
                 .update_and_wake(|stage| *stage = Stage::Done(None));
-            self.start_if_short();
+            self.note_cancelled();
         }
     }
 
-    fn start_if_short(&self) {
+    fn note_cancelled(&self) {
         if let Some(pool) = self.pool {
-            pool.start_if_short();
+            pool.note_cancelled();
         }
     }
 }
@@ -573,7 +617,7 @@ impl<T> Drop for Call<T> {
         discard(function);
         discard(output);
         if is_cancelled {
-            self.shared.start_if_short();
+            self.shared.note_cancelled();
         }
     }
 }
@@ -585,6 +629,10 @@ impl<T: Send> Job for SharedCall<T> {
             return Awaiter::default(); // It was cancelled.
         };
         self.hand_over(called(function))
+    }
+
+    fn is_cancelled(&self) -> bool {
+        (self.stage).update(|stage| !matches!(stage, Stage::Submitted(_)))
     }
 
     fn take_waker(&self) -> Option<Waker> {
@@ -969,6 +1017,10 @@ mod tests {
             fn run(&self) -> Awaiter {
                 std::panic::panic_any(Bomb);
             }
+
+            fn is_cancelled(&self) -> bool {
+                false
+            }
         }
         for _ in 0..10 {
             pool.submit(Class::Call, Arc::new(Bomb)).unwrap();
@@ -1049,6 +1101,58 @@ mod tests {
         all(blocked);
         pool.wait_until_empty();
         assert!(!probe.is_made.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn cancelled_calls_leave_a_queue() {
+        let pool = pool(1, 1);
+        let gate = Gate::default();
+        let mut calls = gate.calls(pool, Class::Call, 1);
+        pool.wait_until_started();
+        // In place of a lookup, which would start a thread.
+        pool.state.lock().queues[Class::Lookup as usize].limit = 0;
+        let count = || pool.counts().waiting.iter().sum::<usize>();
+        for number in 0..10_000_usize {
+            let class = [Class::Lookup, Class::Call][number % 2];
+            let call = pool.call(class, || ()).unwrap();
+            match number % 3 {
+                0 => call.shared().abort(),
+                _ => drop(call),
+            }
+            assert!(count() <= 2 * KEPT, "{} after {number}", count());
+        }
+        // All at once; and those that are wanted stay, in their order.
+        let (made, order) = std::sync::mpsc::channel();
+        for number in 0..10_000 {
+            let made = made.clone();
+            let call = pool.call(Class::Call, move || made.send(number).unwrap());
+            calls.extend(call);
+        }
+        let wanted = calls.split_off(9_990);
+        assert_eq!(pool.load().full.unwrap().0, 10_000);
+        let blocked = calls.swap_remove(0);
+        drop(calls);
+        assert!(count() < 2 * KEPT, "{}", count());
+        assert_eq!(pool.load().full, Some((wanted.len(), 1)));
+        pool.state.lock().queues[Class::Lookup as usize].limit = 1;
+        gate.open();
+        all(wanted);
+        all(vec![blocked]);
+        assert!(order.try_iter().eq(9_989..10_000));
+        pool.wait_until_empty();
+    }
+
+    #[test]
+    fn memory_of_a_queue_is_freed_afterwards() {
+        let pool = pool(1, 1);
+        let gate = Gate::default();
+        let calls = gate.calls(pool, Class::Call, 10_000);
+        let capacity = || pool.state.lock().queues[1].jobs.capacity();
+        assert!(capacity() > 2 * KEPT);
+        gate.open();
+        all(calls);
+        assert!(capacity() <= 2 * KEPT, "{}", capacity());
+        pool.wait_until_empty();
     }
 
     /// An output that is not taken is dropped by the thread that drops or detaches its call.

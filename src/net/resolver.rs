@@ -242,6 +242,10 @@ impl Job for Call {
         reporter.into_iter().for_each(Reporter::ask);
         Awaiter::default()
     }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.lock().is_none()
+    }
 }
 
 /// Withdraws a call when it is dropped, unless it has begun.
@@ -255,7 +259,10 @@ impl Drop for CallGuard {
         // In a child of `fork`, a thread of the parent may hold the lock.
         if self.lookups.process.is_current() {
             let withdrawn = self.call.0.lock().take();
-            drop(withdrawn);
+            if withdrawn.is_some() {
+                drop(withdrawn);
+                POOL.get().note_cancelled();
+            }
         }
     }
 }
