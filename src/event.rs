@@ -25,6 +25,10 @@
 //! waiter checks the state and registers its waker under that lock, and `set` takes the wakers
 //! under it, so no notification is lost between the two.
 //!
+//! **In a child of `fork`** a thread of the parent may hold that lock for ever. A wait of the
+//! parent's that is dropped there then leaves its entry: nobody can set or wait for this event in
+//! the child, so the entry takes no notification.
+//!
 //! A wait that completes immediately takes one operation from the task's budget. If that is used
 //! up, the wait keeps the notification, and completes when it is polled again.
 //!
@@ -42,6 +46,7 @@ use std::task::{Context, Poll, Waker};
 use crate::scheduler::{budget, is_task_waker, record_wait, wake_each};
 use crate::slab::Slab;
 use crate::sync::{Mutex, NeedsClone, Spare, drop_all, wake_all};
+use crate::sys::Process;
 use crate::telemetry::WaitReason;
 
 /// A notification that resets itself: [`set`](Self::set) releases one waiter, or the next one if
@@ -434,6 +439,9 @@ struct Wait<'a> {
     key: Option<usize>,
     /// Whether the last poll found the budget used up. The next poll is then free: see `Timer`.
     deferred: bool,
+    /// The process that has made it. Not the event's: that may be older than a daemon's `fork`, and
+    /// then all later waits would be inherited.
+    process: Process,
 }
 
 impl Wait<'_> {
@@ -443,6 +451,7 @@ impl Wait<'_> {
             kind,
             key: None,
             deferred: false,
+            process: Process::current(),
         }
     }
 
@@ -523,7 +532,9 @@ impl Wait<'_> {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
-        let mut state = self.state.lock();
+        let Some(mut state) = self.process.lock(self.state) else {
+            return;
+        };
         let own = state.queue.remove(key);
         let next = match (&own, self.kind) {
             // It was released, and has not taken the notification.
@@ -533,5 +544,60 @@ impl Drop for Wait<'_> {
         drop(state);
         drop_all(own);
         wake_all(next);
+    }
+}
+
+// Miri cannot fork.
+#[cfg(all(test, unix, not(miri)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::sys::in_child;
+
+    /// Queues a wait, as [`Event::wait`] does.
+    fn queued(state: &Mutex<State>, kind: Kind) -> Wait<'_> {
+        let mut wait = Wait::new(state, kind);
+        assert!(wait.poll(&Context::from_waker(Waker::noop())).is_pending());
+        wait
+    }
+
+    /// A child drops a wait although a thread of its parent holds the lock.
+    #[test]
+    fn wait_of_parent_dropped_in_child_despite_held_lock() {
+        for kind in [Kind::Event, Kind::Latch] {
+            let state = &Mutex::default();
+            let mut wait = Some(queued(state, kind));
+            let (holds, is_held) = mpsc::channel();
+            let (go_on, goes_on) = mpsc::channel::<()>();
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    let _guard = state.lock();
+                    holds.send(()).unwrap();
+                    let _ = goes_on.recv();
+                });
+                is_held.recv().unwrap();
+                let go_on = go_on;
+                in_child(|| {
+                    drop(wait.take());
+                    true
+                });
+                drop(go_on);
+            });
+        }
+    }
+
+    /// A wait that a child drops takes no notification from the next waiter there.
+    #[test]
+    fn wait_of_parent_dropped_in_child_takes_no_notification() {
+        let event = Event::new();
+        let mut of_parent = Some(queued(&event.0, Kind::Event));
+        in_child(|| {
+            drop(of_parent.take());
+            let mut next = queued(&event.0, Kind::Event);
+            event.set();
+            next.poll(&Context::from_waker(Waker::noop())).is_ready()
+        });
     }
 }

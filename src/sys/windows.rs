@@ -6,6 +6,7 @@ use std::os::windows::io::{AsRawSocket, AsSocket};
 use std::time::Duration;
 
 use super::{AsDescriptor, AsRawDescriptor, c_result};
+use crate::sync::{Mutex, MutexGuard};
 
 #[cfg(feature = "net")]
 mod net;
@@ -151,6 +152,10 @@ impl Process {
 
     pub(crate) fn is_current(self) -> bool {
         true
+    }
+
+    pub(crate) fn lock<T>(self, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        Some(mutex.lock())
     }
 }
 

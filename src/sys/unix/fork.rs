@@ -3,13 +3,18 @@
 //! Such a child has a copy of the memory, and only the thread that called `fork`. Work of other
 //! threads is never completed there, and their locks stay locked. So state of a process records its
 //! [`Process`], and the child makes its own: see [`PerProcess`](crate::sys::PerProcess). The child
-//! uses its parent's reactors only to move sources and timers out of them: see `reactor::fork`.
+//! uses its parent's reactors only to move sources and timers out of them: see `reactor::fork`. It
+//! leaves alone what a value of the parent's shares with a thread that holds the lock: see
+//! [`Process::lock`].
 //!
 //! The C library calls a function in each child (`pthread_atfork`), which counts. `vfork` and
 //! `posix_spawn` do not, but their children may only `exec`. Nor does a direct `clone`, which
 //! leaves the C library itself in the parent's state.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// May count a `fork` more than once; compared only for equality.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -36,6 +41,30 @@ impl Process {
     pub(crate) fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
+
+    /// Locks what a value that was made in this process shares with threads. In a child of `fork`
+    /// the holder may be a thread of the parent, which never releases it: then `None`.
+    #[inline]
+    pub(crate) fn lock<T>(self, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        if self.is_current() {
+            Some(mutex.lock())
+        } else {
+            lock_of_parent(mutex)
+        }
+    }
+}
+
+/// A thread of the child holds it briefly, and runs while this one yields.
+#[cold]
+fn lock_of_parent<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    const ATTEMPTS: usize = 100;
+    (0..ATTEMPTS).find_map(|_| {
+        let guard = mutex.try_lock();
+        if guard.is_none() {
+            thread::yield_now();
+        }
+        guard
+    })
 }
 
 /// Registers the counting function. Concurrent first calls each register it, so that none waits for
