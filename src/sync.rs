@@ -196,6 +196,11 @@ impl<S> Handoff<S> {
         (change(state), waker.take())
     }
 
+    /// The lock of the state and the waker, for [`Process::lock`](crate::sys::Process::lock).
+    pub(crate) fn mutex(&self) -> &Mutex<(S, Option<Waker>)> {
+        &self.0
+    }
+
     pub(crate) fn clear_waker(&self) {
         let waker = self.0.lock().1.take();
         drop_all(waker);

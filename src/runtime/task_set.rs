@@ -24,7 +24,8 @@ use super::Handle;
 use super::spawn::{boxed_if_large, spawn_at, spawn_in, spawn_local_at};
 use crate::scheduler::{self, Header, budget, record_wait};
 use crate::slab::{Slab, shrink_queue};
-use crate::sync::{Handoff, Mutex, contain};
+use crate::sync::{Handoff, Mutex, contain, drop_all};
+use crate::sys::Process;
 use crate::task::{AbortHandle, Origin, Task, TaskResult, poll_and_drop, record_panic};
 use crate::telemetry::{SpawnMeta, WaitReason};
 
@@ -75,6 +76,7 @@ pub struct TaskSet<T> {
     /// then free; otherwise a future that is polled before this one, and always takes the whole
     /// budget, would keep the output from ever being joined.
     deferred: bool,
+    process: Process,
 }
 
 #[derive(Default)]
@@ -174,6 +176,7 @@ impl<T> TaskSet<T> {
     pub fn new() -> TaskSet<T> {
         TaskSet {
             deferred: false,
+            process: Process::current(),
             members: Members::default(),
             outcomes: Arc::new(Handoff::new(Outcomes {
                 ended: VecDeque::new(),
@@ -629,12 +632,18 @@ fn unwrap_or_resume<T>(result: thread::Result<T>) -> T {
 
 impl<T> Drop for TaskSet<T> {
     fn drop(&mut self) {
-        let ended = self.outcomes.update(|state| {
+        // In a child of `fork`, `None` if a thread of the parent is reporting an outcome. That
+        // thread's handle of the outcomes stays, so nobody drops what it has half changed, and no
+        // task of the parent's reports one there.
+        let left = self.process.lock(self.outcomes.mutex()).map(|mut guard| {
+            let (state, waker) = &mut *guard;
             state.closed = true;
-            std::mem::take(&mut state.ended)
+            (std::mem::take(&mut state.ended), waker.take())
         });
-        drop(ended);
-        self.outcomes.clear_waker();
+        if let Some((ended, waker)) = left {
+            drop_all(waker);
+            drop(ended);
+        }
         self.abort_all();
     }
 }
@@ -792,6 +801,54 @@ mod tests {
     use crate::future::yield_now;
     use crate::scheduler::with_local;
     use crate::slab::KEPT;
+
+    /// A child drops a set although a thread of its parent holds the lock of the outcomes.
+    #[test]
+    #[cfg(unix)]
+    #[cfg_attr(miri, ignore = "there is no fork")]
+    fn set_of_parent_dropped_in_child_despite_held_lock() {
+        use std::sync::mpsc;
+
+        let mut set = Some(TaskSet::<()>::new());
+        let outcomes = set.as_ref().unwrap().outcomes.clone();
+        let (holds, is_held) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                outcomes.update(|_| {
+                    holds.send(()).unwrap();
+                    let _ = goes_on.recv();
+                });
+            });
+            is_held.recv().unwrap();
+            let go_on = go_on;
+            crate::sys::in_child(|| {
+                drop(set.take());
+                true
+            });
+            drop(go_on);
+        });
+    }
+
+    /// A child that drops a set drops the outputs in it, although other tasks of the set go on.
+    #[test]
+    #[cfg(unix)]
+    #[cfg_attr(miri, ignore = "there is no fork")]
+    fn outputs_of_parent_dropped_in_child_with_the_set() {
+        let shared = Arc::new(());
+        crate::block_on(async {
+            let mut set = TaskSet::new();
+            let output = shared.clone();
+            set.spawn(async move { output });
+            set.spawn(std::future::pending());
+            yield_now().await;
+            let mut set = Some(set);
+            crate::sys::in_child(|| {
+                drop(set.take());
+                Arc::strong_count(&shared) == 1
+            });
+        });
+    }
 
     #[test]
     fn a_set_that_was_large_keeps_no_memory() {
