@@ -25,11 +25,15 @@
 //! started, the next start of a child tries again: [`LEFT`].
 //!
 //! **In a child of `fork`** the children are its parent's: no handle waits for one or kills it, and
-//! dropping one has no effect.
+//! dropping one has no effect. A wait that was under way is an error there: the thread or reactor
+//! that would end it is the parent's, and so may be the holder of a lock that the wait takes.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::descriptor::EndDescriptor;
@@ -134,6 +138,20 @@ impl Unreaped {
     /// Waits for the end of the child, and reaps it. Cancel safe: a descriptor stays readable, a
     /// latch set, and a status known.
     pub(super) async fn wait(&self) -> io::Result<ExitStatus> {
+        let mut status = pin!(self.wait_here());
+        // At each poll, since the process may have forked after the last one.
+        let poll = poll_fn(|cx| {
+            if self.parent.is_current() {
+                status.as_mut().poll(cx)
+            } else {
+                Poll::Ready(Err(not_own(self.id)))
+            }
+        });
+        poll.await
+    }
+
+    /// [`wait`](Self::wait), polled only in the process that has started the child.
+    async fn wait_here(&self) -> io::Result<ExitStatus> {
         if let Some(status) = self.try_wait()? {
             return Ok(status);
         }

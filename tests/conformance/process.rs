@@ -639,6 +639,41 @@ mod linux {
         });
     }
 
+    /// A status that is waited for at a fork is an error in the child, and arrives in the parent.
+    ///
+    /// The thread or descriptor that reports the end is the parent's.
+    #[test]
+    fn rule_83_status_under_way_is_error_in_fork_child() {
+        in_children(|_| {
+            for refused in [&[][..], &[libc::SYS_pidfd_open]] {
+                refuse(refused, libc::ENOSYS);
+                polder::block_on(async {
+                    let mut child = waits_for_its_end();
+                    let stdin = child.stdin.take();
+                    let mut status = Box::pin(child.status());
+                    assert!(poll_once(&mut status).await.is_none());
+                    // SAFETY: the child ends by `_exit`, after polder's code alone.
+                    let forked = unsafe { libc::fork() };
+                    if forked == 0 {
+                        let polled = poll_once(&mut status).await;
+                        let error = polled.and_then(Result::err).map(|error| error.to_string());
+                        let is_told = error.is_some_and(|error| error.contains("is no child"));
+                        drop((status, child));
+                        // SAFETY: always allowed.
+                        unsafe { libc::_exit(if is_told { 0 } else { 1 }) };
+                    }
+                    let forked = Pid::from_raw(forked).expect("it forks");
+                    let (_, ended) = waitpid(Some(forked), WaitOptions::empty())
+                        .unwrap()
+                        .unwrap();
+                    assert_eq!(ended.exit_status(), Some(0), "without {refused:?}");
+                    drop(stdin);
+                    assert!(status.await.unwrap().success());
+                });
+            }
+        });
+    }
+
     #[test]
     fn rule_83_fork_child_leaves_parents_children() {
         in_children(|_| {
