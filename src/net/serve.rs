@@ -12,7 +12,9 @@
 //!   immediately, unless there were many in a row.
 //! * An exhausted resource, usually descriptors: the loop pauses, longer each time. A timer ends
 //!   the pause, since the readiness is not used up and there may be no event; so does the end of
-//!   one of the loop's connections, which most likely frees the resource.
+//!   one of the loop's connections, which most likely frees the resource. If there is no reactor
+//!   for the timer (in another executor, while the background runtime cannot be started, which
+//!   needs descriptors, too), the loop ends.
 //! * The socket does not listen: the loop ends.
 //!
 //! When the loop stops and there is a grace period, it first accepts the connections in the
@@ -42,7 +44,8 @@ use futures_lite::future::{poll_once, yield_now};
 use super::listener::Listener;
 use super::socket::BACKLOG;
 use crate::kernel;
-use crate::runtime::TaskSet;
+use crate::runtime::{TaskSet, background};
+use crate::scheduler;
 use crate::spans;
 use crate::sync::{contain, note_contained};
 use crate::sys::{self, AfterAcceptError, after_accept_error, invalid};
@@ -114,7 +117,9 @@ const MAX_QUEUED: usize = BACKLOG as usize;
 /// # Errors
 ///
 /// When awaited: the error of `accept` if the listener cannot accept connections, after the grace
-/// period of those accepted before. [`InvalidInput`](io::ErrorKind::InvalidInput) for a limit of 0.
+/// period of those accepted before; or if descriptors have run out on a thread that drives no
+/// runtime, and the [background runtime](crate::spawn), which would end the pause, cannot be
+/// started. [`InvalidInput`](io::ErrorKind::InvalidInput) for a limit of 0.
 ///
 /// # Panics
 ///
@@ -600,9 +605,9 @@ impl<L, H, U> Serve<'_, L, H, U> {
                         connections.add(|| (self.handler)(stream, address), spawn);
                     }
                     Turn::Accepted(Err(error)) => {
-                        match connections.note_error(&error, &mut *self.on_error) {
-                            AfterAcceptError::End => break Some(error),
-                            what => connections.trouble.count(what),
+                        let what = connections.note_error(&error, &mut *self.on_error);
+                        if what == AfterAcceptError::End || !connections.trouble.count(what) {
+                            break Some(error);
                         }
                     }
                 }
@@ -661,12 +666,18 @@ struct Trouble {
 }
 
 impl Trouble {
-    fn count(&mut self, what: AfterAcceptError) {
+    /// Begins a pause, if it is time for one. Returns `false` if nothing would end it.
+    fn count(&mut self, what: AfterAcceptError) -> bool {
         self.count = self.count.saturating_add(1);
         if what == AfterAcceptError::Rest || self.count > AT_ONCE {
+            // The timer would panic.
+            if scheduler::with_reactor(background::shared, |_, _| ()).is_err() {
+                return false;
+            }
             let rest = self.next_rest.clamp(SHORTEST_REST, LONGEST_REST);
             self.rest = Some(Timer::after(rest));
             self.next_rest = rest * 2;
         }
+        true
     }
 }

@@ -924,6 +924,23 @@ mod errors {
         });
     }
 
+    /// Without a reactor nothing ends a pause: the server ends with the error.
+    ///
+    /// In an executor that is not polder's, while there is no descriptor for a background runtime.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn exhaustion_without_a_reactor_ends_with_the_error() {
+        crate::child::in_children(|_| {
+            let held = crate::child::all_descriptors();
+            let script = Script::new([system(libc::EMFILE)]);
+            let server = serve(script, |_, ()| async {}).grace(LIMIT);
+            let ended = futures_lite::future::block_on(server.into_future());
+            drop(held);
+            let error = ended.expect_err("nothing can be waited for");
+            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+        });
+    }
+
     /// A listener that is broken ends the server after the grace period.
     #[test]
     fn broken_listener_ends_after_grace() {
