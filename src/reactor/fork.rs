@@ -7,7 +7,9 @@
 //! table of sources, locked timers, timer operations and queued wakers. Events are delivered under
 //! the table's lock, and a closing reactor detaches its sources under it, so the locks of sources'
 //! states need not be taken for these. (A thread that waits for a source, or ends its back-off, may
-//! hold one: then both threads use that source.)
+//! hold one, and the child then hangs if it uses that source: both threads have used it at the same
+//! time. To take these locks, too, `fork` would have to try one for each source, those that no
+//! reactor knows yet, and those of the lists of `io::borrowed`.)
 //!
 //! **Why this cannot hang.** A thread that forks only tries these locks. If one is held, it
 //! releases all, sleeps, and tries again. No thread waits in the kernel under them, so that takes
