@@ -124,7 +124,8 @@ const MAX_QUEUED: usize = BACKLOG as usize;
 /// # Panics
 ///
 /// As [`polder::spawn`](crate::spawn). A panic of the handler or its future ends only that
-/// connection.
+/// connection. A panic of the function given to [`on_error`](Serve::on_error), or of the
+/// [end](Serve::until), ends the server and cancels its connections.
 ///
 /// # Cancel safety
 ///
@@ -251,6 +252,10 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// A second Ctrl-C does nothing: it neither ends the process nor shortens the grace period. For
     /// that, race the server with a second [`ctrl_c`](crate::signal::ctrl_c) made after the first
     /// has completed: dropping the server cancels its connections.
+    ///
+    /// # Panics
+    ///
+    /// A panic of `end` is the server's, and cancels its connections.
     pub fn until<V>(self, end: V) -> Serve<'a, L, H, V>
     where
         V: Future<Output = ()> + Send + 'a,
@@ -366,6 +371,10 @@ impl<'a, L, H, U> Serve<'a, L, H, U> {
     /// })?;
     /// # std::io::Result::Ok(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// A panic of `on_error` is the server's, and cancels its connections.
     pub fn on_error(mut self, report: impl FnMut(&io::Error) + Send + 'a) -> Self {
         self.on_error = Box::new(report);
         self

@@ -100,7 +100,8 @@ use crate::task::Task;
 /// # Panics
 ///
 /// If `create` or the function given to [`on_error`](ServeOnWorkers::on_error) panics, after all
-/// others have stopped. A panic of a handler or its future ends only that connection.
+/// others have stopped; if the [end](ServeOnWorkers::until) does, immediately, and all connections
+/// are cancelled. A panic of a handler or its future ends only that connection.
 ///
 /// # Cancel safety
 ///

@@ -65,6 +65,10 @@ use crate::telemetry::WaitReason;
 ///
 /// When awaited: the system's error, if it refused the handler or its thread.
 ///
+/// # Panics
+///
+/// When awaited: as [`Signals`].
+///
 /// # Cancel safety
 ///
 /// Cancel safe. A Ctrl-C before the first poll is reported.
@@ -208,7 +212,8 @@ impl Signals {
     /// caught ([`Signal::Kill`], [`Signal::Stop`]) or whose handler must not return, since the
     /// faulting instruction would run again ([`Signal::Ill`], [`Signal::Fpe`], [`Signal::Segv`]);
     /// and a [number](Signal::Other) without a signal. [`Unsupported`](io::ErrorKind::Unsupported)
-    /// for a signal that the platform lacks. Otherwise the system's error.
+    /// for a signal that the platform lacks. Otherwise the system's error: the signals before that
+    /// one in the list stay caught, and no longer end the process.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Signals> {
         // All are checked before the first is caught.
         let mut subscriptions: Vec<Subscription> = Vec::new();
