@@ -38,12 +38,12 @@
 //! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the existing
 //! threads, each of which tries again when it takes a job. If none is certain to become free,
 //! [`Pool::submit`] fails, and queues nothing. But the calls that these threads make may never end.
-//! So the polls of waiting calls try again too, and a thread that cannot start another one wakes the
-//! task of a waiting call, which polls it. No poll is too early: the failure is noted before that
-//! thread looks for a waker under the lock of the call, where a poll stores it before it looks for
-//! a failure. If that task drops or aborts its call instead, this tries again as well. If the system
-//! refuses again, the next poll, submission or end of a job tries. (The lock of a call may be taken
-//! under the pool's, and not the reverse.)
+//! So the polls of waiting calls try again too, and a thread that cannot start another one wakes
+//! the task of a waiting call, which polls it. No poll is too early: the failure is noted before
+//! that thread looks for a waker under the lock of the call, where a poll stores it before it looks
+//! for a failure. If that task drops or aborts its call instead, this tries again as well. If the
+//! system refuses again, the next poll, submission or end of a job tries. (The lock of a call may
+//! be taken under the pool's, and not the reverse.)
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
@@ -338,8 +338,8 @@ impl Pool {
         Ok(found)
     }
 
-    /// Called after a job was cancelled that may be queued. Never the other way round: a job that is
-    /// counted too early would stay, and one that was removed before it is counted does no harm.
+    /// Called after a job was cancelled that may be queued. Never the other way round: a job that
+    /// is counted too early would stay, and one that was removed before it is counted does no harm.
     #[cold]
     pub(crate) fn note_cancelled(&'static self) {
         let mut state = self.state.lock();
@@ -443,8 +443,9 @@ pub(crate) struct Call<T> {
 
 pub(crate) struct SharedCall<T> {
     stage: Handoff<Stage<T>>,
-    /// Whether the stored waker only queues its task: see [`Awaiter`]. Written under the lock of the
-    /// stage that has stored it, and read under the one that takes it, so it is of no other waker.
+    /// Whether the stored waker only queues its task: see [`Awaiter`]. Written under the lock of
+    /// the stage that has stored it, and read under the one that takes it, so it is of no other
+    /// waker.
     only_queues: AtomicBool,
     /// Whether its [`Call`] was dropped. Accessed under the stage's lock.
     is_unwanted: AtomicBool,

@@ -258,8 +258,8 @@ impl Driver {
     /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them, also
     /// after an error. See "Foreign code" in `parker`.
     ///
-    /// An interrupted wait is repeated. With `DIRECT`, where `until` is no deadline, it returns, and
-    /// is not traced: so the worker's plain path has none of these branches.
+    /// An interrupted wait is repeated. With `DIRECT`, where `until` is no deadline, it returns,
+    /// and is not traced: so the worker's plain path has none of these branches.
     #[inline(always)]
     pub(crate) fn wait<const DIRECT: bool>(&self, until: WaitUntil) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();

@@ -22,8 +22,8 @@ use crate::world::order::Order;
 use crate::world::parting::How;
 use crate::world::thread::kernel as with_kernel;
 
-/// A handle to a simulated world, passed to the test's function by [`check`](crate::check()). Clones
-/// are handles to the same world.
+/// A handle to a simulated world, passed to the test's function by [`check`](crate::check()).
+/// Clones are handles to the same world.
 ///
 /// ```
 /// use polder_sim::Sim;

@@ -1,4 +1,4 @@
-//! The functions that make sockets: those of this thread's [kernel](crate::kernel), or the system's
+//! The functions that make sockets: those of this thread's [kernel], or the system's
 //! if there is none.
 
 use std::io;

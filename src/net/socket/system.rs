@@ -652,7 +652,7 @@ mod tests {
         });
     }
 
-    /// What only another kernel asks.
+    /// The calls that only another kernel makes.
     #[test]
     fn a_kernel_can_wait_for_a_socket() {
         use crate::kernel::{READABLE, WRITABLE};

@@ -226,7 +226,7 @@ impl Epoll {
     }
 }
 
-/// What shows, at the end of a call, that the deadline has passed. Otherwise the caller reads the
+/// The proof, at the end of a call, that the deadline has passed. Otherwise the caller reads the
 /// clock.
 enum Proof {
     Never,
