@@ -377,9 +377,9 @@ impl Poller {
 
     /// [`wait`](Self::wait) for the thread that drives the reactor of this poller, or holds its
     /// shard's lock. Hands each event to `report`, on epoll directly from the kernel's buffer;
-    /// without one, leaves them in `events`. Repeats an interrupted wait, as is one that has waited
-    /// for a part of the time, and then reads the `clock` if there is a deadline; without a clock
-    /// it returns.
+    /// without one, leaves them in `events`, which must be empty. With a `repeat_by`, a wait that
+    /// was interrupted, or has ended after a part of its time, is repeated, and that clock read if
+    /// there is a deadline; without one it returns.
     ///
     /// Returns a time that the clock has reached, if known: the deadline, if the kernel reported
     /// that it has passed, or the last reading, if it was not before the deadline.
@@ -388,19 +388,21 @@ impl Poller {
         &self,
         events: &mut Events,
         mut until: WaitUntil,
-        clock: Option<fn() -> Instant>,
+        repeat_by: Option<fn() -> Instant>,
         mut report: Option<impl FnMut(Token, Ready)>,
     ) -> io::Result<Option<Instant>> {
         self.check_process()?;
         loop {
             let is_past = matches!(until, WaitUntil::At { deadline, now } if deadline <= now);
             let end = if is_past { WaitUntil::Now } else { until };
+            // Epoll reports from its buffer, and is inlined here; the others fill `events`.
             let result = match &*self.selector {
                 #[cfg(any(target_os = "linux", target_os = "android"))]
-                AnySelector::Epoll(epoll) => epoll.wait(events, end, &mut report),
+                AnySelector::Epoll(epoll) => epoll.wait_and_report(events, end, &mut report),
                 selector => {
                     events.clear();
-                    let result = selector.wait(events, &{ end });
+                    let result = selector.wait(events, end);
+                    debug_assert!(events.is_empty() || !is_interrupted(&result));
                     // Also after an error: no later wait would report these edges.
                     if let Some(report) = &mut report {
                         (events.iter()).for_each(|event| report(event.token(), event.ready()));
@@ -418,7 +420,9 @@ impl Poller {
                 (Ok(None), _) => {}
                 (Err(error), _) => self.unless_interrupted(error)?,
             }
-            let Some(clock) = clock else { return Ok(None) };
+            let Some(clock) = repeat_by else {
+                return Ok(None);
+            };
             if let WaitUntil::At { now, .. } = &mut until {
                 *now = clock();
             }
@@ -598,6 +602,10 @@ impl fmt::Debug for Poller {
             .field("backend", &self.backend)
             .finish_non_exhaustive()
     }
+}
+
+fn is_interrupted<T>(result: &io::Result<T>) -> bool {
+    (result.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
 }
 
 /// Fails, as epoll does, for a descriptor that is always ready, and for a file opened with

@@ -34,12 +34,13 @@ pub(crate) trait Selector: Send + Sync {
     /// kernel reported that the deadline has passed; `false` implies nothing about the time.
     ///
     /// `Interrupted`: nothing is reported, and the deadline may not have passed. The caller reads
-    /// the clock and waits again.
+    /// the clock and waits again. (It may hold a lock from the first event on, and must not sleep
+    /// with it.)
     ///
     /// Any other error may come after reports (of kqueue, and of the crate `polling`): `events` has
     /// these, and no later wait reports them. (On Windows `polling` loses what it would have
     /// reported after the error.)
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool>;
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool>;
 
     fn notify(&self) -> io::Result<()>;
 

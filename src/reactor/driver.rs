@@ -151,9 +151,9 @@ impl Driver {
         Some(self.timers.borrow_mut())
     }
 
-    /// Returns how long the worker may sleep: at most for `timeout`, and not beyond its earliest
-    /// timer. The old deadline of one that was pushed back may cause a spurious wake-up. Reads the
-    /// clock only if there is a timeout or a timer.
+    /// Returns until when the worker may sleep: at most for `timeout`, and not beyond its earliest
+    /// timer, which may be due. The old deadline of one that was pushed back may cause a spurious
+    /// wake-up. Reads the clock only if there is a timeout or a timer.
     #[inline]
     pub(crate) fn until_due(&self, timeout: Option<Duration>) -> WaitUntil {
         self.apply_timer_ops();
@@ -258,19 +258,20 @@ impl Driver {
     /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them, also
     /// after an error. See "Foreign code" in `parker`.
     ///
-    /// An interrupted wait is repeated. With `DIRECT`, where `until` is no deadline, it returns,
-    /// and is not traced: so the worker's plain path has none of these branches.
+    /// `PLAIN`: of a worker that [waits directly](crate::scheduler::Worker), until no deadline. Its
+    /// turn comes again, so it does not repeat an interrupted wait; and it is not traced.
     #[inline(always)]
-    pub(crate) fn wait<const DIRECT: bool>(&self, until: WaitUntil) -> io::Result<bool> {
+    pub(crate) fn wait<const PLAIN: bool>(&self, until: WaitUntil) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let Scratch { events, wakers, .. } = &mut *scratch;
         self.reached.set(None);
-        let trace_if_sleeps = |mark| self.trace_if(!DIRECT && until != WaitUntil::Now, mark);
+        let trace_if_sleeps = |mark| self.trace_if(!PLAIN && until != WaitUntil::Now, mark);
         trace_if_sleeps(Mark::Sleeps);
         let mut table = None;
-        // Never before a sleep: a wait that is repeated has reported nothing.
-        let deliver = |token, ready| self.deliver::<DIRECT>(&mut table, token, ready, wakers);
-        let clock = (!DIRECT).then_some(now as fn() -> Instant);
+        // The first event locks the table, until the wait has ended. No thread sleeps with that
+        // lock: a wait that is repeated has reported nothing.
+        let deliver = |token, ready| self.deliver::<PLAIN>(&mut table, token, ready, wakers);
+        let clock = (!PLAIN).then_some(now as fn() -> Instant);
         let result = (self.reactor.poller).wait_unchecked(events, until, clock, Some(deliver));
         drop(table);
         trace_if_sleeps(Mark::Awakes);
@@ -283,7 +284,7 @@ impl Driver {
 
     /// Delivers an event of a wait, whose first one locks the `table`.
     #[inline(never)]
-    fn deliver<'a, const DIRECT: bool>(
+    fn deliver<'a, const PLAIN: bool>(
         &'a self,
         table: &mut Option<MutexGuard<'a, SourceTable>>,
         token: Token,
@@ -293,7 +294,7 @@ impl Driver {
         self.counters.events.add(1);
         let table = table.get_or_insert_with(|| self.reactor.sources.lock());
         if let Some(source) = table.get(token) {
-            if !DIRECT {
+            if !PLAIN {
                 self.trace_if(true, Mark::Ready(source.number()));
             }
             source.deliver(self, token, ready, wakers);
@@ -554,6 +555,7 @@ impl TimerHandle {
         let waker = waker.clone();
         let is_local = |driver: &&Driver| driver.drives(reactor) && reactor.pool.is_none();
         if let Some(driver) = driver.filter(is_local) {
+            // The worker is awake, and reads the earliest deadline before it sleeps.
             let (key, _) = driver.timers_of(reactor.id)?.insert(when, waker);
             let heap = Heap::Local(reactor.id);
             return Some(TimerHandle { key, heap });
@@ -899,7 +901,7 @@ mod tests {
                 Ok(())
             }
 
-            fn wait(&self, events: &mut Events, _: &WaitUntil) -> io::Result<bool> {
+            fn wait(&self, events: &mut Events, _: WaitUntil) -> io::Result<bool> {
                 if let Some(token) = self.0.lock().take() {
                     events.push(Event::new(token, Ready::READABLE));
                 }

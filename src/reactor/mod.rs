@@ -107,6 +107,7 @@ pub(crate) struct Reactor {
     pool: Option<PoolId>,
     /// The worker's parker. For a shard: a second parker of the worker that sleeps in its poller.
     parker: Arc<Parker>,
+    /// By token. `source` inserts and removes them.
     sources: Mutex<SourceTable>,
     locked_timers: Mutex<TimerHeap>,
     timer_ops: Mutex<TimerOps>,

@@ -40,7 +40,7 @@
 //! * a worker that was woken to search for tasks ends its search before it calls a waker
 //!   (`Worker::before_foreign_code`): otherwise no worker would search while the waker blocks;
 //! * the waker of a future of `block_on` skips `unpark` only if its thread drives the worker *and*
-//!   the worker is awake (`scheduler::current::unpark`): then the worker looks everywhere before it
+//!   the worker is awake (`MainWaker::wake_by_ref`): then the worker looks everywhere before it
 //!   sleeps (in a simulated process: before its turn ends).
 //!
 //! Anything that a waker queues for its own worker is found at the end of the turn.

@@ -1,10 +1,10 @@
 //! One descriptor, or one socket of another kernel, and the waiters for it.
 //!
 //! A [`Source`] owns its descriptor or socket, and its [`Readiness`]; the reactor that it is
-//! registered with finds it by token in its [`SourceTable`]. Users hold it through counted
-//! [handles](super::handle): when the last one is dropped, the source is deregistered and then
-//! closed. (The descriptor in an `Async<T>` is its user's: it is deregistered before the user gets
-//! it back, and stays open.)
+//! registered with finds it by token in its [`SourceTable`], at the end of this file. Users hold it
+//! through counted [handles](super::handle): when the last one is dropped, the source is
+//! deregistered and then closed. (The descriptor in an `Async<T>` is its user's: it is deregistered
+//! before the user gets it back, and stays open.)
 //!
 //! **Sources follow their users.** A source is registered when an operation first has to wait, with
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
@@ -50,7 +50,7 @@ use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
 use crate::slab::Slab;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{MutexGuard, NeedsClone, drop_all, wake_all};
+use crate::sync::{MutexGuard, NeedsClone, Spare, drop_all, wake_all};
 use crate::sys::{self, AsDescriptor, AsRawDescriptor, BorrowedDescriptor, OwnedDescriptor};
 use crate::telemetry::SocketType;
 
@@ -335,7 +335,8 @@ impl Source {
         id: WaiterId,
         waker: &Waker,
     ) -> Option<io::Result<Registered>> {
-        self.add_waiter_to(direction, id, waker, |registrations| {
+        let mut spare = self.readiness.spare(waker);
+        self.add_waiter_to(direction, id, waker, &mut spare, |registrations| {
             let first = registrations.first.as_mut()?;
             let kind = waker_kind(&first.reactor, waker)?;
             Some((first, kind))
@@ -343,7 +344,7 @@ impl Source {
     }
 
     /// Adds a waiter for the next event of `direction`, and registers the source with `reactor` if
-    /// needed. Leaves the waker's kind at `Other` until its next wait.
+    /// needed. Does not classify the waker (`Other`): the next wait does, if it comes.
     pub(crate) fn add_waiter(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
@@ -351,8 +352,9 @@ impl Source {
         id: WaiterId,
         waker: &Waker,
     ) -> io::Result<Registered> {
+        let mut spare = self.readiness.spare(waker);
         loop {
-            let added = self.add_waiter_to(direction, id, waker, |registrations| {
+            let added = self.add_waiter_to(direction, id, waker, &mut spare, |registrations| {
                 Some((registrations.get_mut(reactor)?, WakerKind::Other))
             });
             if let Some(added) = added {
@@ -362,23 +364,23 @@ impl Source {
         }
     }
 
-    /// Adds a waiter for an event of the registration that `find` returns, if any, with the waker's
-    /// kind.
+    /// Adds a waiter for an event of the registration that `find` returns, with the waker's kind.
+    /// Returns `None`, with nothing stored, if `find` does: no registration serves this thread.
     #[inline]
     fn add_waiter_to(
         &self,
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
+        spare: &mut Spare,
         find: impl Fn(&mut Registrations) -> Option<(&mut Registration, WakerKind)>,
     ) -> Option<io::Result<Registered>> {
-        let mut spare = self.readiness.spare(waker);
         loop {
             let mut locked = self.readiness.lock();
             let state = &mut *locked;
             let (registration, kind) = find(&mut state.registrations)?;
             let waiters = &mut state.waiters;
-            match (self.readiness).store_waker(waiters, direction, id, waker, &mut spare) {
+            match (self.readiness).store_waker(waiters, direction, id, waker, spare) {
                 Err(NeedsClone) => {
                     drop(locked);
                     spare.fill(waker);
@@ -406,6 +408,9 @@ impl Source {
         id: WaiterId,
     ) -> io::Result<()> {
         let mut state = self.readiness.lock();
+        if state.registrations.get_mut(reactor).is_some() {
+            return Ok(()); // Another thread has registered it meanwhile.
+        }
         let ended = if state.waiters.contains_others(direction, id) {
             Registrations::default()
         } else {
@@ -573,8 +578,8 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
-        // Only workers of the first registration's reactor or pool classify a task's own waker, and
-        // only they may wake it under the lock.
+        // Only workers of the first registration's reactor or pool classify a task's own waker
+        // (`scheduler::waker_kind`), and only they may wake it under the lock.
         let may_wake_here =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.
@@ -1167,6 +1172,35 @@ mod loom_tests {
                 // Otherwise the source would hold itself.
                 reactor.close(&mut Vec::new());
             }
+        });
+    }
+
+    /// Waits of two threads with the same reactor register the source once.
+    #[test]
+    fn two_waits_with_one_reactor_registered_once() {
+        check(|| {
+            let (io, _far) = io();
+            let (io, reactor) = (Arc::new(io), reactor());
+            let wait = |reactor: Arc<Reactor>, io: Arc<Io>| {
+                move || {
+                    let (id, waker) = (io.new_future_id(), Waker::noop());
+                    let waits = (io.source()).add_waiter(&reactor, Direction::Read, id, waker);
+                    assert_eq!(waits.unwrap(), Registered::Pending, "nothing has happened");
+                }
+            };
+            let other = loom::thread::spawn(wait(reactor.clone(), io.clone()));
+            wait(reactor.clone(), io.clone())();
+            other.join().unwrap();
+            let state = io.source().readiness.lock();
+            let token = state.registrations.first.as_ref().map(|first| first.token);
+            drop(state);
+            assert_eq!(
+                token.map(|token| token.0 >> 32),
+                Some(0),
+                "it was registered again"
+            );
+            // Otherwise the source would hold itself.
+            reactor.close(&mut Vec::new());
         });
     }
 

@@ -56,7 +56,8 @@ pub(crate) struct Local {
     /// [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
     /// `Some` for pool workers.
-    pub(super) pool: Option<Arc<PoolRemote>>,
+    /// Of a pool worker.
+    pub(super) pool_remote: Option<Arc<PoolRemote>>,
     pub(super) ready_pinned: RefCell<VecDeque<Runnable>>,
     /// The position, in the queue of stealable tasks, of the first one that has yielded in this
     /// turn. Tasks from there on run after the kernel was polled, which removes the mark.
@@ -111,7 +112,7 @@ impl Local {
                 Some(_) => 0,
                 None => SAMPLE - 1,
             },
-            pool: shared.remote(index).pool.clone(),
+            pool_remote: shared.remote(index).pool_remote.clone(),
             shared,
             index,
             ready_pinned: RefCell::new(VecDeque::with_capacity(capacity(QUEUE_CAPACITY))),
@@ -157,7 +158,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn is_pool_worker(&self) -> bool {
-        self.pool.is_some()
+        self.pool_remote.is_some()
     }
 
     #[inline]
@@ -202,7 +203,7 @@ impl Local {
 
     #[inline]
     pub(super) fn pool_remote(&self) -> &PoolRemote {
-        self.pool.as_ref().expect("it is a pool worker")
+        self.pool_remote.as_ref().expect("it is a pool worker")
     }
 
     fn postpone_injected(&self) {
@@ -308,7 +309,7 @@ impl Local {
         if let Some(policy) = self.policy() {
             return policy.next(self);
         }
-        let Some(own) = &self.pool else {
+        let Some(own) = &self.pool_remote else {
             return self.pop_pinned();
         };
         if self.may_poll_lifo() {
@@ -404,12 +405,12 @@ impl Local {
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
         let has_items = |own: &Arc<PoolRemote>| own.queue.has_items();
-        !self.ready_pinned.borrow().is_empty() || self.pool.as_ref().is_some_and(has_items)
+        !self.ready_pinned.borrow().is_empty() || self.pool_remote.as_ref().is_some_and(has_items)
     }
 
     /// Returns the number of ready tasks; approximate on a pool worker.
     pub(super) fn ready_tasks(&self) -> usize {
-        let stealable = self.pool.as_ref().map_or(0, |own| own.queue.len());
+        let stealable = self.pool_remote.as_ref().map_or(0, |own| own.queue.len());
         self.ready_pinned.borrow().len() + stealable
     }
 
@@ -434,7 +435,7 @@ impl Local {
         };
         self.ready_pinned.borrow().iter().for_each(&mut call);
         self.remote.inbox.for_each(&mut call);
-        let Some(own) = &self.pool else {
+        let Some(own) = &self.pool_remote else {
             return;
         };
         // A thief may take a queued task at any time, so each is taken out to be looked at, and
@@ -537,7 +538,8 @@ impl Local {
             trace.push_at(end, Mark::PollEnds(id));
             // Not for pool workers, which take injected tasks and wake other workers between two
             // polls.
-            self.poll_ended.set(self.pool.is_none().then_some(end));
+            self.poll_ended
+                .set(self.pool_remote.is_none().then_some(end));
         }
         end
     }

@@ -33,7 +33,8 @@
 //! * [`current`] (the worker that a thread drives), [`budget`], [`mod@schedule`] (the spawn of a
 //!   task, and the four ways to queue it).
 //! * [`monitor`] (which workers are stuck).
-//! * [`worker`] (the turn), with [`busy`] and [`nested`]; [`pool`] (what only pool workers do).
+//! * [`worker`] (the turn), with [`busy`] and [`nested`]; [`pool`] (what only pool workers do): the
+//!   methods of one type, which call each other.
 
 pub(crate) mod budget;
 mod busy;

@@ -299,7 +299,7 @@ impl Pool {
         let may_yet_be = |seen: &Seen| seen.may_be_stuck && !seen.is_stuck;
         found.is_unsure |= is_any(may_yet_be) && is_any(|seen| !seen.may_be_stuck);
         found.is_any_stuck |= is_any(|seen| seen.is_stuck);
-        let are_all_stuck = !is_any(|seen| !seen.is_stuck);
+        let are_all_stuck = self.workers.iter().all(|seen| seen.is_stuck);
         if !are_all_stuck {
             self.free_at = Some(now);
         }

@@ -130,8 +130,8 @@ pub(crate) fn schedule(runnable: Runnable, info: ScheduleInfo) {
     });
 }
 
-/// [`schedule`] on a thread that drives a worker of the task's runtime. `yields` is whether the
-/// task was woken while it ran.
+/// [`schedule`] on a thread that drives a worker of the task's runtime. A task that was woken while
+/// it ran `yields`.
 #[inline(always)]
 fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
     let state = runnable.metadata().state();
@@ -144,7 +144,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
         };
     }
     let was_assigned = state & STEALABLE != 0 && state & INDEX != UNASSIGNED;
-    match &local.pool {
+    match &local.pool_remote {
         Some(_) if was_assigned && yields => local.push_yielded_stealable(runnable),
         // Its input, just written by the running task, is still in the nearest cache.
         Some(own) if was_assigned && local.is_running_task.get() => {
@@ -158,7 +158,8 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
     }
 }
 
-/// Sends a pinned task to its worker, and injects a stealable one. `here` is this thread's worker,
+/// Sends a pinned task to its worker, and injects a stealable one, for which a pool worker is
+/// woken. `here` is this thread's worker,
 /// if it is one of the task's runtime.
 #[inline(never)]
 fn schedule_elsewhere(here: Option<&Local>, runnable: Runnable) {

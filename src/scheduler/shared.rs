@@ -127,7 +127,8 @@ pub(crate) struct Remote {
     pub(crate) parker: Arc<Parker>,
     pub(crate) counters: Arc<Counters>,
     pub(super) inbox: MutexQueue<Runnable>,
-    pub(super) pool: Option<Arc<PoolRemote>>,
+    /// Of a pool worker.
+    pub(super) pool_remote: Option<Arc<PoolRemote>>,
     task_counters: TaskCounters,
     /// The number of the worker's pinned tasks that were polled and still have their futures,
     /// except a task in its first poll. Not the length of their list, which closing takes away.
@@ -226,7 +227,7 @@ impl Remote {
             parker,
             counters: Arc::default(),
             inbox: MutexQueue::default(),
-            pool: is_pool_worker.then(Arc::default),
+            pool_remote: is_pool_worker.then(Arc::default),
             task_counters: TaskCounters::default(),
             pinned: Counter::default(),
             // A pool worker's thread starts soon.
@@ -250,8 +251,8 @@ impl Remote {
         }
     }
 
-    /// Whether the last inspection has found it stuck, and it has begun no poll and not parked
-    /// since.
+    /// Whether the last inspection has found it stuck, and it has begun no poll since and is not
+    /// parked.
     pub(super) fn is_stuck(&self) -> bool {
         let is_in_poll = self.stuck_in.load(Ordering::Relaxed) == self.counters.polls.get();
         is_in_poll && !self.parker.is_parked()
@@ -293,7 +294,7 @@ impl Remote {
     /// The number of tasks in the worker's lists: those that are pinned to it, and the stealable
     /// ones that it was the first to poll.
     pub(crate) fn tasks(&self) -> usize {
-        let stealable = self.pool.as_ref().map(|tasks| tasks.owned.count());
+        let stealable = self.pool_remote.as_ref().map(|tasks| tasks.owned.count());
         self.pinned.get() + stealable.unwrap_or(0)
     }
 }
@@ -357,13 +358,13 @@ impl Shared {
     #[inline]
     pub(crate) fn pool_remotes(&self) -> impl Iterator<Item = &PoolRemote> {
         let remotes = self.pool_workers().iter();
-        remotes.filter_map(|remote| remote.pool.as_deref())
+        remotes.filter_map(|remote| remote.pool_remote.as_deref())
     }
 
     #[inline]
     pub(super) fn pool_remote(&self, index: usize) -> &PoolRemote {
         self.remotes[index]
-            .pool
+            .pool_remote
             .as_ref()
             .expect("it is a pool worker")
     }

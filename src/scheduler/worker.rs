@@ -12,8 +12,9 @@
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
 //! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
 //! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
-//! steals: see [`pool`](super::pool). The clock is read only for timers, timeouts, busy polling,
-//! checks for a deadlock, traces, and one poll in [`SAMPLE`](crate::telemetry::SAMPLE).
+//! steals: what only a pool worker does is in [`pool`](super::pool). The clock is read only for
+//! timers, timeouts, busy polling, checks for a deadlock, traces, and one poll in
+//! [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
 //! descriptor. Between two turns the worker counts as parked and is not its thread's current
@@ -295,7 +296,7 @@ impl Worker {
             for task in local.owned.take().values() {
                 task.waker().wake_by_ref();
             }
-            if let Some(tasks) = &local.pool {
+            if let Some(tasks) = &local.pool_remote {
                 tasks.owned.wake_all();
             }
             if local.has_work() || schedule::has_late_tasks() {
@@ -415,7 +416,7 @@ impl Worker {
         let idle_since = (may_sleep && self.busy_poll.config.is_enabled()).then(now);
         if idle_since.is_none_or(|since| !self.spin(since, timeout, stay_awake)) {
             match (local.is_pool_worker(), may_sleep) {
-                (false, _) if may_sleep || self.polls() => {
+                (false, _) if may_sleep || self.should_poll() => {
                     self.sleep_or_poll::<false>(may_sleep, timeout);
                 }
                 (false, _) => {}
@@ -432,21 +433,21 @@ impl Worker {
         }
     }
 
-    /// Whether polling may find anything: always, where a foreign loop has seen the descriptor.
-    fn polls(&self) -> bool {
+    /// Whether polling may find anything: always, if a foreign loop waits on the descriptor.
+    fn should_poll(&self) -> bool {
         self.reactor.has_sources() || self.embedded.get()
     }
 
     /// Sleeps for at most `timeout` if it `may_sleep`; otherwise polls once without blocking.
-    /// `DIRECT`: as a worker that [waits directly](Self::waits_directly), with no timeout or timer.
+    /// `PLAIN`: as a worker that [waits directly](Self::waits_directly), with no timeout or timer.
     #[inline(never)]
-    fn sleep_or_poll<const DIRECT: bool>(&self, mut may_sleep: bool, timeout: Option<Duration>) {
+    fn sleep_or_poll<const PLAIN: bool>(&self, mut may_sleep: bool, timeout: Option<Duration>) {
         if may_sleep {
             self.local.counters.parks.add(1);
             self.record_wakeup(self.parker.park());
             if self.needs_collect.get() {
                 self.resume();
-                if !self.polls() {
+                if !self.should_poll() {
                     return;
                 }
                 may_sleep = false;
@@ -454,10 +455,10 @@ impl Worker {
         }
         let until = match may_sleep {
             false => WaitUntil::Now,
-            true if DIRECT => WaitUntil::Forever,
+            true if PLAIN => WaitUntil::Forever,
             true => self.driver.until_due(timeout),
         };
-        if DIRECT {
+        if PLAIN {
             let result = self.driver.wait::<true>(until);
             self.end_wait(until, result, None);
         } else {
@@ -664,6 +665,7 @@ impl Worker {
     /// [`next_of_pool`](Self::next_of_pool).)
     #[inline]
     pub(super) fn run_ready(&self, tasks: usize) -> bool {
+        // A pool worker, or one with a policy.
         if !self.local.pops_front {
             return self.run_ready_outlined(tasks);
         }

@@ -4,7 +4,7 @@
 //! The clients are another process, so the CPU time is the server's, with the thread that writes
 //! the tape.
 
-#[cfg(unix)]
+#[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
 mod unix {
     use std::io;
     use std::net::SocketAddr;
@@ -131,12 +131,12 @@ mod unix {
     }
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(any(target_os = "illumos", target_os = "solaris"))))]
 fn main() -> std::io::Result<()> {
     unix::main()
 }
 
-#[cfg(not(unix))]
+#[cfg(not(all(unix, not(any(target_os = "illumos", target_os = "solaris")))))]
 fn main() {
-    eprintln!("polder-replay works on Unix only");
+    eprintln!("there is no clock of processor time here (on Unix: illumos and Solaris, by rustix)");
 }

@@ -510,9 +510,9 @@ impl Selector for AsyncIo {
         }
     }
 
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool> {
         self.rearm(events);
-        let at_once = *until == WaitUntil::Now;
+        let at_once = until == WaitUntil::Now;
         if at_once {
             self.poll_now();
         }

@@ -54,7 +54,7 @@ impl Selector for CustomSelector {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn wait(&self, events: &mut Events, _: &WaitUntil) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, _: WaitUntil) -> io::Result<bool> {
         self.0.take(events.limit(), &mut |token, flags| {
             events.push(Event::new(Token(token), ready(flags)));
         });

@@ -97,7 +97,7 @@ impl Epoll {
         static HAS_WAITED: Race<()> = Race::new();
         if HAS_WAITED.get().is_none() {
             let events = &mut Events::with_capacity(1);
-            let trial = made.wait(events, WaitUntil::Now, &mut { INTO_EVENTS });
+            let trial = made.wait_and_report(events, WaitUntil::Now, &mut { INTO_EVENTS });
             let is_proven = trial.is_ok();
             tried(trial)?;
             if is_proven {
@@ -159,9 +159,10 @@ impl Epoll {
     }
 
     /// [`Selector::wait`], which hands the events to `report`, if there is one, and returns `None`
-    /// instead of `Interrupted` if the wait has ended for nothing.
+    /// if the wait has ended for nothing: a stale timer, or a part of the timeout. (A signal is
+    /// `Interrupted`.)
     #[inline(always)]
-    pub(in crate::poller) fn wait(
+    pub(in crate::poller) fn wait_and_report(
         &self,
         events: &mut Events,
         until: WaitUntil,
@@ -265,8 +266,8 @@ impl Selector for Epoll {
         })
     }
 
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
-        self.wait(events, *until, &mut { INTO_EVENTS })?
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool> {
+        self.wait_and_report(events, until, &mut { INTO_EVENTS })?
             .ok_or_else(|| Errno::INTR.into())
     }
 
@@ -436,7 +437,7 @@ mod tests {
                     deadline,
                     now: clock,
                 };
-                let result = Selector::wait(&epoll, &mut events, &until);
+                let result = epoll.wait(&mut events, until);
                 let took = start.elapsed();
                 match result {
                     Ok(passed) => {
@@ -466,10 +467,7 @@ mod tests {
                 deadline: end,
                 now: now + jump,
             };
-            while epoll
-                .wait(&mut events, until, &mut { INTO_EVENTS })
-                .is_err()
-            {}
+            while epoll.wait(&mut events, until).is_err() {}
             assert!(start.elapsed() >= timeout);
             assert!(start.elapsed() < Duration::from_secs(30));
         }

@@ -319,9 +319,9 @@ impl Selector for Uring {
         self.change_entry(descriptor.as_raw_fd(), change)
     }
 
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
-        let may_sleep = *until != WaitUntil::Now;
-        let timeout = match *until {
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool> {
+        let may_sleep = until != WaitUntil::Now;
+        let timeout = match until {
             WaitUntil::At { deadline, now } => Some(self.timeout(deadline, now)),
             WaitUntil::Now | WaitUntil::Forever => None,
         };

@@ -409,7 +409,7 @@ impl Selector for Kqueue {
         result
     }
 
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool> {
         let timeout = until.duration();
         let cut = timeout.map(|timeout| timeout.min(LONGEST_TIMEOUT));
         let limit = events.limit();
@@ -593,7 +593,7 @@ mod tests {
 
     fn look(kqueue: &Kqueue, events: &mut Events) -> usize {
         events.clear();
-        match kqueue.wait(events, &WaitUntil::Now) {
+        match kqueue.wait(events, WaitUntil::Now) {
             Ok(_) => events.len(),
             Err(error) => panic!("{error}"),
         }
@@ -611,18 +611,18 @@ mod tests {
         for _ in 0..1_000 {
             kqueue.notify().unwrap();
             kqueue.notify().unwrap();
-            assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
+            assert!(!kqueue.wait(&mut events, WaitUntil::Forever).unwrap());
             assert!(events.is_empty());
         }
         let interrupted = kqueue.wait(
             &mut events,
-            &WaitUntil::after(Some(Duration::from_millis(5)), Instant::now),
+            WaitUntil::after(Some(Duration::from_millis(5)), Instant::now),
         );
         assert!(interrupted.unwrap(), "a notification was left over");
         std::thread::scope(|scope| {
             for _ in 0..100 {
                 scope.spawn(|| kqueue.notify().unwrap());
-                assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
+                assert!(!kqueue.wait(&mut events, WaitUntil::Forever).unwrap());
             }
         });
     }
@@ -639,7 +639,7 @@ mod tests {
             }
             kqueue.notify().unwrap();
             let mut events = Events::with_capacity(room);
-            assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
+            assert!(!kqueue.wait(&mut events, WaitUntil::Forever).unwrap());
             assert!(!events.is_empty(), "{room}: nothing was reported");
             for (ours, _) in &pairs {
                 kqueue.change(ours.as_fd(), Change::Deregister).unwrap();
@@ -647,7 +647,7 @@ mod tests {
             let start = Instant::now();
             let until = WaitUntil::after(Some(Duration::from_millis(5)), Instant::now);
             events.clear();
-            match kqueue.wait(&mut events, &until) {
+            match kqueue.wait(&mut events, until) {
                 Ok(over) => assert!(
                     over && start.elapsed() >= Duration::from_millis(5),
                     "{room}"
@@ -841,7 +841,7 @@ mod tests {
             };
             break_it();
             events.clear();
-            assert!(!kqueue.wait(&mut events, &WaitUntil::Forever).unwrap());
+            assert!(!kqueue.wait(&mut events, WaitUntil::Forever).unwrap());
             let event = events.iter().next().unwrap();
             assert!(event.is_writable() && event.is_error(), "{event:?}");
             let again = usize::from(mode == Mode::Level);

@@ -87,9 +87,9 @@ impl Polling {
 
     /// Whether the wait that has just ended, if without events, was too short. A late wake ends the
     /// next wait, which need not have been woken itself.
-    fn was_too_short(&self, until: &WaitUntil) -> bool {
+    fn was_too_short(&self, until: WaitUntil) -> bool {
         let notified = self.notified.swap(false, Ordering::AcqRel);
-        let too_early = match *until {
+        let too_early = match until {
             // A check without sleeping has seen everything, and must end, however often it is
             // woken.
             WaitUntil::Now => false,
@@ -102,7 +102,7 @@ impl Polling {
     }
 }
 
-fn cut(until: &WaitUntil) -> Option<Duration> {
+fn cut(until: WaitUntil) -> Option<Duration> {
     until.duration().map(|timeout| timeout.min(LONGEST_TIMEOUT))
 }
 
@@ -188,7 +188,7 @@ impl Selector for Polling {
         result
     }
 
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool> {
         let mut buffer = self.buffer.lock();
         let limit = NonZeroUsize::new(events.limit()).expect("a limit is at least one");
         if buffer.capacity() != limit {
@@ -296,13 +296,13 @@ mod tests {
             deadline: now + time,
             now,
         };
-        assert_eq!(cut(&after(LONGEST_TIMEOUT)), Some(LONGEST_TIMEOUT));
-        assert_eq!(cut(&WaitUntil::Forever), None);
+        assert_eq!(cut(after(LONGEST_TIMEOUT)), Some(LONGEST_TIMEOUT));
+        assert_eq!(cut(WaitUntil::Forever), None);
         let long = after(LONGEST_TIMEOUT * 2_000);
-        assert_eq!(cut(&long), Some(LONGEST_TIMEOUT));
-        assert!(platform.was_too_short(&long));
+        assert_eq!(cut(long), Some(LONGEST_TIMEOUT));
+        assert!(platform.was_too_short(long));
         platform.notify().unwrap();
-        assert!(!platform.was_too_short(&long), "it was notified");
+        assert!(!platform.was_too_short(long), "it was notified");
     }
 
     /// Otherwise an unreported event would carry the new token.
@@ -320,7 +320,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, &WaitUntil::Forever).unwrap();
+                platform.wait(&mut events, WaitUntil::Forever).unwrap();
                 events.iter().map(|event| event.token()).collect::<Vec<_>>()
             });
             let start = Instant::now();
@@ -353,7 +353,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut events = Events::new();
-                platform.wait(&mut events, &WaitUntil::Forever).unwrap();
+                platform.wait(&mut events, WaitUntil::Forever).unwrap();
                 events.len()
             });
             let start = Instant::now();

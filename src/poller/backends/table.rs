@@ -282,7 +282,7 @@ impl Selector for TablePoller {
         Ok(())
     }
 
-    fn wait(&self, events: &mut Events, until: &WaitUntil) -> io::Result<bool> {
+    fn wait(&self, events: &mut Events, until: WaitUntil) -> io::Result<bool> {
         self.wait_once(events, until.duration())
     }
 

@@ -200,7 +200,7 @@ fn wait_once(uring: &Uring, meanwhile: impl FnOnce() + Send) -> Vec<Token> {
                 uring.notify().unwrap();
             }
         });
-        if let Err(error) = uring.wait(&mut events, &WaitUntil::Forever) {
+        if let Err(error) = uring.wait(&mut events, WaitUntil::Forever) {
             assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         }
         done.send(()).unwrap();
@@ -218,7 +218,7 @@ fn quick_turn_reports_ready_and_changes() {
     for (token, (ours, _)) in (0..).zip(&pairs) {
         (uring.change(ours.as_fd(), Change::Register(edges(token)))).unwrap();
     }
-    uring.wait(&mut Events::new(), &WaitUntil::Now).unwrap();
+    uring.wait(&mut Events::new(), WaitUntil::Now).unwrap();
     for (_, theirs) in &pairs {
         (&*theirs).write_all(b"x").unwrap();
     }
@@ -535,7 +535,7 @@ fn wait_always_refused_pauses_then_fails() {
         return;
     };
     let mut events = Events::new();
-    uring.wait(&mut events, &WaitUntil::Now).unwrap();
+    uring.wait(&mut events, WaitUntil::Now).unwrap();
     uring.notify().unwrap();
     let refused = |pauses: u32, wait: &mut dyn FnMut() -> io::Result<()>| {
         uring.table.lock().refusals.pauses = pauses;
@@ -549,7 +549,7 @@ fn wait_always_refused_pauses_then_fails() {
     let mut sleep = || {
         let before = uring.table.lock().refusals.pauses;
         loop {
-            let result = uring.wait(&mut events, &WaitUntil::Forever).map(drop);
+            let result = uring.wait(&mut events, WaitUntil::Forever).map(drop);
             let has_paused = uring.table.lock().refusals.pauses != before;
             match &result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted && !has_paused => {}
@@ -565,7 +565,7 @@ fn wait_always_refused_pauses_then_fails() {
         refused(MAX_PAUSES, &mut sleep),
         Err(io::ErrorKind::WouldBlock)
     );
-    uring.wait(&mut events, &WaitUntil::Forever).unwrap();
+    uring.wait(&mut events, WaitUntil::Forever).unwrap();
     assert_eq!(uring.table.lock().refusals.count, 0);
 }
 
@@ -633,7 +633,7 @@ fn abandoned_at_rest_rearmed_by_next_wait() {
         (uring.change(socket.as_fd(), Change::Register(edges(token)))).unwrap();
     }
     let mut events = Events::new();
-    uring.wait(&mut events, &WaitUntil::Now).unwrap();
+    uring.wait(&mut events, WaitUntil::Now).unwrap();
     uring.on_idle();
     thread::scope(|scope| {
         scope.spawn(|| uring.change(other.as_fd(), Change::Deregister).unwrap());
@@ -642,7 +642,7 @@ fn abandoned_at_rest_rearmed_by_next_wait() {
     others.set_read_timeout(Some(LIMIT)).unwrap();
     assert_sees_the_end(&others);
     theirs.write_all(b"x").unwrap();
-    while uring.wait(&mut events, &WaitUntil::Forever).is_err() {}
+    while uring.wait(&mut events, WaitUntil::Forever).is_err() {}
     assert_eq!(
         events.iter().map(Event::token).collect::<Vec<_>>(),
         [Token(1)]

@@ -35,7 +35,7 @@ impl Selector for Uring {
         match *self {}
     }
 
-    fn wait(&self, _: &mut Events, _: &WaitUntil) -> io::Result<bool> {
+    fn wait(&self, _: &mut Events, _: WaitUntil) -> io::Result<bool> {
         match *self {}
     }
 
