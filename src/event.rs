@@ -435,13 +435,11 @@ enum Kind {
 struct Wait<'a> {
     state: &'a Mutex<State>,
     kind: Kind,
-    /// Its key while it is in the queue.
-    key: Option<usize>,
+    /// Its key while it is in the queue, and the process that has queued it. Not the event's: that
+    /// may be older than a daemon's `fork`, and then all later waits would be inherited.
+    key: Option<(usize, Process)>,
     /// Whether the last poll found the budget used up. The next poll is then free: see `Timer`.
     deferred: bool,
-    /// The process that has made it. Not the event's: that may be older than a daemon's `fork`, and
-    /// then all later waits would be inherited.
-    process: Process,
 }
 
 impl Wait<'_> {
@@ -451,7 +449,6 @@ impl Wait<'_> {
             kind,
             key: None,
             deferred: false,
-            process: Process::current(),
         }
     }
 
@@ -501,15 +498,16 @@ impl Wait<'_> {
                     return Ok(Some(Poll::Ready(())));
                 }
                 if self.kind == Kind::Event {
-                    self.key = Some(state.queue.waiters.insert(Waiter::default()));
+                    let key = state.queue.waiters.insert(Waiter::default());
+                    self.key = Some((key, Process::current()));
                 }
             }
-            None => self.key = Some(state.queue.push(spare.take()?)),
+            None => self.key = Some((state.queue.push(spare.take()?), Process::current())),
             // Another thread is setting it, and has not reached this waiter.
             Some(_) if state.set && self.kind == Kind::Latch => {
                 return Ok(Some(Poll::Ready(())));
             }
-            Some(key) => match &mut state.queue.waiters[key] {
+            Some((key, _)) => match &mut state.queue.waiters[key] {
                 Waiter {
                     waker: Some(old),
                     is_task_waker: is_old_own,
@@ -531,8 +529,10 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let Some(key) = self.key else { return };
-        let Some(mut state) = self.process.lock(self.state) else {
+        let Some((key, process)) = self.key else {
+            return;
+        };
+        let Some(mut state) = process.lock(self.state) else {
             return;
         };
         let own = state.queue.remove(key);
@@ -552,6 +552,7 @@ impl Drop for Wait<'_> {
 mod tests {
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
     use crate::sys::in_child;
@@ -595,9 +596,52 @@ mod tests {
         let mut of_parent = Some(queued(&event.0, Kind::Event));
         in_child(|| {
             drop(of_parent.take());
-            let mut next = queued(&event.0, Kind::Event);
-            event.set();
-            next.poll(&Context::from_waker(Waker::noop())).is_ready()
+            next_is_notified(&event)
+        });
+    }
+
+    fn next_is_notified(event: &Event) -> bool {
+        let mut next = queued(&event.0, Kind::Event);
+        event.set();
+        next.poll(&Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Drops a wait while another thread of this process holds the lock for that time.
+    fn drop_while_held(wait: Wait<'_>, time: Duration) {
+        let state = wait.state;
+        let (holds, is_held) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let _guard = state.lock();
+                holds.send(()).unwrap();
+                thread::sleep(time);
+            });
+            is_held.recv().unwrap();
+            drop(wait);
+        });
+    }
+
+    /// Such a wait is the child's, so that its drop waits for the lock.
+    #[test]
+    fn wait_made_in_parent_queued_in_child_leaves_no_entry() {
+        let event = Event::new();
+        let mut wait = Some(Wait::new(&event.0, Kind::Event));
+        in_child(|| {
+            let mut wait = wait.take().unwrap();
+            let polled = wait.poll(&Context::from_waker(Waker::noop()));
+            drop_while_held(wait, Duration::from_millis(200));
+            polled.is_pending() && next_is_notified(&event)
+        });
+    }
+
+    /// The holder is a thread of the child, which may take longer than some yields.
+    #[test]
+    fn wait_of_parent_dropped_in_child_waits_for_live_holder() {
+        let event = Event::new();
+        let mut of_parent = Some(queued(&event.0, Kind::Event));
+        in_child(|| {
+            drop_while_held(of_parent.take().unwrap(), Duration::from_millis(10));
+            next_is_notified(&event)
         });
     }
 }

@@ -13,6 +13,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -54,14 +55,18 @@ impl Process {
     }
 }
 
-/// A thread of the child holds it briefly, and runs while this one yields.
+/// A thread of the child holds it briefly, and runs while this one yields, or soon afterwards.
 #[cold]
 fn lock_of_parent<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    const ATTEMPTS: usize = 100;
-    (0..ATTEMPTS).find_map(|_| {
+    const YIELDS: usize = 100;
+    const SLEEPS: usize = 20;
+    (0..YIELDS + SLEEPS).find_map(|attempt| {
         let guard = mutex.try_lock();
         if guard.is_none() {
-            thread::yield_now();
+            match attempt {
+                0..YIELDS => thread::yield_now(),
+                _ => thread::sleep(Duration::from_millis(1)),
+            }
         }
         guard
     })
