@@ -6,7 +6,6 @@ use super::pool::{Call, Class, POOL, SharedCall};
 use crate::kernel;
 use crate::scheduler::{new_id, with_local, within};
 use crate::spans::{Kind, NewTask, TaskSpan};
-use crate::sys::Process;
 use crate::task::{Abort, Inner, Origin, Task, TaskResult, record_panic};
 use crate::telemetry::Mark;
 
@@ -54,7 +53,6 @@ where
     let id = new_id();
     let origin = Origin { site, id };
     let trace = with_local(|local| local.shared.trace.clone()).flatten();
-    let trace = trace.map(|trace| (trace, Process::current()));
     let mut span = TaskSpan::new(|| NewTask {
         kind: Kind::Blocking,
         id: id.as_u64(),
@@ -63,16 +61,13 @@ where
         size: size_of::<F>(),
     });
     let work = move || {
-        if let Some((trace, _)) = &trace {
+        if let Some(trace) = &trace {
             trace.push(Mark::CallBegins((id.as_u64(), site)));
         }
         let call = || within(id, || catch_unwind(AssertUnwindSafe(f)));
         let result = span.end(call);
-        if let Some((trace, process)) = trace {
-            // If `f` has forked, a thread of the parent may hold the trace's lock.
-            if process.is_current() {
-                trace.push(Mark::CallEnds(id.as_u64()));
-            }
+        if let Some(trace) = trace {
+            trace.push(Mark::CallEnds(id.as_u64()));
         }
         TaskResult::new(result.map_err(|panic| record_panic(site, panic)), origin)
     };

@@ -21,6 +21,7 @@ use super::identity::Name;
 use crate::clock::{date, now};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use crate::sys::Process;
 
 /// A task, or [`MAIN_FUTURE`](super::MAIN_FUTURE), and its spawn site.
 pub(crate) type Traced = (u64, &'static Location<'static>);
@@ -187,6 +188,8 @@ pub(crate) struct TraceLog {
     pushing: Mutex<()>,
     /// The names of tasks, at most `capacity`; an event has no room for one.
     names: Mutex<VecDeque<(u64, Name)>>,
+    /// Its runtime's. A child of `fork` writes nothing: a thread of its parent may hold the locks.
+    process: Process,
 }
 
 impl TraceLog {
@@ -199,6 +202,7 @@ impl TraceLog {
             others: Ring::new(start, capacity),
             pushing: Mutex::new(()),
             names: Mutex::new(VecDeque::new()),
+            process: Process::current(),
         }
     }
 
@@ -207,11 +211,16 @@ impl TraceLog {
     }
 
     pub(crate) fn push(&self, what: Mark) {
-        let _pushing = self.pushing.lock();
-        self.others.push(what);
+        if self.process.is_current() {
+            let _pushing = self.pushing.lock();
+            self.others.push(what);
+        }
     }
 
     pub(crate) fn add_name(&self, id: u64, name: &Name) {
+        if !self.process.is_current() {
+            return;
+        }
         let name = name.clone();
         let mut names = self.names.lock();
         let is_full = names.len() >= self.capacity;
@@ -222,7 +231,8 @@ impl TraceLog {
     }
 
     pub(crate) fn names(&self) -> Vec<(u64, Name)> {
-        self.names.lock().iter().cloned().collect()
+        let names = self.process.lock(&self.names);
+        names.map_or_else(Vec::new, |names| names.iter().cloned().collect())
     }
 }
 
@@ -261,6 +271,21 @@ mod loom_tests {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A child of `fork` drops its parent's tasks, although a thread of the parent was writing.
+    #[test]
+    #[cfg(unix)]
+    #[cfg_attr(miri, ignore = "there is no fork")]
+    fn log_of_parent_does_not_hang_in_child() {
+        let log = TraceLog::new(4);
+        let name = Name::from("task");
+        let (_pushing, _names) = (log.pushing.lock(), log.names.lock());
+        crate::sys::in_child(|| {
+            log.push(Mark::Woken(1));
+            log.add_name(1, &name);
+            log.names().is_empty()
+        });
+    }
 
     #[test]
     fn a_ring_keeps_the_last_events_as_they_were() {
