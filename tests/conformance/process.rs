@@ -347,9 +347,11 @@ fn rule_83_a_runtime_that_ends_leaves_no_zombie() {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use futures_lite::future::block_on as plainly;
     use polder::event::Latch;
     use rustix::process::{Resource, WaitOptions, waitpid};
 
@@ -639,6 +641,15 @@ mod linux {
         });
     }
 
+    /// Ends a child of `fork`: with zero if `check` returns true, by SIGALRM if it hangs.
+    fn exit_by(check: impl FnOnce() -> bool) -> ! {
+        // SAFETY: always allowed; nothing handles the signal.
+        unsafe { libc::alarm(20) };
+        let is_right = catch_unwind(AssertUnwindSafe(check)).unwrap_or(false);
+        // SAFETY: always allowed.
+        unsafe { libc::_exit(if is_right { 0 } else { 1 }) }
+    }
+
     /// A status that is waited for at a fork is an error in the child, and arrives in the parent.
     ///
     /// The thread or descriptor that reports the end is the parent's.
@@ -655,12 +666,12 @@ mod linux {
                     // SAFETY: the child ends by `_exit`, after polder's code alone.
                     let forked = unsafe { libc::fork() };
                     if forked == 0 {
-                        let polled = poll_once(&mut status).await;
-                        let error = polled.and_then(Result::err).map(|error| error.to_string());
-                        let is_told = error.is_some_and(|error| error.contains("is no child"));
-                        drop((status, child));
-                        // SAFETY: always allowed.
-                        unsafe { libc::_exit(if is_told { 0 } else { 1 }) };
+                        exit_by(|| {
+                            let polled = plainly(poll_once(&mut status));
+                            let error = polled.and_then(Result::err).map(|error| error.to_string());
+                            drop((status, child));
+                            error.is_some_and(|error| error.contains("is no child"))
+                        });
                     }
                     let forked = Pid::from_raw(forked).expect("it forks");
                     let (_, ended) = waitpid(Some(forked), WaitOptions::empty())
@@ -683,10 +694,11 @@ mod linux {
                 // SAFETY: the child ends by `_exit`, after polder's code alone.
                 let forked = unsafe { libc::fork() };
                 if forked == 0 {
-                    let is_refused = child.try_status().is_err();
-                    drop(child);
-                    // SAFETY: always allowed.
-                    unsafe { libc::_exit(if is_refused { 0 } else { 1 }) };
+                    exit_by(|| {
+                        let is_refused = child.try_status().is_err();
+                        drop(child);
+                        is_refused
+                    });
                 }
                 let forked = Pid::from_raw(forked).expect("it forks");
                 let (_, status) = waitpid(Some(forked), WaitOptions::empty())
