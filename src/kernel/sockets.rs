@@ -78,8 +78,8 @@ pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Sets the peer of a datagram socket.
     fn set_peer(&self, address: &Address) -> io::Result<()>;
 
-    /// Shuts down directions that were not shut down before.
-    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+    /// Shuts down the directions `left`: those of `how` that were not shut down before.
+    fn shutdown(&self, how: Shutdown, left: Shutdown) -> io::Result<()>;
 
     /// Accepts a connection.
     fn accept(&self) -> io::Result<(Boxed<dyn Socket>, Address)>;

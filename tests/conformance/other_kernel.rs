@@ -129,7 +129,7 @@ impl Socket for EchoSocket {
         not_here()
     }
 
-    fn shutdown(&self, _: Shutdown) -> io::Result<()> {
+    fn shutdown(&self, _: Shutdown, _: Shutdown) -> io::Result<()> {
         not_here()
     }
 

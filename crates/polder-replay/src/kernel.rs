@@ -335,9 +335,9 @@ impl Socket for TapedSocket {
         self.told(Tag::Do, what, |system| system.set_peer(address))
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let what = format!("shutdown ({how:?})");
-        self.told(Tag::Do, what, |system| system.shutdown(how))
+    fn shutdown(&self, how: Shutdown, left: Shutdown) -> io::Result<()> {
+        let what = format!("shutdown ({left:?})");
+        self.told(Tag::Do, what, |system| system.shutdown(how, left))
     }
 
     fn accept(&self) -> io::Result<(Box<dyn Socket>, Address)> {

@@ -206,18 +206,7 @@ impl Socket {
             Shutdown::Write => Interest::WRITABLE,
             Shutdown::Both => Interest::READABLE | Interest::WRITABLE,
         };
-        let shut_down = |left| match self.kernel_socket().shutdown(shutdown_of(left)) {
-            // XNU refuses to shut down reading once the peer has ended: no error where it is asked
-            // for with writing, which was shut down before.
-            Err(error)
-                if (how, left) == (Shutdown::Both, Interest::READABLE)
-                    && sys::REFUSES_SECOND_SHUTDOWN
-                    && error.kind() == io::ErrorKind::NotConnected =>
-            {
-                Ok(())
-            }
-            result => result,
-        };
+        let shut_down = |left| self.kernel_socket().shutdown(how, shutdown_of(left));
         self.io.source().shut_down(directions, shut_down)
     }
 

@@ -342,14 +342,16 @@ impl sockets::Socket for Io {
         SockRef::from(self).connect(&sock_addr(address)?)
     }
 
-    /// Once the peer has ended, XNU refuses to shut down reading; both together then fail without
-    /// an effect.
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    /// Once the peer has ended, XNU refuses to shut down reading: no error where it is asked for
+    /// with writing. Both together then fail without an effect.
+    fn shutdown(&self, how: Shutdown, left: Shutdown) -> io::Result<()> {
         let socket = SockRef::from(self);
-        if how != Shutdown::Both || !sys::REFUSES_SECOND_SHUTDOWN {
-            return socket.shutdown(how);
+        if how != Shutdown::Both || left == Shutdown::Write || !sys::REFUSES_SECOND_SHUTDOWN {
+            return socket.shutdown(left);
         }
-        socket.shutdown(Shutdown::Write)?;
+        if left == Shutdown::Both {
+            socket.shutdown(Shutdown::Write)?;
+        }
         match socket.shutdown(Shutdown::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,

@@ -248,8 +248,8 @@ impl Socket for SimSocket {
         self.with(|network, id| network.set_peer(id, address))
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.with(|network, id| network.shut_down(id, how))
+    fn shutdown(&self, _: Shutdown, left: Shutdown) -> io::Result<()> {
+        self.with(|network, id| network.shut_down(id, left))
     }
 
     fn accept(&self) -> io::Result<(Box<dyn Socket>, Address)> {
