@@ -37,13 +37,11 @@
 //!
 //! **If no thread can be started** (`EAGAIN`, a limit on processes), jobs run on the existing
 //! threads, each of which tries again when it takes a job. If none is certain to become free,
-//! [`Pool::submit`] fails, and queues nothing. But the calls that these threads make may never end.
-//! So the polls of waiting calls try again too, and a thread that cannot start another one wakes
-//! the task of a waiting call, which polls it. No poll is too early: the failure is noted before
-//! that thread looks for a waker under the lock of the call, where a poll stores it before it looks
-//! for a failure. If that task drops or aborts its call instead, this tries again as well. If the
-//! system refuses again, the next poll, submission or end of a job tries. (The lock of a call may
-//! be taken under the pool's, and not the reverse.)
+//! [`Pool::submit`] fails, and queues nothing. But the calls of the existing threads may never end.
+//! So one that has taken a job and cannot start another thread tries again after each of the
+//! [`PAUSES`] before it runs that job. If the limit lasts, the queued jobs wait for the next
+//! submission or the end of a job. Then the thread makes no more pauses while jobs wait: they would
+//! delay each of many short calls.
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
@@ -72,6 +70,15 @@ use crate::telemetry::WaitReason;
 /// How long an idle thread waits for a job before it exits. Starting one takes some tens of
 /// microseconds, which a program that calls less often does not notice.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
+
+/// The pauses between attempts to start a thread, by one that has taken a job. A transient `EAGAIN`
+/// is over after 15 ms. A limit that lasts leaves the queued jobs to the existing threads.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(4),
+    Duration::from_millis(8),
+];
 
 /// The maximum number of concurrent calls. They mostly wait (for a disk, a terminal, a child
 /// process), so it exceeds the number of cores. The default, the variable and its bounds are those
@@ -110,11 +117,6 @@ pub(crate) trait Job: Send + Sync {
 
     /// Whether it was cancelled before it began. Called under the lock of the pool.
     fn is_cancelled(&self) -> bool;
-
-    /// Takes the waker of the task that awaits it, and will poll it again when it is woken.
-    fn take_waker(&self) -> Option<Waker> {
-        None
-    }
 }
 
 /// The waker of the task, if any, that awaits a [`Job`].
@@ -139,9 +141,6 @@ impl Awaiter {
 pub(crate) struct Pool {
     state: Mutex<State>,
     process: Process,
-    /// Whether no thread was asleep and none could be started when one was last needed. Written
-    /// under the lock.
-    is_short: AtomicBool,
     /// Starts a thread that calls [`Pool::work`]. Tests replace it by one that fails.
     start: fn(&'static Pool) -> io::Result<()>,
 }
@@ -233,11 +232,6 @@ impl State {
         }))
     }
 
-    fn take_waker(&self) -> Option<Waker> {
-        let mut jobs = self.queues.iter().flat_map(|queue| &queue.jobs);
-        jobs.find_map(|job| job.take_waker())
-    }
-
     /// Whether an existing thread is certain to become free for a job of this class. A call may
     /// never end, so only calls wait for it.
     fn is_served(&self, class: Class) -> bool {
@@ -257,7 +251,6 @@ impl Pool {
                 cancelled: 0,
             }),
             process: Process::current(),
-            is_short: AtomicBool::new(false),
             start,
         }
     }
@@ -326,14 +319,11 @@ impl Pool {
             return Ok(None);
         }
         let found = state.asleep.pop();
-        let started = match found {
-            Some(_) => Ok(()),
+        if found.is_none() {
             // Under the lock, which the new thread takes first: a thread that fails to start was
             // never seen as awake.
-            None => (self.start)(self),
-        };
-        self.is_short.store(started.is_err(), Ordering::Relaxed);
-        started?;
+            (self.start)(self)?;
+        }
         state.awake += 1;
         Ok(found)
     }
@@ -347,36 +337,31 @@ impl Pool {
         let removed = state.remove_cancelled();
         drop(state);
         discard(removed);
-        // Its task may have been woken to do this: see the head.
-        self.start_if_short();
     }
 
-    /// Tries again, if the last thread that was needed could not be started: see the head. Costs a
-    /// load otherwise. The locks of calls order it, so relaxed is enough.
-    #[inline]
-    fn start_if_short(&'static self) {
-        if self.is_short.load(Ordering::Relaxed) {
-            let mut state = self.state.lock();
-            let found = self.find_thread(&mut state);
-            drop(state);
-            wake(found.ok().flatten());
-        }
+    /// Tries again to [find a thread](Self::find_thread), and wakes it. Returns whether it could.
+    #[cold]
+    fn wake_another_later(&'static self) -> bool {
+        PAUSES.iter().any(|pause| {
+            thread::sleep(*pause);
+            let found = self.find_thread(&mut self.state.lock());
+            found.map(wake).is_ok()
+        })
     }
 
     fn work(&'static self) {
         // The last job's, if it is still to be woken.
         let mut awaiter = Awaiter::default();
+        // Whether no thread could be started for the job after the last one, despite the pauses.
+        let mut is_short = false;
         let mut state = self.state.lock();
         loop {
             if let Some((class, job)) = state.take() {
-                // If no thread can be started, this one takes the next job later, if this job ends.
                 let found = self.find_thread(&mut state);
-                let waiting = found.is_err().then(|| state.take_waker()).flatten();
                 drop(state);
                 std::mem::take(&mut awaiter).wake();
-                wake(found.ok().flatten());
-                // A foreign one may block, as below: this thread counts as busy.
-                wake_all(waiting);
+                // If no thread can be started, this one takes the next job later.
+                is_short = found.map(wake).is_err() && (is_short || !self.wake_another_later());
                 contain(|| awaiter = job.run());
                 discard(job);
                 if !awaiter.only_queues {
@@ -515,16 +500,12 @@ impl<T> Call<T> {
             Stage::Done(output) => Some(output.take()),
             _ => None,
         };
-        let polled = self.shared.stage.poll_and_note(cx, output, |_| {
+        self.shared.stage.poll_and_note(cx, output, |_| {
             let only_queues = only_queues(cx.waker());
             self.shared
                 .only_queues
                 .store(only_queues, Ordering::Relaxed);
-        });
-        if let (Poll::Pending, Some(pool)) = (&polled, self.shared.pool) {
-            pool.start_if_short();
-        }
-        polled
+        })
     }
 
     /// [`poll`](Self::poll), for a future that a task waits for. Fails in a child of the process
@@ -634,10 +615,6 @@ impl<T: Send> Job for SharedCall<T> {
 
     fn is_cancelled(&self) -> bool {
         (self.stage).update(|stage| !matches!(stage, Stage::Submitted(_)))
-    }
-
-    fn take_waker(&self) -> Option<Waker> {
-        self.stage.update_and_take(|_| ()).1
     }
 }
 
@@ -1263,56 +1240,41 @@ mod tests {
         pool.wait_until_empty();
     }
 
-    /// The start of the second thread fails once, and the call of the first one never ends. The
-    /// other call is polled before that, or after; or a third one is, and then dropped.
+    /// Although the call of the first thread does not end, and nobody else tries. Where no attempt
+    /// succeeds, its pauses do not delay each of many calls.
     #[test]
-    fn polls_start_the_thread_that_could_not_be_started() {
+    fn failed_thread_start_is_tried_again() {
         static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        static FAILURES: AtomicUsize = AtomicUsize::new(0);
         let start: fn(&'static Pool) -> io::Result<()> = |pool| {
-            match ATTEMPTS.fetch_add(1, Ordering::SeqCst) {
-                0 => Ok(()), // By the test.
-                1 => Err(io::ErrorKind::WouldBlock.into()),
-                _ => start(pool),
+            let number = ATTEMPTS.fetch_add(1, Ordering::SeqCst);
+            if (1..=FAILURES.load(Ordering::SeqCst)).contains(&number) {
+                return Err(io::ErrorKind::WouldBlock.into());
             }
+            // The test makes the first one.
+            if number > 0 { start(pool) } else { Ok(()) }
         };
-        for [is_polled_before, is_third_dropped] in [[false; 2], [true, false], [true, true]] {
+        for failures in [1, PAUSES.len(), usize::MAX] {
             ATTEMPTS.store(0, Ordering::SeqCst);
+            FAILURES.store(failures, Ordering::SeqCst);
             let pool = started_by(start, 1, 5);
             let gate = Gate::default();
-            let calls = gate.calls(pool, Class::Call, 1);
-            let third = is_third_dropped.then(|| pool.call(Class::Call, || ()).unwrap());
-            // The first waker in the queue, which is woken; but that does not poll it.
-            let cx = Context::from_waker(Waker::noop());
-            assert!(third.iter().all(|call| call.poll(&cx).is_pending()));
-            let other = pool.call(Class::Call, || 5).unwrap();
-            let (begins, begun) = std::sync::mpsc::channel();
-            let wait = move || {
-                block_on(std::future::poll_fn(|cx| {
-                    let polled = other.poll(cx);
-                    let _ = begins.send(());
-                    polled
-                }))
-            };
-            let fail = || {
-                thread::spawn(|| pool.work());
-                eventually("a thread could not be started", || {
-                    let _whole_step = pool.state.lock();
-                    ATTEMPTS.load(Ordering::SeqCst) > 1
+            let mut calls = gate.calls(pool, Class::Call, 2);
+            thread::spawn(|| pool.work());
+            if failures < usize::MAX {
+                eventually("another thread is started", || {
+                    pool.counts().running == [0, 2]
                 });
-            };
-            let waits = if is_polled_before {
-                let waits = thread::spawn(wait);
-                begun.recv().unwrap();
-                fail();
-                waits
+                assert_eq!(ATTEMPTS.load(Ordering::SeqCst), 2 + failures);
+                gate.open();
             } else {
-                fail();
-                thread::spawn(wait)
-            };
-            drop(third);
-            eventually("another thread is started", || waits.is_finished());
-            assert_eq!(waits.join().unwrap(), Some(5));
-            gate.open();
+                calls.extend(gate.calls(pool, Class::Call, 8));
+                gate.open();
+                all(calls.split_off(1));
+                // For each submission and each job that is taken, and the pauses are made once.
+                let attempts = ATTEMPTS.load(Ordering::SeqCst);
+                assert!(attempts <= 10 + 10 + PAUSES.len(), "{attempts}");
+            }
             all(calls);
             pool.wait_until_empty();
         }
