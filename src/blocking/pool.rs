@@ -225,9 +225,13 @@ impl State {
         }
         self.cancelled = 0;
         Some(self.queues.each_mut().map(|queue| {
-            let jobs = std::mem::take(&mut queue.jobs).into_iter();
-            let (cancelled, live) = jobs.partition(|job| job.is_cancelled());
-            queue.jobs = live;
+            let mut cancelled = VecDeque::with_capacity(queue.jobs.len());
+            queue.jobs.retain(|job| {
+                let is_cancelled = job.is_cancelled();
+                cancelled.extend(is_cancelled.then(|| job.clone()));
+                !is_cancelled
+            });
+            shrink_queue(&mut queue.jobs);
             cancelled
         }))
     }
@@ -258,8 +262,12 @@ impl Pool {
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
         let mut full = state.queues.iter().filter_map(|queue| {
-            let waiting = queue.jobs.iter().filter(|job| !job.is_cancelled());
-            let waiting = (queue.running >= queue.limit).then(|| waiting.count())?;
+            let live = queue.jobs.iter().filter(|job| !job.is_cancelled());
+            let waiting = match state.cancelled {
+                _ if queue.running < queue.limit => 0,
+                0 => queue.jobs.len(),
+                _ => live.count(),
+            };
             (waiting > 0).then_some((waiting, queue.running))
         });
         Load {
@@ -723,8 +731,8 @@ mod tests {
     }
 
     #[derive(Debug, PartialEq)]
-    struct Counts {
-        waiting: [usize; 2],
+    pub(crate) struct Counts {
+        pub(crate) waiting: [usize; 2],
         running: [usize; 2],
         idle: usize,
     }
@@ -736,7 +744,7 @@ mod tests {
     }
 
     impl Pool {
-        fn counts(&self) -> Counts {
+        pub(crate) fn counts(&self) -> Counts {
             let state = self.state.lock();
             let [lookups, calls] = &state.queues;
             Counts {
