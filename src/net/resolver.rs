@@ -380,6 +380,40 @@ mod tests {
         });
     }
 
+    /// Lookups that are given up leave the queue while others block.
+    #[test]
+    fn dropped_lookups_leave_the_queue() {
+        within("lookups that were given up stay queued", || {
+            static GO_ON: AtomicUsize = AtomicUsize::new(0);
+            static OURS: PerProcess<Lookups> = PerProcess::new(|| {
+                Lookups::new(|_| {
+                    while GO_ON.load(SeqCst) == 0 {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    Ok(Vec::new())
+                })
+            });
+            let start = |number: usize| {
+                let mut lookup = Box::pin(OURS.get().look_up(number.to_string(), 1));
+                assert!(block_on(poll_once(&mut lookup)).is_none());
+                lookup
+            };
+            // More than may be made at once.
+            let wanted: Vec<_> = (0..100).map(start).collect();
+            while POOL.get().load().full.is_none() {
+                std::thread::yield_now();
+            }
+            (100..2_100).for_each(|number| drop(start(number)));
+            // Those of other tests may be among them.
+            let queued = POOL.get().counts().waiting[Class::Lookup as usize];
+            GO_ON.store(1, SeqCst);
+            assert!(queued < 1_000, "{queued}");
+            for lookup in wanted {
+                assert!(block_on(lookup).is_ok());
+            }
+        });
+    }
+
     /// The child can repeat a lookup that was in progress at the fork.
     #[test]
     #[cfg(unix)]
