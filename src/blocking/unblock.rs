@@ -19,6 +19,9 @@ use crate::telemetry::Mark;
 /// **Dropping the task cancels it** if `f` was not called yet, and drops `f` immediately; a call
 /// that has begun runs to its end.
 ///
+/// **If `f` forks**, end the child by `_exit` or `exec`. If `f` returns there, its thread ends, and
+/// the process with it: on glibc as by `exit(0)`, which runs the parent's `atexit` handlers again.
+///
 /// # Examples
 ///
 /// ```
