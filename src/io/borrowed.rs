@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use super::operation::{self, Operation};
-use crate::reactor::{Direction, Io, Registered, Source, WaiterId};
+use crate::reactor::{Added, Direction, Io, Source, WaiterId};
 use crate::scheduler::budget;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, contain};
@@ -76,11 +76,11 @@ impl BorrowedIo {
     }
 
     /// See [`operation::add_waiter`].
-    fn add_waiter(&self, waker: &Waker, direction: Direction) -> io::Result<Registered> {
+    fn add_waiter(&self, waker: &Waker, direction: Direction) -> io::Result<Added> {
         let task = self.task(waker, direction);
         let waker = Waker::from(task.clone());
         let waiting = operation::add_waiter(self.io.source(), direction, task.id, &waker);
-        if !matches!(waiting, Ok(Registered::Pending)) {
+        if !matches!(waiting, Ok(Added::Waiting)) {
             task.state.store(IDLE, Ordering::Release);
         }
         waiting
@@ -144,7 +144,7 @@ impl Drop for BorrowedIo {
 /// The loop of [`operation::poll_loop`] for an attempt that only asks the kernel: it need not be
 /// asked again whether the readiness is used up.
 pub(super) fn poll_level(
-    mut wait: impl FnMut() -> io::Result<Registered>,
+    mut wait: impl FnMut() -> io::Result<Added>,
     source: &Source,
     cx: &Context<'_>,
     direction: Direction,
@@ -161,7 +161,7 @@ pub(super) fn poll_level(
         }
         source.clear(direction, seen);
         budget::restore();
-        if wait()? == Registered::Pending {
+        if wait()? == Added::Waiting {
             return Poll::Pending;
         }
     }

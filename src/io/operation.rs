@@ -37,7 +37,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::reactor::{Blocked, Direction, Io, Registered, Snapshot, Source, WaiterId};
+use crate::reactor::{Added, Blocked, Direction, Io, Snapshot, Source, WaiterId};
 use crate::runtime::background;
 use crate::scheduler::{self, budget};
 
@@ -122,7 +122,7 @@ impl<'a, T, F: FnMut(Snapshot) -> io::Result<T>> IntoFuture for Operation<'a, F>
 /// `wait` is [`add_waiter`] with the task's waker.
 #[inline]
 pub(crate) fn poll_loop<T>(
-    mut wait: impl FnMut() -> io::Result<Registered>,
+    mut wait: impl FnMut() -> io::Result<Added>,
     source: &Arc<Source>,
     cx: &Context<'_>,
     direction: Direction,
@@ -158,12 +158,12 @@ pub(crate) fn poll_loop<T>(
         let waiting = wait()?;
         if blocks_often {
             match waiting {
-                Registered::Pending => source.back_off(direction)?,
-                Registered::AlreadyReady => wake_later(cx.waker()),
+                Added::Waiting => source.back_off(direction)?,
+                Added::AlreadyReady => wake_later(cx.waker()),
             }
             return Poll::Pending;
         }
-        if waiting == Registered::Pending {
+        if waiting == Added::Waiting {
             return Poll::Pending;
         }
     }
@@ -194,7 +194,7 @@ pub(crate) fn add_waiter(
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
-) -> io::Result<Registered> {
+) -> io::Result<Added> {
     match add_waiter_if_registered(source, direction, id, waker) {
         Some(waiting) => waiting,
         None => register_and_add_waiter(source, direction, id, waker),
@@ -208,7 +208,7 @@ fn add_waiter_if_registered(
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
-) -> Option<io::Result<Registered>> {
+) -> Option<io::Result<Added>> {
     source.add_waiter_if_registered(scheduler::waker_kind, direction, id, waker)
 }
 
@@ -219,7 +219,7 @@ fn register_and_add_waiter(
     direction: Direction,
     id: WaiterId,
     waker: &Waker,
-) -> io::Result<Registered> {
+) -> io::Result<Added> {
     scheduler::with_reactor(background::shared, |reactor, _| {
         source.add_waiter(reactor, direction, id, waker)
     })?
@@ -258,11 +258,7 @@ impl<H: Deref<Target: HasIo>> WaiterGuard<H> {
     pub(crate) fn parts(
         &mut self,
         waker: &Waker,
-    ) -> (
-        &Arc<Source>,
-        Direction,
-        impl FnMut() -> io::Result<Registered>,
-    ) {
+    ) -> (&Arc<Source>, Direction, impl FnMut() -> io::Result<Added>) {
         let WaiterGuard {
             handle,
             direction,

@@ -124,7 +124,7 @@ pub(crate) use selector::{Change, Request, WaitUntil};
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Poller {
-    /// Dropped only by the process that made it.
+    /// Derefs to a `dyn Selector` (`backends/mod.rs`). Dropped only by the process that made it.
     selector: ManuallyDrop<AnySelector>,
     process: Process,
     /// Set while a thread is in [`wait`](Poller::wait), so that a second one is refused.
@@ -382,7 +382,7 @@ impl Poller {
     /// there is a deadline; without one it returns.
     ///
     /// Returns a time that the clock has reached, if known: the deadline, if the kernel reported
-    /// that it has passed, or the last reading, if it was not before the deadline.
+    /// that it has passed, or `now`, if the deadline was past already.
     #[inline(always)]
     pub(crate) fn wait_unchecked(
         &self,
@@ -410,6 +410,7 @@ impl Poller {
                     result.map(Some)
                 }
             };
+            // `Some`: whether the deadline has passed for certain. `None`: for nothing.
             match (result, until) {
                 (Ok(Some(_)), WaitUntil::At { now, .. }) if is_past => return Ok(Some(now)),
                 // The kernel timed it by its own clock, starting after `now`.

@@ -258,8 +258,8 @@ impl Driver {
     /// other wakers were found: the worker resumes, and then [calls](Self::call_wakers) them, also
     /// after an error. See "Foreign code" in `parker`.
     ///
-    /// `PLAIN`: of a worker that [waits directly](crate::scheduler::Worker), until no deadline. Its
-    /// turn comes again, so it does not repeat an interrupted wait; and it is not traced.
+    /// `PLAIN`: the worker's `waits_directly` is set, and `until` is no deadline. Then an
+    /// interrupted wait is not repeated, since its turn comes again; and it is not traced.
     #[inline(always)]
     pub(crate) fn wait<const PLAIN: bool>(&self, until: WaitUntil) -> io::Result<bool> {
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -881,7 +881,7 @@ mod tests {
     fn failed_wait_delivers_events_found_before() {
         use crate::poller::{Backend, Capabilities, Change, Event, Poller, Ready, Selector, Token};
         use crate::reactor::wake_count::WakeCount;
-        use crate::reactor::{Direction, Held, Io, Registered};
+        use crate::reactor::{Added, Direction, Held, Io};
         use crate::sync::Mutex;
         use crate::sys::BorrowedDescriptor;
         use std::os::unix::net::UnixStream;
@@ -927,7 +927,7 @@ mod tests {
             let count = Arc::new(WakeCount::default());
             let waker = Waker::from(count.clone());
             let registered = source.add_waiter(&reactor, direction, io.id(), &waker);
-            assert_eq!(registered.unwrap(), Registered::Pending);
+            assert_eq!(registered.unwrap(), Added::Waiting);
             for _ in 0..2 {
                 let error = wait(&driver, until).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);

@@ -75,7 +75,7 @@ use timer_heap::{TimerHeap, TimerOps};
 pub(crate) use driver::{BATCH, Driver, TimerHandle, TimerState};
 pub(crate) use handle::Io;
 pub(crate) use parker::{Parker, Wakeup};
-pub(crate) use readiness::{Direction, Registered, Snapshot, WaiterId, WakerKind};
+pub(crate) use readiness::{Added, Direction, Snapshot, WaiterId, WakerKind};
 #[cfg(feature = "net")]
 pub(crate) use source::SocketTraits;
 pub(crate) use source::{Blocked, Held, Source, SourceKind, SourceWait};

@@ -75,9 +75,9 @@ impl Direction {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Registered {
+pub(crate) enum Added {
     /// The waker is stored, and the next event wakes it.
-    Pending,
+    Waiting,
     /// It is not: the direction is ready by now, and the operation must be tried again.
     AlreadyReady,
 }
@@ -215,13 +215,13 @@ impl<R: Default> Readiness<R> {
         id: WaiterId,
         waker: &Waker,
         spare: &mut Spare,
-    ) -> Result<Registered, NeedsClone> {
+    ) -> Result<Added, NeedsClone> {
         if self.snapshot(direction).is_ready() {
-            return Ok(Registered::AlreadyReady);
+            return Ok(Added::AlreadyReady);
         }
         waiters.store(direction, id, waker, spare)?;
         self.has_waker.store(true, Ordering::Relaxed);
-        Ok(Registered::Pending)
+        Ok(Added::Waiting)
     }
 
     /// Counts an event, or something treated as one, under the lock, and moves the wakers of its
@@ -352,7 +352,8 @@ struct Waiter {
 /// How an event calls a waker: see [`Waiters`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WakerKind {
-    /// Taken out, and called outside the locks: foreign, or not classified.
+    /// Taken out, and called outside the locks: foreign; or not classified, as in the first wait
+    /// with a registration, as one of several waiters, or a pinned task's of a pool worker.
     Other,
     /// Woken under the lock.
     Task,
@@ -667,13 +668,13 @@ mod loom_tests {
                     }
                     continue;
                 }
-                if self.store_waker(id, &waker) == Registered::Pending {
+                if self.store_waker(id, &waker) == Added::Waiting {
                     return None;
                 }
             }
         }
 
-        fn store_waker(&self, id: WaiterId, waker: &Waker) -> Registered {
+        fn store_waker(&self, id: WaiterId, waker: &Waker) -> Added {
             let mut spare = self.readiness.spare(waker);
             loop {
                 let mut state = self.readiness.lock();
@@ -702,7 +703,7 @@ mod loom_tests {
                     return true;
                 }
                 self.readiness.clear(Direction::Read, seen);
-                if self.store_waker(WaiterId::future(1), &waker) == Registered::Pending {
+                if self.store_waker(WaiterId::future(1), &waker) == Added::Waiting {
                     return false;
                 }
             }
@@ -723,7 +724,7 @@ mod loom_tests {
                 if (self.readiness.refresh(Direction::Read, seen, query)).unwrap() {
                     continue;
                 }
-                if self.store_waker(WaiterId::future(1), &waker) == Registered::Pending {
+                if self.store_waker(WaiterId::future(1), &waker) == Added::Waiting {
                     return None;
                 }
             }
@@ -890,7 +891,7 @@ mod tests {
             waker,
             &mut spare,
         );
-        assert_eq!(left, Ok(Registered::Pending));
+        assert_eq!(left, Ok(Added::Waiting));
     }
 
     /// A direction stays ready when its count of events wraps.
@@ -1021,7 +1022,7 @@ mod tests {
         let mut state = readiness.lock();
         let left =
             readiness.store_waker(&mut state.waiters, Direction::Read, id, &waker, &mut spare);
-        assert_eq!(left, Ok(Registered::AlreadyReady), "the event is lost");
+        assert_eq!(left, Ok(Added::AlreadyReady), "the event is lost");
     }
 
     /// A waker is cloned before the lock is taken and not in vain.
@@ -1047,21 +1048,21 @@ mod tests {
         };
         let mut spare = readiness.spare(&first);
         assert_eq!(Arc::strong_count(&nobody), 3);
-        assert_eq!(register(&first, &mut spare), Ok(Registered::Pending));
+        assert_eq!(register(&first, &mut spare), Ok(Added::Waiting));
         let mut spare = readiness.spare(&first);
-        assert_eq!(register(&first, &mut spare), Ok(Registered::Pending));
+        assert_eq!(register(&first, &mut spare), Ok(Added::Waiting));
         assert_eq!(Arc::strong_count(&nobody), 3, "cloned in vain");
         let (_, second) = waker();
         let mut spare = readiness.spare(&second);
         assert_eq!(register(&second, &mut spare), Err(NeedsClone));
         spare.fill(&second);
-        assert_eq!(register(&second, &mut spare), Ok(Registered::Pending));
+        assert_eq!(register(&second, &mut spare), Ok(Added::Waiting));
         drop(spare);
         assert_eq!(Arc::strong_count(&nobody), 2, "the waker before is left");
     }
 
     #[cfg(not(miri))]
-    fn wait_kept(readiness: &Readiness, id: u32, waker: &Waker) -> Result<Registered, NeedsClone> {
+    fn wait_kept(readiness: &Readiness, id: u32, waker: &Waker) -> Result<Added, NeedsClone> {
         readiness.clear(Direction::Read, readiness.snapshot(Direction::Read));
         let mut spare = readiness.spare(waker);
         loop {
@@ -1100,7 +1101,7 @@ mod tests {
             wakers.len()
         };
         for round in 1..4 {
-            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(Registered::Pending));
+            assert_eq!(wait_kept(&readiness, 0, &waker), Ok(Added::Waiting));
             assert!(readiness.lock().waiters.contains(Direction::Read));
             assert_eq!((deliver(), deliver()), (0, 0), "it is kept");
             assert_eq!(
@@ -1127,10 +1128,7 @@ mod tests {
         let readiness = <Readiness>::new();
         let (first, first_waker) = waker();
         let (second, second_waker) = waker();
-        assert_eq!(
-            wait_kept(&readiness, 1, &first_waker),
-            Ok(Registered::Pending)
-        );
+        assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(Added::Waiting));
         readiness.deliver(
             &mut readiness.lock(),
             Ready::READABLE,
@@ -1146,10 +1144,7 @@ mod tests {
         drop(wakers);
         assert_eq!(Arc::strong_count(&second), 2);
         // The same waiter with another waker, which may be foreign code.
-        assert_eq!(
-            wait_kept(&readiness, 1, &first_waker),
-            Ok(Registered::Pending)
-        );
+        assert_eq!(wait_kept(&readiness, 1, &first_waker), Ok(Added::Waiting));
         wait(&readiness, Direction::Read, 1, &second_waker);
         let mut wakers = Vec::new();
         readiness.deliver(&mut readiness.lock(), Ready::READABLE, true, &mut wakers);

@@ -10,11 +10,11 @@
 //! the reactor of the worker that waits. If another worker waits later, and there is no other
 //! waiter, the source moves to that worker's reactor. If there are other waiters, it is registered
 //! there *as well*: a waiter is always served by its own worker, whether or not the other workers
-//! are driven (a runtime may be left undriven between two turns, for ever). (For this, the workers
+//! are driven (a runtime may be left undriven between two turns, for ever). For this, the workers
 //! of a pool count as one if a stealable task waits, and else those of a shard: see
-//! [`waker_kind`](crate::scheduler::waker_kind).) Wakers are stored in
-//! the source, so an event from any reactor wakes all waiters. Registering reports a source that is
-//! ready already, so no event is lost on the way.
+//! [`waker_kind`](crate::scheduler::waker_kind). Wakers are stored in the source, so an event from
+//! any reactor wakes all waiters. Registering reports a source that is ready already, so no event
+//! is lost on the way.
 //!
 //! **How it is registered.** With edges, a TCP stream is registered once, permanently, for both
 //! directions and urgent data, if the poller reports room to write only to a writer that has found
@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::back_off::BackOff;
-use super::readiness::{Direction, Readiness, Registered, Snapshot, WaiterId, WakerKind};
+use super::readiness::{Added, Direction, Readiness, Snapshot, WaiterId, WakerKind};
 use super::{Driver, Reactor, Token};
 use crate::kernel::{Boxed, sockets};
 use crate::poller::{Change, Interest, Mode, Poller, Ready, Request};
@@ -308,9 +308,9 @@ impl Source {
     }
 
     /// Whether no descriptors or credentials can come with the bytes. Then `recv` suffices, and a
-    /// short read shows that the stream is drained, or that urgent data follows. Always true of an
-    /// internet socket, of which the [kind](SourceKind) decides what a short read shows. False
-    /// until `net/socket/system.rs` sets it.
+    /// short read shows that the stream is drained, or that urgent data follows. Set where
+    /// `net/socket/system.rs` makes or adopts the socket; for an internet socket always, whose
+    /// [kind](SourceKind) decides what a short read shows.
     ///
     /// Relaxed suffices: the flag is cleared before the kernel is allowed to let anything else in,
     /// and a reader checks it again after the read, before it believes a short read. In between
@@ -334,7 +334,7 @@ impl Source {
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
-    ) -> Option<io::Result<Registered>> {
+    ) -> Option<io::Result<Added>> {
         let mut spare = self.readiness.spare(waker);
         self.add_waiter_to(direction, id, waker, &mut spare, |registrations| {
             let first = registrations.first.as_mut()?;
@@ -351,7 +351,7 @@ impl Source {
         direction: Direction,
         id: WaiterId,
         waker: &Waker,
-    ) -> io::Result<Registered> {
+    ) -> io::Result<Added> {
         let mut spare = self.readiness.spare(waker);
         loop {
             let added = self.add_waiter_to(direction, id, waker, &mut spare, |registrations| {
@@ -374,7 +374,7 @@ impl Source {
         waker: &Waker,
         spare: &mut Spare,
         find: impl Fn(&mut Registrations) -> Option<(&mut Registration, WakerKind)>,
-    ) -> Option<io::Result<Registered>> {
+    ) -> Option<io::Result<Added>> {
         loop {
             let mut locked = self.readiness.lock();
             let state = &mut *locked;
@@ -385,14 +385,16 @@ impl Source {
                     drop(locked);
                     spare.fill(waker);
                 }
-                Ok(Registered::AlreadyReady) => return Some(Ok(Registered::AlreadyReady)),
-                Ok(Registered::Pending) => {
+                Ok(Added::AlreadyReady) => return Some(Ok(Added::AlreadyReady)),
+                Ok(Added::Waiting) => {
                     let armed = self.add_interest(registration, direction.interest());
                     waiters.set_kind(kind);
-                    return Some(armed.map_or_else(
-                        |error| self.refuse(locked, error),
-                        |()| Ok(Registered::Pending),
-                    ));
+                    return Some(
+                        armed.map_or_else(
+                            |error| self.refuse(locked, error),
+                            |()| Ok(Added::Waiting),
+                        ),
+                    );
                 }
             }
         }
@@ -558,7 +560,7 @@ impl Source {
         &self,
         mut state: MutexGuard<'_, State>,
         error: io::Error,
-    ) -> io::Result<Registered> {
+    ) -> io::Result<Added> {
         let mut wakers = Vec::new();
         self.deliver_both(&mut state, &mut wakers);
         // The rest of a permanent interest is not asked for again.
@@ -578,7 +580,7 @@ impl Source {
     ) {
         let reactor = &**driver.reactor();
         let mut state = self.readiness.lock();
-        // Only workers of the first registration's reactor or pool classify a task's own waker
+        // A waker was classified for the workers of the first registration's reactor or pool
         // (`scheduler::waker_kind`), and only they may wake it under the lock.
         let may_wake_here =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
@@ -979,7 +981,7 @@ mod tests {
                 source.clear(direction, source.snapshot(direction));
                 source.add_waiter(&reactor, direction, io.id(), &waker)
             };
-            assert_eq!(wait(Direction::Read).unwrap(), Registered::Pending);
+            assert_eq!(wait(Direction::Read).unwrap(), Added::Waiting);
             source.change(reactor.poller(), Change::Deregister).unwrap();
             wait(Direction::Write).unwrap_err();
             assert!(count.get() > 0, "the reader sleeps");
@@ -1008,7 +1010,7 @@ mod tests {
                 source.clear(direction, source.snapshot(direction));
                 source.add_waiter(&reactor, direction, io.id(), Waker::noop())
             };
-            assert_eq!(wait().unwrap(), Registered::Pending);
+            assert_eq!(wait().unwrap(), Added::Waiting);
             source.change(reactor.poller(), Change::Deregister).unwrap();
             let state = source.readiness.lock();
             let token = state.registrations.first.as_ref().unwrap().token;
@@ -1137,7 +1139,7 @@ mod loom_tests {
             let waker = Waker::from(count.clone());
             let waits = (io.source()).add_waiter(&reactor, Direction::Read, io.id(), &waker);
             closer.join().unwrap();
-            if matches!(waits, Ok(Registered::Pending)) {
+            if matches!(waits, Ok(Added::Waiting)) {
                 assert_eq!(count.get(), 1, "it waits for ever");
             }
             assert!(
@@ -1158,7 +1160,7 @@ mod loom_tests {
                 move || {
                     let (id, waker) = (io.new_future_id(), Waker::noop());
                     let waits = (io.source()).add_waiter(&reactor, Direction::Read, id, waker);
-                    assert_eq!(waits.unwrap(), Registered::Pending, "nothing has happened");
+                    assert_eq!(waits.unwrap(), Added::Waiting, "nothing has happened");
                 }
             };
             let other = loom::thread::spawn(wait(reactors[1].clone(), io.clone()));
@@ -1185,7 +1187,7 @@ mod loom_tests {
                 move || {
                     let (id, waker) = (io.new_future_id(), Waker::noop());
                     let waits = (io.source()).add_waiter(&reactor, Direction::Read, id, waker);
-                    assert_eq!(waits.unwrap(), Registered::Pending, "nothing has happened");
+                    assert_eq!(waits.unwrap(), Added::Waiting, "nothing has happened");
                 }
             };
             let other = loom::thread::spawn(wait(reactor.clone(), io.clone()));
@@ -1213,7 +1215,7 @@ mod loom_tests {
             let (first, second) = (reactor(), reactor());
             let id = io.new_future_id();
             let wait = (io.source()).add_waiter(&first, Direction::Read, id, Waker::noop());
-            assert_eq!(wait.unwrap(), Registered::Pending);
+            assert_eq!(wait.unwrap(), Added::Waiting);
             io.remove_waiter(id);
             // Meanwhile the reactor that it leaves closes.
             let closer = {
@@ -1230,7 +1232,7 @@ mod loom_tests {
             );
             // If it is ready, the operation should be tried again, and has not come back here.
             assert!(
-                waits == Registered::AlreadyReady || is_with(&io, &second),
+                waits == Added::AlreadyReady || is_with(&io, &second),
                 "it waits, and is registered nowhere"
             );
             second.close(&mut Vec::new());

@@ -32,7 +32,8 @@ macro_rules! boxed_if_large {
 pub(super) use boxed_if_large;
 
 /// Spawns a task on the runtime that this thread drives. Other threads, including those of
-/// [`unblock`](crate::unblock), spawn on the background runtime, which is started on first use.
+/// [`unblock`](crate::unblock), spawn on the background runtime: one worker on a thread of its own,
+/// which is started on first use.
 ///
 /// # Examples
 ///

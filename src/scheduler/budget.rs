@@ -27,6 +27,7 @@ pub(crate) const MAX_TRANSFER: usize = 1 << 20;
 pub(crate) fn consume(cx: &Context<'_>) -> Poll<()> {
     let refused = with_local(|local| {
         let left = local.budget.get();
+        // Negative: the number of refusals.
         let next = if left > -BUDGET { left - 1 } else { BUDGET };
         local.budget.set(next);
         let is_refused = left <= 0 && left > -BUDGET;

@@ -127,8 +127,8 @@ pub(crate) fn only_queues(waker: &Waker) -> bool {
 }
 
 /// Calls each waker that `next` takes out of its place, under no lock: see "Foreign wakers" in
-/// `reactor`. If this thread drives a worker, they go through its reactor's queue.
-/// Otherwise each stays in its place until it is called.
+/// `reactor`. If this thread drives a worker, they go through its reactor's queue. Otherwise each
+/// stays in its place until it is called.
 pub(crate) fn wake_each(next: impl FnMut() -> Option<Waker>) {
     let wakers = std::iter::from_fn(next);
     match current_driver() {

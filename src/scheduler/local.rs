@@ -55,7 +55,6 @@ pub(crate) struct Local {
     /// Mask for the count of polls: a poll is timed if the masked count is zero. That is one in
     /// [`SAMPLE`], or every poll if polls are traced.
     sample_mask: usize,
-    /// `Some` for pool workers.
     /// Of a pool worker.
     pub(super) pool_remote: Option<Arc<PoolRemote>>,
     pub(super) ready_pinned: RefCell<VecDeque<Runnable>>,

@@ -18,9 +18,9 @@
 //!   [`monitor`] has found one.
 //!
 //! **Why no timer is late.** A worker reads the earliest deadline when it becomes the leader. An
-//! earlier one that is set later wakes it ([`Driver::park_in_reactor`]). If no worker leads, one is
-//! awake, and polls between its turns, or the monitor wakes one that does: the last one that falls
-//! asleep leads.
+//! earlier one that is set later wakes it ([`Driver::park_in_reactor`]). The last one that falls
+//! asleep leads. So if none leads, one is awake: it polls between its turns, or, if it computes,
+//! the monitor wakes another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -104,6 +104,10 @@ impl Worker {
         self.sleeper.begin_work(shared.monitor_pause);
         if self.searching.take() {
             shared.searcher.end_search(self.local.index, shared);
+        } else if shared.has_injected() {
+            // The foreign code may block on a task that the last one of this turn has spawned, for
+            // which nobody was woken: see "Waking" in `shared`.
+            shared.wake_one();
         }
     }
 
@@ -141,12 +145,13 @@ impl Worker {
         let (local, shared) = (&*self.local, &**self.shared());
         local.counters.parks.add(1);
         let is_parked = |index| shared.is_parked(index);
-        let park = |leads| {
+        let park_and_look = |leads| {
             self.record_wakeup(self.parker.park_as(leads));
             self.needs_collect.get() || local.has_tasks_elsewhere() || self.is_help_wanted()
         };
         let sleeper = &self.sleeper;
-        let leader = match sleeper.fall_asleep(self.shard(), local.index, is_parked, park) {
+        let leader = match sleeper.fall_asleep(self.shard(), local.index, is_parked, park_and_look)
+        {
             Sleep::Leads(guard) => Some(guard),
             Sleep::Follows => None,
             Sleep::StaysAwake(guard) => {
@@ -260,6 +265,7 @@ impl Worker {
         }
     }
 
+    /// A worker that was woken to search takes tasks, and one with many wakes another.
     pub(super) fn end_pool_turn(&self) {
         let (local, shared) = (&*self.local, &**self.shared());
         local.yield_mark.set(None);
@@ -294,7 +300,7 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::poller::{Backend, Poller};
-    use crate::reactor::{Direction, Held, Io, Registered, Wakeup};
+    use crate::reactor::{Added, Direction, Held, Io, Wakeup};
     use crate::scheduler::busy::BusyPollConfig;
     use crate::scheduler::shared::Shared;
     use std::os::unix::net::UnixStream;
@@ -316,7 +322,7 @@ mod tests {
                 let (source, direction) = (io.source(), Direction::Read);
                 source.clear(direction, source.snapshot(direction));
                 let waits = source.add_waiter(reactor, direction, io.id(), Waker::noop());
-                assert_eq!(waits.unwrap(), Registered::Pending);
+                assert_eq!(waits.unwrap(), Added::Waiting);
             }
             assert_eq!(reactor.has_sources(), has_sources);
             sleeps.park_as(false);

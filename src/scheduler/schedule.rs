@@ -159,8 +159,7 @@ fn schedule_on(local: &Local, runnable: Runnable, yields: bool) {
 }
 
 /// Sends a pinned task to its worker, and injects a stealable one, for which a pool worker is
-/// woken. `here` is this thread's worker,
-/// if it is one of the task's runtime.
+/// woken. `here` is this thread's worker, if it is one of the task's runtime.
 #[inline(never)]
 fn schedule_elsewhere(here: Option<&Local>, runnable: Runnable) {
     let kept;

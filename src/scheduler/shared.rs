@@ -72,8 +72,9 @@ pub(crate) type Erased = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Unused without pool workers. After a push call [`wake_one`](Self::wake_one), immediately or
-    /// soon. Two pushes need none, since their worker looks here before it sleeps: its overflow
-    /// (`Local::push_stealable`), and the first task that a task spawns, if no other is ready.
+    /// soon. Two kinds of push need none, since the worker that pushes looks here before it sleeps
+    /// or calls a foreign waker: its overflow (`Local::push_stealable`), and the first task that a
+    /// task spawns, if no other is ready.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) searcher: Searcher,
     /// Of a pool that is inspected.
@@ -473,7 +474,8 @@ impl Shared {
     /// awake help, too, between two turns. Returns whether one was idle.
     ///
     /// This writes the count, then looks for an idle worker; a worker parks, then reads the count,
-    /// with a fence on both sides. (A notification may fail, until the next inspection.)
+    /// with a fence on both sides. (If the notification fails, this worker sleeps
+    /// on, and counts as woken: the next inspection chooses another one.)
     pub(super) fn want_help(&self, workers: Range<usize>) -> bool {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);

@@ -20,9 +20,9 @@
 //! **The exception.** A worker that was woken and has found nothing to do leaves the lock to a
 //! worker of its shard that is awake, and that polls between its turns; otherwise each event would
 //! wake another worker. If all were woken, each parks, then looks for one that is awake. The last
-//! to park sees none, and stays awake to try the lock. If the one that is awake computes, and does
-//! not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the lock.
-//! `loom` checks this below.
+//! to park sees none, and stays awake to try the lock. If the one that is awake computes or blocks,
+//! and does not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the
+//! lock. `loom` checks this below.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -133,15 +133,15 @@ impl Sleeper {
         pause.inspect(|pause| pause.end());
     }
 
-    /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head. `park`
-    /// is told whether the worker sleeps in the shard's poller next. It returns whether something
-    /// was sent to the worker, or there are tasks that it can take.
+    /// Parks the worker, which has nothing to do, and decides how it sleeps: see the head.
+    /// `park_and_look` is told whether the worker sleeps in the shard's poller next. It returns
+    /// whether something was sent to the worker, or there are tasks that it can take.
     pub(super) fn fall_asleep<'a>(
         &self,
         shard: &'a Shard,
         index: usize,
         is_parked: impl Fn(usize) -> bool,
-        park: impl FnOnce(bool) -> bool,
+        park_and_look: impl FnOnce(bool) -> bool,
     ) -> Sleep<'a> {
         let lock = &shard.poller_lock;
         let is_other_awake = || {
@@ -151,16 +151,16 @@ impl Sleeper {
         self.is_working.set(false);
         let leaves_lock = self.was_woken.get() && is_other_awake();
         let taken = if leaves_lock { None } else { lock.try_lock() };
-        if park(taken.is_some()) {
+        if park_and_look(taken.is_some()) {
             return Sleep::StaysAwake(taken);
         }
         if leaves_lock && !is_other_awake() {
             self.was_woken.set(false);
             return Sleep::StaysAwake(None);
         }
-        // The holder may not try again: one of another shard, the main worker, or one of ours that
-        // was woken. Each has released the lock before it looks for parked workers; so it sees this
-        // one, or this one sees the lock free.
+        // The holder may not try again: a worker of another shard that helps, the main worker while
+        // the runtime closes, or one of ours that was woken for nothing. Each has released the lock
+        // before it looks for parked workers; so it sees this one, or this one sees the lock free.
         if taken.is_none() && !leaves_lock && lock.is_free() {
             return Sleep::StaysAwake(None);
         }

@@ -10,7 +10,8 @@
 //!   starve the poller.
 //!
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
-//! simulated process. A pool worker also takes injected tasks (when its queues are empty, every
+//! simulated process. A pool worker also takes injected tasks (when it was woken for them, at the
+//! end of the turn; when its queues are empty, every
 //! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
 //! steals: what only a pool worker does is in [`pool`](super::pool). The clock is read only for
 //! timers, timeouts, busy polling, checks for a deadlock, traces, and one poll in
@@ -64,8 +65,8 @@ pub(crate) struct Worker {
     /// Whether another thread has sent something since the worker last collected: see
     /// [`poll_and_fire`](Worker::poll_and_fire).
     pub(super) needs_collect: Cell<bool>,
-    /// Whether it waits without the decisions of [`wait`](Self::wait), but for sleeps with a
-    /// deadline: no pool worker, no busy polling, not traced, embedded, broken or nested.
+    /// Whether it skips [`wait`](Self::wait), which decides more, unless it sleeps with a deadline:
+    /// no pool worker, no busy polling, not traced, embedded, broken or nested.
     waits_directly: Cell<bool>,
     /// The number of calls of [`before_foreign_code`](Self::before_foreign_code). If it has
     /// changed, a waker may have been called.
@@ -334,10 +335,10 @@ impl Worker {
     /// sent before the worker last resumed is found by `collect`, or by `stay_awake`. Anything sent
     /// since is reported by `park`, and then the worker does not sleep. Anything sent after `park`
     /// ends the sleep by a notification. The places that belong to all pool workers are checked
-    /// after `park` too (`Sleeper::fall_asleep`). Anything that this thread itself has put
-    /// somewhere is in the run queues, in the timers, or is read by `stay_awake`. Foreign code runs
-    /// here in `collect`, `fire` and within the wait, after the worker has resumed: anything that
-    /// it leaves is found before the next `park`.
+    /// after `park` too (the closure `park_and_look` in `sleep_in_pool`). Anything that this thread
+    /// itself has put somewhere is in the run queues, in the timers, or is read by `stay_awake`.
+    /// Foreign code runs here in `collect`, `fire` and within the wait, after the worker has
+    /// resumed: anything that it leaves is found before the next `park`.
     #[inline(always)]
     fn poll_and_fire(&self, timeout: Option<Duration>, stay_awake: impl Fn() -> bool) {
         let local = &*self.local;
@@ -347,11 +348,11 @@ impl Worker {
         }
         let is_idle = !local.has_work() && !stay_awake();
         let may_sleep = is_idle && timeout != Some(Duration::ZERO);
-        // Not read again after the wait: a timer that is set meanwhile is fired in the next turn,
-        // which does not sleep if it is due.
-        let has_timers = self.driver.has_timers_or_wakers();
+        // Not read again after the wait: a timer that is set or a waker that is queued meanwhile is
+        // for the next turn, which does not sleep if it is due.
+        let may_fire = self.driver.has_timers_or_wakers();
         let waits_directly = self.waits_directly.get();
-        if !waits_directly || may_sleep && (has_timers || timeout.is_some()) {
+        if !waits_directly || may_sleep && (may_fire || timeout.is_some()) {
             self.wait(is_idle, timeout, &stay_awake);
         } else if may_sleep || self.reactor.has_sources() {
             // Without the decisions: saves a fifth of the instructions of a TCP round trip.
@@ -360,11 +361,11 @@ impl Worker {
         if self.needs_collect.get() {
             self.collect();
             self.fire();
-        } else if has_timers
+        } else if may_fire
             && (waits_directly || !local.is_pool_worker() || self.fires_timers.take())
         {
-            // A pool worker leaves the timers to one that has polled or collected. (One that waits
-            // directly is in no pool; testing that first saves a load.)
+            // A pool worker fires timers only in a turn in which it has polled or collected. (One
+            // that waits directly is in no pool; testing that first saves a load.)
             self.fire();
         }
         local.release_yielded();
@@ -586,7 +587,7 @@ impl Worker {
     fn end_wait(&self, until: WaitUntil, result: io::Result<bool>, guard: Option<PollerGuard<'_>>) {
         self.resume();
         if guard.as_ref().is_some_and(|guard| guard.has_parked_reactor) {
-            // `park_in_reactor` reads again what has come.
+            // The next leader parks here, and reads heap and queue after that.
             self.reactor.parker().resume();
         }
         drop(guard);

@@ -7,8 +7,7 @@
 //! kernel may be installed.
 //!
 //! In the rest of `net` only `unix/descriptors.rs`, `resolver.rs` and `compat.rs` make system calls
-//! on sockets.
-//! (The reactor asks whether a source is ready, and a dump asks for addresses.)
+//! on sockets. (The reactor asks whether a source is ready, and a dump asks for addresses.)
 //!
 //! A call that may wait is an [`Operation`]. This module clears the readiness after a read that has
 //! most likely drained the socket.
