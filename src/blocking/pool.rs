@@ -3,7 +3,8 @@
 //!
 //! One lock protects the queues, the counts of threads and the list of sleeping threads. A thread
 //! without a job is **awake** if it will look at the queues before it sleeps. Under the lock one
-//! invariant holds: **if a job may start, a thread is awake**, unless no thread can be started.
+//! invariant holds: **if a job may start, a thread is awake**, unless none could be started when
+//! one was last needed.
 //!
 //! * [`Pool::submit`] wakes a thread if none is awake, or starts one if none sleeps.
 //! * So does a thread that takes a job, if another one may start.
@@ -39,9 +40,9 @@
 //! threads, each of which tries again when it takes a job. If none is certain to become free,
 //! [`Pool::submit`] fails, and queues nothing. But the calls of the existing threads may never end.
 //! So one that has taken a job and cannot start another thread tries again after each of the
-//! [`PAUSES`] before it runs that job. If the limit lasts, the queued jobs wait for the next
-//! submission or the end of a job. Then the thread makes no more pauses while jobs wait: they would
-//! delay each of many short calls.
+//! [`PAUSES`] before it runs that job, unless the last one that was needed could not be started
+//! either: the pauses would delay each of many short calls. After that, and after a submission that
+//! could start no thread, the queued jobs wait for the next submission or the end of a job.
 //!
 //! Jobs run, and what they own is dropped, outside the lock. Their panics do not end a thread.
 //!
@@ -207,6 +208,9 @@ impl State {
         shrink_queue(&mut self.queues[class].jobs);
         self.queues[class].running += 1;
         self.awake -= 1;
+        if self.cancelled > 0 && self.queues.iter().all(|queue| queue.jobs.is_empty()) {
+            self.cancelled = 0;
+        }
         Some((class, job))
     }
 
@@ -347,7 +351,8 @@ impl Pool {
         discard(removed);
     }
 
-    /// Tries again to [find a thread](Self::find_thread), and wakes it. Returns whether it could.
+    /// Tries again to [find a thread](Self::find_thread), and wakes it. Returns whether it could,
+    /// or none is needed any more.
     #[cold]
     fn wake_another_later(&'static self) -> bool {
         PAUSES.iter().any(|pause| {
@@ -360,16 +365,20 @@ impl Pool {
     fn work(&'static self) {
         // The last job's, if it is still to be woken.
         let mut awaiter = Awaiter::default();
-        // Whether no thread could be started for the job after the last one, despite the pauses.
+        // Whether none could be started when one was last needed here, despite the pauses.
         let mut is_short = false;
         let mut state = self.state.lock();
         loop {
             if let Some((class, job)) = state.take() {
+                let is_needed = state.awake == 0 && state.startable() > 0;
                 let found = self.find_thread(&mut state);
                 drop(state);
                 std::mem::take(&mut awaiter).wake();
                 // If no thread can be started, this one takes the next job later.
-                is_short = found.map(wake).is_err() && (is_short || !self.wake_another_later());
+                let has_failed = found.map(wake).is_err();
+                if is_needed {
+                    is_short = has_failed && (is_short || !self.wake_another_later());
+                }
                 contain(|| awaiter = job.run());
                 discard(job);
                 if !awaiter.only_queues {
@@ -1286,6 +1295,36 @@ mod tests {
             all(calls);
             pool.wait_until_empty();
         }
+    }
+
+    /// Pairs of calls, one after the other: the second of each finds that no thread is needed.
+    #[test]
+    fn lasting_limit_is_waited_for_once() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let start: fn(&'static Pool) -> io::Result<()> = |_| {
+            // The test makes the first one.
+            match ATTEMPTS.fetch_add(1, Ordering::SeqCst) {
+                0 => Ok(()),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        };
+        let pool = started_by(start, 1, 5);
+        let gate = Gate::default();
+        let first = gate.calls(pool, Class::Call, 1);
+        thread::spawn(|| pool.work());
+        eventually("it runs", || pool.counts().running == [0, 1]);
+        gate.open();
+        all(first);
+        for _ in 0..10 {
+            let gate = Gate::default();
+            let pair = gate.calls(pool, Class::Call, 2);
+            gate.open();
+            all(pair);
+        }
+        pool.wait_until_empty();
+        // For each submission and each job that is taken, and the pauses are made once.
+        let attempts = ATTEMPTS.load(Ordering::SeqCst);
+        assert!(attempts <= 21 + 21 + PAUSES.len(), "{attempts}");
     }
 
     #[test]
