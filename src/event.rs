@@ -640,7 +640,7 @@ mod tests {
         let event = Event::new();
         let mut of_parent = Some(queued(&event.0, Kind::Event));
         in_child(|| {
-            drop_while_held(of_parent.take().unwrap(), Duration::from_millis(10));
+            drop_while_held(of_parent.take().unwrap(), Duration::from_millis(2));
             next_is_notified(&event)
         });
     }

@@ -56,20 +56,28 @@ impl Process {
 }
 
 /// A thread of the child holds it briefly, and runs while this one yields, or soon afterwards.
+/// After one that was held for the whole time, and so by a thread of the parent, a child only
+/// yields: it may have many waits for the same event to drop.
 #[cold]
 fn lock_of_parent<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const YIELDS: usize = 100;
     const SLEEPS: usize = 20;
-    (0..YIELDS + SLEEPS).find_map(|attempt| {
-        let guard = mutex.try_lock();
-        if guard.is_none() {
-            match attempt {
-                0..YIELDS => thread::yield_now(),
-                _ => thread::sleep(Duration::from_millis(1)),
-            }
+    static HAS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
+    let sleeps = match HAS_GIVEN_UP.load(Ordering::Relaxed) {
+        false => SLEEPS,
+        true => 0,
+    };
+    for attempt in 0..YIELDS + sleeps {
+        if let Some(guard) = mutex.try_lock() {
+            return Some(guard);
         }
-        guard
-    })
+        match attempt {
+            0..YIELDS => thread::yield_now(),
+            _ => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    HAS_GIVEN_UP.store(true, Ordering::Relaxed);
+    None
 }
 
 /// Registers the counting function. Concurrent first calls each register it, so that none waits for
