@@ -104,10 +104,6 @@ impl Worker {
         self.sleeper.begin_work(shared.monitor_pause);
         if self.searching.take() {
             shared.searcher.end_search(self.local.index, shared);
-        } else if shared.has_injected() {
-            // The foreign code may block on a task that the last one of this turn has spawned, for
-            // which nobody was woken: see "Waking" in `shared`.
-            shared.wake_one();
         }
     }
 

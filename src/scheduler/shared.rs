@@ -14,7 +14,9 @@
 //! further one does, immediately. When the spawning task returns, and its worker has other ready
 //! tasks, the worker wakes another one; it also does when the spawning task drives a runtime. A
 //! task that the running task wakes, and that will not run next, wakes another worker only at the
-//! end of the run; a spawn after it wakes one immediately.
+//! end of the run; a spawn after it wakes one immediately. (If foreign code, such as a waker,
+//! blocks its worker until another ready task of that worker has run, the [monitor](super::monitor)
+//! finds it.)
 //!
 //! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
 //! writes two counters of its own, so that no cache line is contended; all other threads share a
@@ -72,9 +74,9 @@ pub(crate) type Erased = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Shared {
     remotes: Box<[Arc<Remote>]>,
     /// Unused without pool workers. After a push call [`wake_one`](Self::wake_one), immediately or
-    /// soon. Two kinds of push need none, since the worker that pushes looks here before it sleeps
-    /// or calls a foreign waker: its overflow (`Local::push_stealable`), and the first task that a
-    /// task spawns, if no other is ready.
+    /// soon. Two kinds of push need none, since the worker that pushes looks here before it sleeps:
+    /// its overflow (`Local::push_stealable`), and the first task that a task spawns, if no other
+    /// is ready.
     pub(super) inject_queue: MutexQueue<Runnable>,
     pub(super) searcher: Searcher,
     /// Of a pool that is inspected.
@@ -474,8 +476,8 @@ impl Shared {
     /// awake help, too, between two turns. Returns whether one was idle.
     ///
     /// This writes the count, then looks for an idle worker; a worker parks, then reads the count,
-    /// with a fence on both sides. (If the notification fails, this worker sleeps
-    /// on, and counts as woken: the next inspection chooses another one.)
+    /// with a fence on both sides. (If the notification fails, the chosen one
+    /// sleeps on, and counts as woken: the next inspection chooses another one.)
     pub(super) fn want_help(&self, workers: Range<usize>) -> bool {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
