@@ -78,7 +78,8 @@ pub trait Socket: Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Sets the peer of a datagram socket.
     fn set_peer(&self, address: &Address) -> io::Result<()>;
 
-    /// Shuts down the directions `left`: those of `how` that were not shut down before.
+    /// Shuts down the directions `left`: those of `how`, which was asked for, that were not shut
+    /// down before.
     fn shutdown(&self, how: Shutdown, left: Shutdown) -> io::Result<()>;
 
     /// Accepts a connection.

@@ -138,5 +138,5 @@ fn main() -> std::io::Result<()> {
 
 #[cfg(not(all(unix, not(any(target_os = "illumos", target_os = "solaris")))))]
 fn main() {
-    eprintln!("there is no clock of processor time here (on Unix: illumos and Solaris, by rustix)");
+    eprintln!("rustix has no clock of processor time on this system");
 }

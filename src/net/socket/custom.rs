@@ -1,5 +1,5 @@
-//! The functions that make sockets: those of this thread's [kernel], or the system's
-//! if there is none.
+//! The functions that make sockets: those of this thread's [kernel], or the system's if there is
+//! none.
 
 use std::io;
 
