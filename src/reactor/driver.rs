@@ -167,8 +167,8 @@ impl Driver {
         }
     }
 
-    /// Parks a pool worker, which sleeps in the shard's poller next, in the reactor's parker,
-    /// beside its own. Returns [how long](Self::until_due) it may sleep.
+    /// Parks the leader in the reactor's parker too, before it sleeps in the shard's poller.
+    /// Returns [how long](Self::until_due) it may sleep.
     ///
     /// **Why no timer is late.** The earliest deadline is read after `park`. A thread that sets an
     /// earlier one does so under the heap's lock, and then unparks the reactor's parker. If that
@@ -345,7 +345,8 @@ impl Driver {
     }
 
     /// Calls queued wakers, and wakes the tasks with due timers, where `ready` tasks are ready
-    /// already. Calls `enter_foreign` before the first waker is called or dropped.
+    /// already. Calls `enter_foreign` before the first waker is called or dropped: here a task's
+    /// own counts as foreign too, since nobody has classified it.
     pub(crate) fn fire(&self, ready: usize, enter_foreign: impl Fn()) {
         self.drop_wakers(&enter_foreign);
         let reached = self.reached.take();

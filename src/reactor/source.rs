@@ -582,6 +582,7 @@ impl Source {
         let mut state = self.readiness.lock();
         // A waker was classified for the workers of the first registration's reactor or pool
         // (`scheduler::waker_kind`), and only they may wake it under the lock.
+        // (For another reactor of the pool it is taken out: slower, and right.)
         let may_wake_here =
             (state.registrations.first.as_ref()).is_some_and(|first| first.is_with(reactor));
         // With edges, only writability without a waiter changes the interest.

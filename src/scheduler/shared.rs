@@ -14,9 +14,9 @@
 //! further one does, immediately. When the spawning task returns, and its worker has other ready
 //! tasks, the worker wakes another one; it also does when the spawning task drives a runtime. A
 //! task that the running task wakes, and that will not run next, wakes another worker only at the
-//! end of the run; a spawn after it wakes one immediately. (If foreign code, such as a waker,
-//! blocks its worker until another ready task of that worker has run, the [monitor](super::monitor)
-//! finds it.)
+//! end of the run; a spawn after it wakes one immediately. (If a task, or foreign code such as a
+//! waker, keeps its worker from another ready task for long, the [monitor](super::monitor) finds
+//! that one.)
 //!
 //! **Counting.** The number of live tasks is the number spawned minus the number ended. Each worker
 //! writes two counters of its own, so that no cache line is contended; all other threads share a

@@ -18,11 +18,12 @@
 //! holders do not try it again: see [`fall_asleep`](Sleeper::fall_asleep).)
 //!
 //! **The exception.** A worker that was woken and has found nothing to do leaves the lock to a
-//! worker of its shard that is awake, and that polls between its turns; otherwise each event would
-//! wake another worker. If all were woken, each parks, then looks for one that is awake. The last
-//! to park sees none, and stays awake to try the lock. If the one that is awake computes or blocks,
-//! and does not return to its loop, the [monitor](super::monitor) wakes a worker, which tries the
-//! lock. `loom` checks this below.
+//! worker of its shard that is awake, and that polls between its turns; otherwise it would lead,
+//! and the next event would wake it, although the other one would have found that event. If all
+//! were woken, each parks, then looks for one that is awake. The last to park sees none, and stays
+//! awake to try the lock. If the one that is awake computes or blocks, and does not return to its
+//! loop, the [monitor](super::monitor) wakes a worker, which tries the lock. `loom` checks this
+//! below.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -149,6 +150,7 @@ impl Sleeper {
             workers.any(|other| other != index && !is_parked(other))
         };
         self.is_working.set(false);
+        // A hint. The look after parking, which is a fence, decides.
         let leaves_lock = self.was_woken.get() && is_other_awake();
         let taken = if leaves_lock { None } else { lock.try_lock() };
         if park_and_look(taken.is_some()) {

@@ -10,11 +10,11 @@
 //!   starve the poller.
 //!
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
-//! simulated process. A pool worker also takes injected tasks (when it was woken for them, at the
-//! end of the turn; when its queues are empty, every
-//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield), and
-//! steals: what only a pool worker does is in [`pool`](super::pool). The clock is read only for
-//! timers, timeouts, busy polling, checks for a deadlock, traces, and one poll in
+//! simulated process. A pool worker also takes injected tasks, and steals. It takes injected ones
+//! at the end of a turn if it was woken to search, when its queues are empty, once in
+//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield. What
+//! only a pool worker does is in [`pool`](super::pool). The clock is read only for timers,
+//! timeouts, busy polling, checks for a deadlock, traces, and one poll in
 //! [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
@@ -364,8 +364,9 @@ impl Worker {
         } else if may_fire
             && (waits_directly || !local.is_pool_worker() || self.fires_timers.take())
         {
-            // A pool worker fires timers only in a turn in which it has polled or collected. (One
-            // that waits directly is in no pool; testing that first saves a load.)
+            // A pool worker fires timers when it has polled. (After collecting it does too,
+            // although nothing was sent for them. One that waits directly is in no pool; testing
+            // that first saves a load.)
             self.fire();
         }
         local.release_yielded();
