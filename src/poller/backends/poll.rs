@@ -93,6 +93,9 @@ impl PollSet for PollFds {
     fn set(&mut self, number: RawFd, interest: Interest) {
         let index = number as usize;
         if index >= self.places.len() {
+            if interest.is_empty() {
+                return; // Registered and deregistered between two waits.
+            }
             self.places.resize(index + 1, ABSENT);
         }
         let place = self.places[index];
@@ -212,5 +215,7 @@ mod tests {
         assert_eq!(list.places[3..7], [0, 2, ABSENT, 1]);
         list.set(6, Interest::NONE);
         assert_eq!(list.places[3..], [0, 1], "to the last one that is polled");
+        list.set(5_000, Interest::NONE);
+        assert_eq!(list.places.len(), 5, "it was not polled");
     }
 }
