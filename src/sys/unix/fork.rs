@@ -63,9 +63,10 @@ fn lock_of_parent<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const YIELDS: usize = 100;
     const SLEEPS: usize = 20;
     static HAS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
-    let sleeps = match HAS_GIVEN_UP.load(Ordering::Relaxed) {
-        false => SLEEPS,
-        true => 0,
+    let sleeps = if HAS_GIVEN_UP.load(Ordering::Relaxed) {
+        0
+    } else {
+        SLEEPS
     };
     for attempt in 0..YIELDS + sleeps {
         if let Some(guard) = mutex.try_lock() {
