@@ -12,9 +12,9 @@
 //! The same turn drives a future of `block_on`, a pool worker, a foreign loop's runtime and a
 //! simulated process. A pool worker also takes injected tasks, and steals. It takes injected ones
 //! at the end of a turn if it was woken to search, when its queues are empty, once in
-//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield. What
-//! only a pool worker does is in [`pool`](super::pool). The clock is read only for timers,
-//! timeouts, busy polling, checks for a deadlock, traces, and one poll in
+//! [`INJECT_INTERVAL`](super::local::INJECT_INTERVAL) polls, and one new task after a yield. The
+//! file [`pool`](super::pool) has all that only a pool worker does. The clock is read only for
+//! timers, timeouts, busy polling, checks for a deadlock, traces, and one poll in
 //! [`SAMPLE`](crate::telemetry::SAMPLE).
 //!
 //! **Embedding.** After a call of [`backend_fd`](Worker::backend_fd), a foreign loop waits on that
