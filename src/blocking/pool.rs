@@ -202,6 +202,11 @@ impl State {
         self.queues.iter().map(Queue::startable).sum()
     }
 
+    /// Whether a job may start and no thread is awake for it.
+    fn needs_thread(&self) -> bool {
+        self.awake == 0 && self.startable() > 0
+    }
+
     fn take(&mut self) -> Option<(usize, Arc<dyn Job>)> {
         let class = self.queues.iter().position(|queue| queue.startable() > 0)?;
         let job = self.queues[class].jobs.pop_front()?;
@@ -327,7 +332,7 @@ impl Pool {
     /// Keeps the invariant: starts a thread if needed, or removes a sleeping one from the list,
     /// which the caller has to [`wake`].
     fn find_thread(&'static self, state: &mut State) -> io::Result<Option<Thread>> {
-        if state.awake > 0 || state.startable() == 0 {
+        if !state.needs_thread() {
             return Ok(None);
         }
         let found = state.asleep.pop();
@@ -370,7 +375,7 @@ impl Pool {
         let mut state = self.state.lock();
         loop {
             if let Some((class, job)) = state.take() {
-                let is_needed = state.awake == 0 && state.startable() > 0;
+                let is_needed = state.needs_thread();
                 let found = self.find_thread(&mut state);
                 drop(state);
                 std::mem::take(&mut awaiter).wake();

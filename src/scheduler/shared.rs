@@ -476,8 +476,8 @@ impl Shared {
     /// awake help, too, between two turns. Returns whether one was idle.
     ///
     /// This writes the count, then looks for an idle worker; a worker parks, then reads the count,
-    /// with a fence on both sides. (If the notification fails, the chosen one
-    /// sleeps on, and counts as woken: the next inspection chooses another one.)
+    /// with a fence on both sides. (If the notification fails, the chosen one sleeps
+    /// on, and counts as woken: the next inspection chooses another one.)
     pub(super) fn want_help(&self, workers: Range<usize>) -> bool {
         self.help_wanted.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
